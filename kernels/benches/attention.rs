@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use probity_kernels::{Arithmetic, AttentionShape, Isa, Rows, Segment, Span, attention, pack_span};
+use probity_kernels::{Arithmetic, AttentionSegment, AttentionShape, Isa, PackedSpan, QueryRows, attention, pack_span};
 
 fn shape(arithmetic: Arithmetic) -> AttentionShape {
     AttentionShape { heads: 32, kv_heads: 8, head_dim: 64, scale: 0.125, window: None, arithmetic }
@@ -23,8 +23,8 @@ impl Packed {
         Self { keys, values, len }
     }
 
-    fn span(&self) -> Span<'_> {
-        Span { keys: &self.keys, values: &self.values, len: self.len }
+    fn span(&self) -> PackedSpan<'_> {
+        PackedSpan { keys: &self.keys, values: &self.values, len: self.len }
     }
 }
 
@@ -43,10 +43,10 @@ fn spans(c: &mut Criterion) {
         for (name, past, new, segments) in cases {
             let before = (past > 0).then(|| Packed::new(&shape, 0, past));
             let after = Packed::new(&shape, past, new);
-            let all: Vec<Segment<'_>> = (0..segments)
-                .map(|_| Segment {
+            let all: Vec<AttentionSegment<'_>> = (0..segments)
+                .map(|_| AttentionSegment {
                     spans: before.iter().chain([&after]).map(Packed::span).collect(),
-                    rows: Rows::Causal(past + 1..past + new + 1),
+                    rows: QueryRows::Causal(past + 1..past + new + 1),
                     wanted: None,
                 })
                 .collect();

@@ -6,14 +6,14 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use probity_kernels::{Arithmetic, Form, Inputs, Isa, Matrix, PackedMatrix, Product, WeightType, matmul};
+use probity_kernels::{Arithmetic, Inputs, Isa, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, matmul};
 
 const COPIES: usize = 4;
 
 fn products(c: &mut Criterion) {
     for weight_type in WeightType::ALL {
         let mut forms =
-            [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| Form::of(weight_type, a)).to_vec();
+            [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| ProductForm::of(weight_type, a)).to_vec();
         forms.dedup();
         for form in forms {
             for (outputs, width) in [(2048, 2048), (5632, 2048)] {
@@ -23,7 +23,7 @@ fn products(c: &mut Criterion) {
     }
 }
 
-fn product(c: &mut Criterion, weight_type: WeightType, form: Form, outputs: usize, width: usize) {
+fn product(c: &mut Criterion, weight_type: WeightType, form: ProductForm, outputs: usize, width: usize) {
     let isa = Isa::best();
     let bytes = vec![0x11u8; weight_type.row_bytes(width).expect("whole blocks") * outputs];
     let matrix = Matrix::new(weight_type, &bytes, outputs, width).expect("sizes fit");
@@ -40,7 +40,11 @@ fn product(c: &mut Criterion, weight_type: WeightType, form: Form, outputs: usiz
             b.iter(|| {
                 turn = (turn + 1) % COPIES;
                 inputs.set(isa, black_box(&x), width, [form]);
-                matmul(isa, &inputs, &mut [Product { weights: &weights[turn], bias: None, y: &mut y, add: false }]);
+                matmul(
+                    isa,
+                    &inputs,
+                    &mut [MatrixProduct { weights: &weights[turn], bias: None, y: &mut y, add: false }],
+                );
             });
         });
     }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use probity_kernels::{Form, Inputs, Isa, Matrix, PackedMatrix, Product, WeightType, matmul};
+use probity_kernels::{Inputs, Isa, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, matmul};
 
 /// More than a thread's fair share of any cache.
 const FROM_MEMORY: usize = 768 << 20;
@@ -22,7 +22,7 @@ fn main() {
     for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for form in Form::ALL
+        for form in ProductForm::ALL
             .into_iter()
             .filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name))
         {
@@ -36,7 +36,7 @@ fn main() {
                 let start = Instant::now();
                 for weights in turns.by_ref().take(copies) {
                     inputs.set(isa, &x, k, [form]);
-                    matmul(isa, &inputs, &mut [Product { weights, bias: None, y: &mut y, add: false }]);
+                    matmul(isa, &inputs, &mut [MatrixProduct { weights, bias: None, y: &mut y, add: false }]);
                 }
                 best = best.min(start.elapsed().as_secs_f64() / copies as f64);
             }

@@ -76,7 +76,7 @@ impl AttentionShape {
 
 /// Keys and values of consecutive positions, packed by [`pack_span`] as words of 32 bits: one f32, or two bf16.
 #[derive(Debug, Clone, Copy)]
-pub struct Span<'a> {
+pub struct PackedSpan<'a> {
     /// `(kv_heads, blocks of 16 tokens, head_dim, 16)`; in bf16 two elements to a word, and `head_dim` padded to 32.
     pub keys: &'a [u32],
     /// `(kv_heads, tokens, head_dim padded to 16)`; in bf16 two tokens to a word.
@@ -85,7 +85,7 @@ pub struct Span<'a> {
     pub len: usize,
 }
 
-impl<'a> Span<'a> {
+impl<'a> PackedSpan<'a> {
     fn head_keys(&self, shape: &AttentionShape, head: usize) -> &'a [u32] {
         let len = shape.head_keys(self.len);
         &self.keys[head * len..][..len]
@@ -99,7 +99,7 @@ impl<'a> Span<'a> {
 
 /// The rows of a segment, and which positions each of them sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rows {
+pub enum QueryRows {
     /// For each row, the positions up to and including its own: text that was read so far.
     Causal(Range<usize>),
     /// So many rows, at the positions from 0 on, that see all positions: an encoder's text, or a decoder's tokens that
@@ -107,7 +107,7 @@ pub enum Rows {
     All(usize),
 }
 
-impl Rows {
+impl QueryRows {
     fn len(&self) -> usize {
         match self {
             Self::Causal(ends) => ends.len(),
@@ -144,7 +144,7 @@ impl RelativeBias {
 
     /// `score ← scale · score + summand` for the scores of a query at some positions.
     #[inline(always)]
-    fn add(&self, query: &Query, scale: f32, scores: &mut [f32]) {
+    fn add(&self, query: &AttentionQuery, scale: f32, scores: &mut [f32]) {
         let table = &self.table[query.head * self.distances()..][..self.distances()];
         // Positions before `near` are out of reach, and those from `far` on.
         let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end) - query.start;
@@ -164,16 +164,16 @@ impl RelativeBias {
 
 /// Query rows and what they see.
 #[derive(Debug, Clone)]
-pub struct Segment<'a> {
+pub struct AttentionSegment<'a> {
     /// From position 0 without gaps.
-    pub spans: Vec<Span<'a>>,
+    pub spans: Vec<PackedSpan<'a>>,
     /// The query rows.
-    pub rows: Rows,
+    pub rows: QueryRows,
     /// Which of these rows are asked for, ascending; all where absent.
     pub wanted: Option<&'a [usize]>,
 }
 
-impl Segment<'_> {
+impl AttentionSegment<'_> {
     fn positions(&self) -> usize {
         self.spans.iter().map(|span| span.len).sum()
     }
@@ -201,9 +201,9 @@ pub fn pack_span(
     let heads = if len < 64 { shape.kv_heads } else { 1 };
     let to_keys = packed_keys.par_chunks_exact_mut(shape.head_keys(len)).with_min_len(heads);
     to_keys.zip(packed_values.par_chunks_exact_mut(shape.head_values(len))).enumerate().for_each(|(head, (to_keys, to_values))| {
-        let tokens = &Tokens { shape, keys, values, rows: rows.clone(), head };
+        let tokens = &HeadTokens { shape, keys, values, rows: rows.clone(), head };
         if shape.tiles() {
-            dispatch!(isa, pack_tiles(tokens: &Tokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]));
+            dispatch!(isa, pack_tiles(tokens: &HeadTokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]));
         } else {
             float::pack_head(tokens, bytemuck::cast_slice_mut(to_keys), bytemuck::cast_slice_mut(to_values));
         }
@@ -211,7 +211,7 @@ pub fn pack_span(
 }
 
 /// One head's part of some rows of keys and values.
-struct Tokens<'a> {
+struct HeadTokens<'a> {
     shape: &'a AttentionShape,
     keys: &'a [f32],
     values: &'a [f32],
@@ -219,7 +219,7 @@ struct Tokens<'a> {
     head: usize,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> HeadTokens<'a> {
     fn len(&self) -> usize {
         self.rows.len()
     }
@@ -237,7 +237,7 @@ impl<'a> Tokens<'a> {
 /// `values` of its length and zeros. A result over the whole has the bits of one over the parts.
 pub fn join_spans(
     shape: &AttentionShape,
-    spans: &[Span<'_>],
+    spans: &[PackedSpan<'_>],
     total: usize,
     start: usize,
     keys: &mut [u32],
@@ -297,7 +297,7 @@ pub fn attention(
     shape: &AttentionShape,
     bias: Option<&RelativeBias>,
     queries: &[f32],
-    segments: &[Segment<'_>],
+    segments: &[AttentionSegment<'_>],
     out: &mut [f32],
 ) {
     let width = shape.heads * shape.head_dim;
@@ -313,8 +313,8 @@ pub fn attention(
     for segment in segments {
         let positions = segment.positions();
         let fits = match &segment.rows {
-            Rows::Causal(ends) => ends.start > 0 && ends.end <= positions + 1,
-            Rows::All(_) => positions > 0 && shape.window.is_none(),
+            QueryRows::Causal(ends) => ends.start > 0 && ends.end <= positions + 1,
+            QueryRows::All(_) => positions > 0 && shape.window.is_none(),
         };
         assert!(fits, "a row sees positions that are there");
         for span in &segment.spans {
@@ -324,7 +324,7 @@ pub fn attention(
         let rows = segment.wanted.map_or(segment.rows.len(), <[usize]>::len);
         for first in (0..rows).step_by(task_rows) {
             let rows = first..rows.min(first + task_rows);
-            tasks.extend((0..shape.kv_heads).map(|kv_head| Task {
+            tasks.extend((0..shape.kv_heads).map(|kv_head| AttentionTask {
                 shape,
                 bias,
                 queries,
@@ -337,14 +337,14 @@ pub fn attention(
         row += rows;
     }
     assert_eq!(row * width, queries.len(), "segments cover all rows");
-    let out = &Results { start: out.as_mut_ptr(), len: out.len(), _out: PhantomData };
+    let out = &HeadOutputs { start: out.as_mut_ptr(), len: out.len(), _out: PhantomData };
     tasks.into_par_iter().for_each(|task| {
         let task = &task;
         SCRATCH.with_borrow_mut(|scratch| {
             if shape.tiles() {
-                dispatch!(isa, run_tiles(isa: Isa, task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>));
+                dispatch!(isa, run_tiles(isa: Isa, task: &AttentionTask<'_>, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>));
             } else {
-                dispatch!(isa, run_float(task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>));
+                dispatch!(isa, run_float(task: &AttentionTask<'_>, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>));
             }
         });
     });
@@ -352,7 +352,7 @@ pub fn attention(
 
 /// A thread's memory, kept from task to task.
 #[derive(Default)]
-struct Scratch {
+struct AttentionScratch {
     /// A few queries: `(head_dim, query)`, or rows in bf16.
     queries: Buffer<u32>,
     /// Their scores and weights, `(query, position)`.
@@ -364,16 +364,16 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<AttentionScratch> = RefCell::default();
 }
 
 /// A few rows of one segment, for the query heads of one key head.
-struct Task<'a> {
+struct AttentionTask<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
     /// Of all segments.
     queries: &'a [f32],
-    segment: &'a Segment<'a>,
+    segment: &'a AttentionSegment<'a>,
     /// Where the segment's rows begin among all.
     first_row: usize,
     /// Among the segment's wanted rows.
@@ -381,7 +381,7 @@ struct Task<'a> {
     kv_head: usize,
 }
 
-impl Task<'_> {
+impl AttentionTask<'_> {
     fn group(&self) -> usize {
         self.shape.heads / self.shape.kv_heads
     }
@@ -392,21 +392,27 @@ impl Task<'_> {
     }
 
     #[inline(always)]
-    fn query(&self, index: usize) -> Query {
+    fn query(&self, index: usize) -> AttentionQuery {
         let (shape, group) = (self.shape, self.group());
         let (row, head) = (self.rows.start + index / group, self.kv_head * group + index % group);
         let offset = self.segment.wanted.map_or(row, |wanted| wanted[row]);
         let (position, end) = match &self.segment.rows {
-            Rows::Causal(ends) => (ends.start + offset - 1, ends.start + offset),
-            Rows::All(_) => (offset, self.segment.positions()),
+            QueryRows::Causal(ends) => (ends.start + offset - 1, ends.start + offset),
+            QueryRows::All(_) => (offset, self.segment.positions()),
         };
         let start = shape.window.map_or(0, |w| end.saturating_sub(w));
-        Query { at: ((self.first_row + row) * shape.heads + head) * shape.head_dim, head, position, start, end }
+        AttentionQuery {
+            at: ((self.first_row + row) * shape.heads + head) * shape.head_dim,
+            head,
+            position,
+            start,
+            end,
+        }
     }
 
     /// Adds the bias to a query's scores; returns the scale that is left to be applied.
     #[inline(always)]
-    fn add_bias(&self, query: &Query, scores: &mut [f32]) -> f32 {
+    fn add_bias(&self, query: &AttentionQuery, scores: &mut [f32]) -> f32 {
         match self.bias {
             Some(bias) => {
                 bias.add(query, self.shape.scale, scores);
@@ -419,7 +425,7 @@ impl Task<'_> {
 
 /// One head of one row.
 #[derive(Clone, Copy, Default)]
-struct Query {
+struct AttentionQuery {
     /// Where it starts among all queries.
     at: usize,
     head: usize,
@@ -432,22 +438,22 @@ struct Query {
 
 /// The positions that some of the queries see.
 #[inline(always)]
-fn seen(queries: &[Query]) -> Range<usize> {
+fn seen(queries: &[AttentionQuery]) -> Range<usize> {
     let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
     start..queries.iter().fold(0, |most, q| most.max(q.end))
 }
 
 /// The output, shared by tasks that each write heads of their own.
-struct Results<'a> {
+struct HeadOutputs<'a> {
     start: *mut f32,
     len: usize,
     _out: PhantomData<&'a mut [f32]>,
 }
 
 // SAFETY: tasks reach the output only through `head`, each for heads of its own.
-unsafe impl Sync for Results<'_> {}
+unsafe impl Sync for HeadOutputs<'_> {}
 
-impl Results<'_> {
+impl HeadOutputs<'_> {
     /// `len` elements from `at`.
     ///
     /// # Safety

@@ -12,7 +12,7 @@ use crate::WeightType;
 pub(crate) const MAX_BLOCK: usize = 256;
 
 /// A decoded block. Which fields mean something depends on the weight type.
-pub(crate) struct Block {
+pub(crate) struct DecodedBlock {
     /// Unsigned integers, `block_len` of them.
     pub(crate) quants: [u8; MAX_BLOCK],
     /// The scale, an f16.
@@ -25,7 +25,7 @@ pub(crate) struct Block {
     pub(crate) group_minima: [u8; MAX_BLOCK / 32],
 }
 
-impl Block {
+impl DecodedBlock {
     pub(crate) fn new() -> Self {
         Self {
             quants: [0; MAX_BLOCK],
@@ -112,7 +112,7 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
 
 /// Decodes one block of a quantised type; `bytes` holds exactly one.
 #[inline(always)]
-pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
+pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut DecodedBlock) {
     let q = &mut block.quants;
     match weight_type {
         WeightType::Q8_0 => {
@@ -149,7 +149,7 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Bl
 }
 
 #[inline(always)]
-fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
+fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut DecodedBlock) {
     (block.scale, block.minimum) = (bits_at(bytes, 0), bits_at(bytes, 2));
     for j in 0..8 {
         (block.group_scales[j], block.group_minima[j]) = scale_min(&bytes[4..16], j);
@@ -169,7 +169,7 @@ fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
 }
 
 #[inline(always)]
-fn decode_q6(bytes: &[u8], block: &mut Block) {
+fn decode_q6(bytes: &[u8], block: &mut DecodedBlock) {
     let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
     block.scale = bits_at(bytes, 208);
     block.group_scales.copy_from_slice(scales);
@@ -211,7 +211,7 @@ pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [
             }
         }
         _ => {
-            let mut block = Block::new();
+            let mut block = DecodedBlock::new();
             for (out, bytes) in out.chunks_exact_mut(len).zip(bytes.chunks_exact(size)) {
                 decode_block(weight_type, bytes, &mut block);
                 expand(weight_type, &block, out);
@@ -222,7 +222,7 @@ pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [
 
 /// The f32 values of a decoded block.
 #[inline(always)]
-fn expand(weight_type: WeightType, block: &Block, out: &mut [f32]) {
+fn expand(weight_type: WeightType, block: &DecodedBlock, out: &mut [f32]) {
     let group = weight_type.group_len();
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
         let (d, m) = block.group(weight_type, g);

@@ -17,7 +17,7 @@ pub enum Arithmetic {
 /// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every
 /// instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum ProductForm {
     /// `y ← fma(x, w, y)` over ascending `k`, in f32.
     Float,
     /// Activations in 8 bits, one scale (the largest magnitude over 127) for each 32. Per group of weights that share a
@@ -32,7 +32,7 @@ pub enum Form {
     Tiles,
 }
 
-impl Form {
+impl ProductForm {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Float, Self::Int8, Self::Pairs, Self::Tiles];
 

@@ -3,25 +3,25 @@
 use std::marker::PhantomData;
 
 use crate::buffer::Buffer;
-use crate::pack::{Layout, Part, Unit};
+use crate::pack::{PackedPart, UnitLayout, UnitParts};
 use crate::simd::{Dot4, LANES, Simd};
-use crate::{Form, WeightType};
+use crate::{ProductForm, WeightType};
 
 /// A weight type that is known when the loops are compiled.
-pub(crate) trait Quantised {
+pub(crate) trait QuantisedType {
     const TYPE: WeightType;
-    const LAYOUT: Layout = Layout::of(Self::TYPE, Form::Int8);
+    const LAYOUT: UnitLayout = UnitLayout::of(Self::TYPE, ProductForm::Int8);
 }
 
 /// The quantised types, each a type of its own.
 pub(crate) mod types {
-    use super::{Quantised, WeightType};
+    use super::{QuantisedType, WeightType};
 
     macro_rules! types {
         ($($name:ident),*) => {
             $(
                 pub(crate) struct $name;
-                impl Quantised for $name {
+                impl QuantisedType for $name {
                     const TYPE: WeightType = WeightType::$name;
                 }
             )*
@@ -29,7 +29,7 @@ pub(crate) mod types {
     }
     #[allow(non_camel_case_types, reason = "the names that the formats have")]
     mod named {
-        use super::{Quantised, WeightType};
+        use super::{QuantisedType, WeightType};
         types!(Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K);
     }
     pub(crate) use named::*;
@@ -54,10 +54,10 @@ macro_rules! by_type {
 }
 pub(crate) use by_type;
 
-impl Unit<'_> {
+impl UnitParts<'_> {
     /// Four `k` of half a panel, unsigned.
     #[inline(always)]
-    pub(crate) fn quad<S: Simd>(&self, layout: &Layout, quad: usize, half: usize) -> S::B {
+    pub(crate) fn quad<S: Simd>(&self, layout: &UnitLayout, quad: usize, half: usize) -> S::B {
         if layout.low_bits == 8 {
             return S::load_b(&self.low[2 * quad + half]);
         }
@@ -118,21 +118,21 @@ pub(crate) struct IntPanel {
 }
 
 /// Weights of a part that were expanded.
-pub(crate) struct Expanded<'a, const QUADS: usize> {
+pub(crate) struct ExpandedWeights<'a, const QUADS: usize> {
     weight_type: WeightType,
     quants: &'a [[[[u8; 4 * LANES]; 2]; QUADS]],
     scales: &'a [[[f32; LANES]; 2]],
     minima: &'a [[[f32; LANES]; 2]],
 }
 
-impl<'a, const QUADS: usize> Expanded<'a, QUADS> {
+impl<'a, const QUADS: usize> ExpandedWeights<'a, QUADS> {
     #[inline(always)]
     pub(crate) fn new(weight_type: WeightType, panel: &'a IntPanel) -> Self {
         Self { weight_type, quants: panel.quants.as_chunks().0, scales: &panel.scales, minima: &panel.minima }
     }
 }
 
-impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for Expanded<'_, QUADS> {
+impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for ExpandedWeights<'_, QUADS> {
     #[inline(always)]
     fn weight_type(&self) -> WeightType {
         self.weight_type
@@ -154,30 +154,30 @@ impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for Expanded<'_, QUADS> {
 }
 
 /// Weights of a part where they lie. Expanding them anew for every tile of rows pays where there are few.
-pub(crate) struct Packed<'a, T> {
+pub(crate) struct PackedWeights<'a, T> {
     bytes: &'a [u8],
     /// Whether those behind are asked for beside: once is enough.
     pub(crate) ahead: bool,
     _type: PhantomData<T>,
 }
 
-impl<'a, T> Packed<'a, T> {
-    pub(crate) fn new(part: Part<'a>) -> Self {
+impl<'a, T> PackedWeights<'a, T> {
+    pub(crate) fn new(part: PackedPart<'a>) -> Self {
         Self { bytes: part.bytes(), ahead: true, _type: PhantomData }
     }
 }
 
-impl<T: Quantised> Packed<'_, T> {
+impl<T: QuantisedType> PackedWeights<'_, T> {
     /// The unit of a group, and which one of it that is.
     #[inline(always)]
-    fn unit(&self, group: usize) -> (Unit<'_>, usize) {
+    fn unit(&self, group: usize) -> (UnitParts<'_>, usize) {
         let per_unit = T::LAYOUT.unit / T::TYPE.group_len();
         let bytes = &self.bytes[group / per_unit * T::LAYOUT.unit_bytes..][..T::LAYOUT.unit_bytes];
         (T::LAYOUT.parts(bytes), group % per_unit)
     }
 }
 
-impl<S: Simd, T: Quantised, const QUADS: usize> IntGroups<S, QUADS> for Packed<'_, T> {
+impl<S: Simd, T: QuantisedType, const QUADS: usize> IntGroups<S, QUADS> for PackedWeights<'_, T> {
     #[inline(always)]
     fn weight_type(&self) -> WeightType {
         T::TYPE

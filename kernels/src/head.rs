@@ -11,8 +11,8 @@ use crate::isa::dispatch;
 use crate::matmul::row_blocks;
 use crate::pack::{PANEL, PackedMatrix};
 use crate::simd::{LANES, Simd};
-use crate::tiles::Sums;
-use crate::worker::{Strip, with_scratch};
+use crate::tiles::PanelSums;
+use crate::worker::{PanelStrip, with_scratch};
 
 /// Logits that are summed together: their exponentials in f32, lane by lane, relative to their own largest.
 const BLOCK: usize = 512;
@@ -50,7 +50,7 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
         (asked.len(), weights.in_features()),
         "a list of tokens for each row of the head's width"
     );
-    let blocks: Vec<Block> = (0..weights.panels())
+    let blocks: Vec<VocabularyBlock> = (0..weights.panels())
         .step_by(PANELS)
         .collect::<Vec<_>>()
         .into_par_iter()
@@ -59,7 +59,7 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
     let row = |row: usize| {
         let parts = blocks.iter().map(|block| block.parts[row]);
         let (normaliser, greedy) =
-            combine(parts.enumerate().map(|(index, part)| Part { greedy: part.greedy + index * BLOCK, ..part }));
+            combine(parts.enumerate().map(|(index, part)| HeadPart { greedy: part.greedy + index * BLOCK, ..part }));
         let logit = |token: &u32| {
             blocks[*token as usize / BLOCK].logits[row].iter().find(|(id, _)| id == token).map(|(_, logit)| *logit)
         };
@@ -132,8 +132,8 @@ pub fn likeliest_among(logits: &[f32], allowed: &[u32]) -> Option<(f32, usize)> 
 }
 
 /// What is kept of a block of the vocabulary, by row.
-struct Block {
-    parts: Vec<Part>,
+struct VocabularyBlock {
+    parts: Vec<HeadPart>,
     /// Tokens asked for, with their logits.
     logits: Vec<Vec<(u32, f32)>>,
 }
@@ -144,9 +144,9 @@ fn block(
     head: (&PackedMatrix, Option<&[f32]>),
     panels: Range<usize>,
     asked: &[Vec<u32>],
-) -> Block {
+) -> VocabularyBlock {
     let first = panels.start * PANEL;
-    let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
+    let mut block = VocabularyBlock { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
     each_row(isa, inputs, head, panels, |row, logits| {
         let wanted = asked[row].iter().filter(|token| (first..first + logits.len()).contains(&(**token as usize)));
         block.logits.push(wanted.map(|token| (*token, logits[*token as usize - first])).collect());
@@ -166,7 +166,7 @@ fn each_row(
     let (weights, bias) = head;
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
-    let strips: Vec<Strip<'_>> = panels.map(|panel| Strip { weights, panel }).collect();
+    let strips: Vec<PanelStrip<'_>> = panels.map(|panel| PanelStrip { weights, panel }).collect();
     with_scratch(|scratch| {
         for rows in row_blocks(inputs.rows()) {
             let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
@@ -174,7 +174,7 @@ fn each_row(
                 let mut logits = [0.0; BLOCK];
                 for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums.chunks_exact(rows_held))
                 {
-                    let sums: &Sums = &sums[index];
+                    let sums: &PanelSums = &sums[index];
                     to.copy_from_slice(sums.as_flattened());
                 }
                 let logits = &mut logits[..len];
@@ -189,7 +189,7 @@ fn each_row(
 
 /// What a block adds to the whole.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct HeadPart {
     /// The largest logit; NaN where one is not finite from above.
     max: f32,
     /// Where it stands first.
@@ -199,15 +199,15 @@ struct Part {
 }
 
 /// A block's part; `logits` are at most 512.
-fn part(isa: Isa, logits: &[f32]) -> Part {
-    let mut part = Part { max: f32::NEG_INFINITY, greedy: 0, sum: 0.0 };
+fn part(isa: Isa, logits: &[f32]) -> HeadPart {
+    let mut part = HeadPart { max: f32::NEG_INFINITY, greedy: 0, sum: 0.0 };
     let to = &mut part;
-    dispatch!(isa, sum_block(logits: &[f32], to: &mut Part));
+    dispatch!(isa, sum_block(logits: &[f32], to: &mut HeadPart));
     part
 }
 
 #[inline(always)]
-fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
+fn sum_block<S: Simd>(logits: &[f32], part: &mut HeadPart) {
     // Comparisons with NaN are false, and the sum below then shows it.
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for logits in logits.chunks(LANES) {
@@ -238,7 +238,7 @@ fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
 }
 
 /// The normaliser and the first largest logit from the parts in order of the vocabulary.
-fn combine(parts: impl Iterator<Item = Part> + Clone) -> (f64, usize) {
+fn combine(parts: impl Iterator<Item = HeadPart> + Clone) -> (f64, usize) {
     let (mut max, mut greedy) = (f32::NEG_INFINITY, 0);
     for part in parts.clone() {
         // The first block that is not finite decides, whatever stands in those behind it.
@@ -249,7 +249,7 @@ fn combine(parts: impl Iterator<Item = Part> + Clone) -> (f64, usize) {
             (max, greedy) = (part.max, part.greedy);
         }
     }
-    let relative = |part: Part| f64::from(part.sum) * libm::exp(f64::from(part.max) - f64::from(max));
+    let relative = |part: HeadPart| f64::from(part.sum) * libm::exp(f64::from(part.max) - f64::from(max));
     let total: f64 = parts.filter(|part| part.max > f32::NEG_INFINITY).map(relative).sum();
     (f64::from(max) + libm::log(total), greedy)
 }
@@ -262,7 +262,7 @@ pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
     assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
     x.par_chunks(width)
         .map(|row| {
-            let parts: Vec<Part> = row.chunks(BLOCK).map(|block| part(isa, block)).collect();
+            let parts: Vec<HeadPart> = row.chunks(BLOCK).map(|block| part(isa, block)).collect();
             combine(parts.into_iter()).0
         })
         .collect()

@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use crate::buffer::Buffer;
 use crate::elementwise::{Norm, norm_rows};
 use crate::isa::dispatch;
-use crate::output::{Activations, Columns, Steps};
+use crate::output::{OutputColumns, PackedActivations, TileSteps};
 use crate::simd::{Simd, round_pairs};
 use crate::tiles::{IntTile, TILE_ROWS};
-use crate::{Form, Isa};
+use crate::{Isa, ProductForm};
 
 /// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two
 /// register tiles do not pay for expanding them anew, nor do fewer fill a tile of the unit of tiles.
@@ -18,17 +18,18 @@ const IN_PLACE_ROWS: usize = 12;
 
 /// How rows are cut into register tiles. No cut changes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tiling {
+pub(crate) struct RowTiling {
     /// Rows per tile; the last tiles may have fewer.
     most: usize,
     /// Whether tiles are of 16 rows, row-major and padded, for a unit of tiles.
     pub(crate) in_unit: bool,
 }
 
-impl Tiling {
-    fn of(isa: Isa, form: Form, rows: usize) -> Self {
+impl RowTiling {
+    fn of(isa: Isa, form: ProductForm, rows: usize) -> Self {
         let facts = isa.facts();
-        let in_unit = facts.has_tiles && (form == Form::Tiles || (form == Form::Int8 && rows > IN_PLACE_ROWS));
+        let in_unit =
+            facts.has_tiles && (form == ProductForm::Tiles || (form == ProductForm::Int8 && rows > IN_PLACE_ROWS));
         Self { most: if in_unit { TILE_ROWS } else { facts.rows[form as usize] }, in_unit }
     }
 
@@ -39,10 +40,10 @@ impl Tiling {
 
     /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for a
     /// unit stand a step further apart than that: at a power of two they would all want the same lines of a cache.
-    fn half_words(self, form: Form, width: usize) -> usize {
+    fn half_words(self, form: ProductForm, width: usize) -> usize {
         match form {
-            Form::Tiles if self.in_unit => width.next_multiple_of(32) / 2 + TILE_ROWS,
-            Form::Tiles => width.next_multiple_of(32) / 2,
+            ProductForm::Tiles if self.in_unit => width.next_multiple_of(32) / 2 + TILE_ROWS,
+            ProductForm::Tiles => width.next_multiple_of(32) / 2,
             _ => width.div_ceil(2),
         }
     }
@@ -70,9 +71,9 @@ impl Tiling {
 pub struct Inputs {
     rows: usize,
     width: usize,
-    packed: [Option<Tiling>; Form::ALL.len()],
+    packed: [Option<RowTiling>; ProductForm::ALL.len()],
     floats: Buffer<f32>,
-    ints: Ints,
+    ints: QuantisedInputs,
     halves: Buffer<u32>,
     /// Activations that were made row by row before they are packed.
     rows_made: Buffer<f32>,
@@ -81,7 +82,7 @@ pub struct Inputs {
 /// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for a unit of tiles; what follows is
 /// `(group, row)`.
 #[derive(Default)]
-struct Ints {
+struct QuantisedInputs {
     words: Buffer<i32>,
     /// Per 32 activations.
     scales: Buffer<f32>,
@@ -100,12 +101,12 @@ impl Inputs {
     }
 
     /// Takes activations `(rows, width)`, packed for `forms`; what was held before is gone.
-    pub fn set(&mut self, isa: Isa, x: &[f32], width: usize, forms: impl IntoIterator<Item = Form>) {
+    pub fn set(&mut self, isa: Isa, x: &[f32], width: usize, forms: impl IntoIterator<Item = ProductForm>) {
         self.set_rows(isa, x, width, None, forms);
     }
 
     /// As [`set`](Self::set), for what [`normalise`](crate::normalise) makes of `x`, `(rows, norm.weight.len())`.
-    pub fn set_normed(&mut self, isa: Isa, x: &[f32], norm: Norm<'_>, forms: impl IntoIterator<Item = Form>) {
+    pub fn set_normed(&mut self, isa: Isa, x: &[f32], norm: Norm<'_>, forms: impl IntoIterator<Item = ProductForm>) {
         self.set_rows(isa, x, norm.weight.len(), Some(norm), forms);
     }
 
@@ -115,14 +116,14 @@ impl Inputs {
         x: &[f32],
         width: usize,
         norm: Option<Norm<'_>>,
-        forms: impl IntoIterator<Item = Form>,
+        forms: impl IntoIterator<Item = ProductForm>,
     ) {
         assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
         (self.rows, self.width) = (x.len() / width, width);
-        self.packed = [None; Form::ALL.len()];
+        self.packed = [None; ProductForm::ALL.len()];
         for form in forms {
             if self.packed[form as usize].is_none() {
-                let tiling = Tiling::of(isa, form, self.rows);
+                let tiling = RowTiling::of(isa, form, self.rows);
                 self.pack(isa, form, tiling, x, norm);
                 self.packed[form as usize] = Some(tiling);
             }
@@ -135,20 +136,20 @@ impl Inputs {
         &mut self,
         isa: Isa,
         (rows, width): (usize, usize),
-        form: Form,
-        make: impl FnOnce(&Activations<'_>),
+        form: ProductForm,
+        make: impl FnOnce(&PackedActivations<'_>),
     ) {
-        let tiling = Tiling::of(isa, form, rows);
-        if form == Form::Tiles && tiling.in_unit {
+        let tiling = RowTiling::of(isa, form, rows);
+        if form == ProductForm::Tiles && tiling.in_unit {
             let words = tiling.half_words(form, width);
             self.halves.set_len(rows.next_multiple_of(TILE_ROWS) * words);
-            make(&Activations::Packed(Steps::new(&mut self.halves, words)));
-            (self.rows, self.width, self.packed) = (rows, width, [None; Form::ALL.len()]);
+            make(&PackedActivations::Packed(TileSteps::new(&mut self.halves, words)));
+            (self.rows, self.width, self.packed) = (rows, width, [None; ProductForm::ALL.len()]);
             self.packed[form as usize] = Some(tiling);
         } else {
             let mut x = std::mem::take(&mut self.rows_made);
             x.set_len(rows * width);
-            make(&Activations::Rows(Columns::new(&mut x, rows, width)));
+            make(&PackedActivations::Rows(OutputColumns::new(&mut x, rows, width)));
             self.set(isa, &x, width, [form]);
             self.rows_made = x;
         }
@@ -164,20 +165,20 @@ impl Inputs {
         self.width
     }
 
-    pub(crate) fn tiling(&self, form: Form) -> Tiling {
+    pub(crate) fn tiling(&self, form: ProductForm) -> RowTiling {
         self.packed[form as usize].expect("activations were packed for this form")
     }
 
-    fn pack(&mut self, isa: Isa, form: Form, tiling: Tiling, x: &[f32], norm: Option<Norm<'_>>) {
+    fn pack(&mut self, isa: Isa, form: ProductForm, tiling: RowTiling, x: &[f32], norm: Option<Norm<'_>>) {
         let padded = if tiling.in_unit { self.rows.next_multiple_of(TILE_ROWS) } else { self.rows };
         let rows = x.par_chunks(tiling.most * self.width);
         match form {
-            Form::Float => {
+            ProductForm::Float => {
                 self.floats.set_len(padded * self.width);
                 rows.zip(self.floats.par_chunks_mut(tiling.most * self.width))
                     .for_each(|(x, to)| normed(isa, x, norm, |x| pack_floats(x, self.width, tiling, to)));
             }
-            Form::Int8 => {
+            ProductForm::Int8 => {
                 assert!(self.width.is_multiple_of(32), "quantised rows are whole groups of 32");
                 let (ints, per_row) = (&mut self.ints, self.width / 32);
                 let most = tiling.most * per_row;
@@ -192,16 +193,16 @@ impl Inputs {
                 rows.zip(ints.words.par_chunks_mut(8 * most)).zip(sums).zip(scales).for_each(|(((x, words), sums), scales)| {
                     let mut to = IntRows { words, scales: scales.0, sums16: sums.0, sums32: sums.1, scaled_sums: scales.1 };
                     let to = &mut to;
-                    normed(isa, x, norm, |x| dispatch!(isa, pack_ints(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>)));
+                    normed(isa, x, norm, |x| dispatch!(isa, pack_ints(x: &[f32], width: usize, tiling: RowTiling, to: &mut IntRows<'_>)));
                 });
             }
-            Form::Pairs | Form::Tiles => {
+            ProductForm::Pairs | ProductForm::Tiles => {
                 let words = tiling.half_words(form, self.width);
                 self.halves.set_len(padded * words);
                 let width = self.width;
                 rows.zip(self.halves.par_chunks_mut(tiling.most * words)).for_each(|(x, to)| {
                     normed(isa, x, norm, |x| {
-                        dispatch!(isa, pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]));
+                        dispatch!(isa, pack_halves(x: &[f32], width: usize, words: usize, tiling: RowTiling, to: &mut [u32]));
                     });
                 });
             }
@@ -237,7 +238,13 @@ impl Inputs {
     /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a
     /// unit of tiles.
     #[inline(always)]
-    pub(crate) fn half_tile(&self, form: Form, (first, rows): (usize, usize), start: usize, len: usize) -> &[u32] {
+    pub(crate) fn half_tile(
+        &self,
+        form: ProductForm,
+        (first, rows): (usize, usize),
+        start: usize,
+        len: usize,
+    ) -> &[u32] {
         let words = self.tiling(form).half_words(form, self.width);
         &self.halves[first * words + start / 2 * rows..][..len.div_ceil(2) * rows]
     }
@@ -256,7 +263,7 @@ fn normed(isa: Isa, x: &[f32], norm: Option<Norm<'_>>, pack: impl FnOnce(&[f32])
     });
 }
 
-fn pack_floats(x: &[f32], width: usize, tiling: Tiling, to: &mut [f32]) {
+fn pack_floats(x: &[f32], width: usize, tiling: RowTiling, to: &mut [f32]) {
     for (first, rows) in tiling.tiles(x.len() / width) {
         let tile = &mut to[first * width..][..rows * width];
         for (r, x) in x[first * width..][..rows * width].chunks_exact(width).enumerate() {
@@ -293,7 +300,7 @@ fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
 }
 
 #[inline(always)]
-fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>) {
+fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: RowTiling, to: &mut IntRows<'_>) {
     for (first, rows) in tiling.tiles(x.len() / width) {
         // Rows of a tile for the unit always stand 16 apart; those that are missing stay what they were, and no result reads
         // them.
@@ -323,7 +330,7 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<
 
 /// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a unit of tiles.
 #[inline(always)]
-fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]) {
+fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: RowTiling, to: &mut [u32]) {
     for (first, rows) in tiling.tiles(x.len() / width) {
         let tile = &mut to[first * words..];
         for r in 0..rows {

@@ -13,21 +13,21 @@ pub(crate) mod x86;
 use std::sync::OnceLock;
 
 use crate::tiles::PairTile;
-use crate::{Arithmetic, Form};
+use crate::{Arithmetic, ProductForm};
 
 /// The architecture's unit of tiles, whether this machine has one or not.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use amx::Tiles;
+pub(crate) use amx::TileRegisters;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use plain::NoTiles as Tiles;
 
 /// What drivers ask of an instruction set. How many lanes it has is none of it: there are
 /// [sixteen](crate::simd::LANES) on all.
-pub(crate) struct Facts {
+pub(crate) struct IsaFacts {
     /// Whether this machine has it and the system lets the process use it.
     pub(crate) is_available: fn() -> bool,
     /// Rows of its register tiles of each form.
-    pub(crate) rows: [usize; Form::ALL.len()],
+    pub(crate) rows: [usize; ProductForm::ALL.len()],
     /// Whether it multiplies four bytes with four and adds the products up in one instruction.
     pub(crate) has_byte_dot: bool,
     /// Its own tile of `Form::Pairs`, where this machine has the instructions for it.
@@ -55,8 +55,8 @@ macro_rules! instruction_sets {
                 match self { $(Self::$isa => $name,)* }
             }
 
-            pub(crate) fn facts(self) -> &'static Facts {
-                const ELSEWHERE: Facts = Facts { is_available: || false, ..plain::FACTS };
+            pub(crate) fn facts(self) -> &'static IsaFacts {
+                const ELSEWHERE: IsaFacts = IsaFacts { is_available: || false, ..plain::FACTS };
                 match self {
                     $($(#[cfg(target_arch = $arch)])? Self::$isa => &$facts,)*
                     #[allow(unreachable_patterns, reason = "on the architecture that all belong to")]

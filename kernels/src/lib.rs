@@ -33,15 +33,17 @@ mod weight_type;
 mod worker;
 
 pub use activation::{Activation, activate};
-pub use attention::{AttentionShape, RelativeBias, Rows, Segment, Span, attention, join_spans, pack_span};
+pub use attention::{
+    AttentionSegment, AttentionShape, PackedSpan, QueryRows, RelativeBias, attention, join_spans, pack_span,
+};
 pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;
 pub use elementwise::{Norm, RopeLayout, RopeTable, normalise};
-pub use form::{Arithmetic, Form};
+pub use form::{Arithmetic, ProductForm};
 pub use head::{HeadRow, greedy_among, head, likeliest_among, log_sum_exp};
 pub use inputs::Inputs;
 pub use isa::Isa;
-pub use matmul::{Activated, Product, activated_matmul, matmul};
+pub use matmul::{Activated, MatrixProduct, activated_matmul, matmul};
 pub use matrix::Matrix;
 pub use pack::PackedMatrix;
 pub use weight_type::WeightType;

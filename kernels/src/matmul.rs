@@ -12,12 +12,12 @@ use rayon::prelude::*;
 use crate::activation::{Activation, activate_lanes};
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
-use crate::output::{Activations, Columns};
+use crate::output::{OutputColumns, PackedActivations};
 use crate::pack::{PANEL, PackedMatrix};
 use crate::simd::{LANES, Simd};
-use crate::tiles::Sums;
-use crate::worker::{FEW_ROWS, Strip, with_scratch};
-use crate::{Form, Isa};
+use crate::tiles::PanelSums;
+use crate::worker::{FEW_ROWS, PanelStrip, with_scratch};
+use crate::{Isa, ProductForm};
 
 /// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of
 /// every tile.
@@ -26,7 +26,7 @@ const ROW_BLOCK: usize = 576;
 const GROUP: usize = 8;
 
 /// One of several products of the same activations.
-pub struct Product<'a> {
+pub struct MatrixProduct<'a> {
     /// The weights `(out_features, in_features)`.
     pub weights: &'a PackedMatrix,
     /// Added to each row, `out_features` long.
@@ -38,7 +38,7 @@ pub struct Product<'a> {
 }
 
 /// `y = x · Wᵀ + b` for each of `products`, in the form of its weights, which `inputs` must hold.
-pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [Product<'_>]) {
+pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [MatrixProduct<'_>]) {
     let mut tasks = Vec::new();
     let mut targets = Vec::with_capacity(products.len());
     let group = group_len(inputs, products.iter().map(|p| p.weights.panels()).sum());
@@ -46,17 +46,17 @@ pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [Product<'_>]) {
         check(inputs, product.weights, product.bias);
         let panels = product.weights.panels();
         tasks.extend((0..panels).step_by(group).map(|first| (index, first..panels.min(first + group))));
-        let target = Target { weights: product.weights, bias: product.bias, add: product.add };
-        targets.push((target, Columns::new(product.y, inputs.rows(), product.weights.out_features())));
+        let target = SumTarget { weights: product.weights, bias: product.bias, add: product.add };
+        targets.push((target, OutputColumns::new(product.y, inputs.rows(), product.weights.out_features())));
     }
     tasks.into_par_iter().for_each(|(index, panels)| {
         let (target, y) = &targets[index];
-        let strips: Vec<Strip<'_>> = panels.clone().map(|panel| Strip { weights: target.weights, panel }).collect();
+        let strips: Vec<PanelStrip<'_>> = panels.clone().map(|panel| PanelStrip { weights: target.weights, panel }).collect();
         with_scratch(|scratch| {
             for rows in row_blocks(inputs.rows()) {
                 let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
                 let (block, sums) = ((&panels, &rows), &*scratch.sums);
-                dispatch!(isa, write_sums(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[Sums], rows_held: usize, target: &Target<'_>));
+                dispatch!(isa, write_sums(y: &OutputColumns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[PanelSums], rows_held: usize, target: &SumTarget<'_>));
             }
         });
     });
@@ -75,7 +75,7 @@ pub struct Activated<'a> {
 }
 
 /// `activation(x · Gᵀ + b)`, times `x · Uᵀ + c` where the layer is gated, packed into `to` for products in `form`.
-pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &mut Inputs, form: Form) {
+pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &mut Inputs, form: ProductForm) {
     let (gate, up) = (layer.gate, layer.up);
     for (weights, bias) in [gate].into_iter().chain(up) {
         check(inputs, weights, bias);
@@ -87,8 +87,8 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
     to.fill(isa, (inputs.rows(), gate.0.out_features()), form, |to| {
         (0..panels.div_ceil(group)).into_par_iter().for_each(|index| {
             let panels = index * group..panels.min((index + 1) * group);
-            let strips = [gate].into_iter().chain(up).flat_map(|(weights, _)| panels.clone().map(move |panel| Strip { weights, panel }));
-            let strips: Vec<Strip<'_>> = strips.collect();
+            let strips = [gate].into_iter().chain(up).flat_map(|(weights, _)| panels.clone().map(move |panel| PanelStrip { weights, panel }));
+            let strips: Vec<PanelStrip<'_>> = strips.collect();
             with_scratch(|scratch| {
                 for rows in row_blocks(inputs.rows()) {
                     let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
@@ -104,7 +104,7 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
                             &*ups
                         });
                         let (activation, gates, at) = (layer.activation, &*gates, (panel, rows.start));
-                        dispatch!(isa, activate_sums(activation: Activation, gates: &[Sums], ups: Option<&[Sums]>, to: &Activations<'_>, at: (usize, usize)));
+                        dispatch!(isa, activate_sums(activation: Activation, gates: &[PanelSums], ups: Option<&[PanelSums]>, to: &PackedActivations<'_>, at: (usize, usize)));
                     }
                 }
             });
@@ -121,9 +121,9 @@ fn check(inputs: &Inputs, weights: &PackedMatrix, bias: Option<&[f32]>) {
 #[inline(always)]
 fn activate_sums<S: Simd>(
     activation: Activation,
-    gates: &[Sums],
-    ups: Option<&[Sums]>,
-    to: &Activations<'_>,
+    gates: &[PanelSums],
+    ups: Option<&[PanelSums]>,
+    to: &PackedActivations<'_>,
     at: (usize, usize),
 ) {
     for (index, gate) in gates.iter().enumerate() {
@@ -136,18 +136,18 @@ fn activate_sums<S: Simd>(
     }
 }
 
-fn add_bias(isa: Isa, sums: &mut [Sums], bias: Option<&[f32]>, panel: usize) {
+fn add_bias(isa: Isa, sums: &mut [PanelSums], bias: Option<&[f32]>, panel: usize) {
     let Some(bias) = bias else { return };
     let bias = &bias[panel * PANEL..bias.len().min((panel + 1) * PANEL)];
     // Columns outside the matrix are nobody's.
     let mut lanes = [[0.0; LANES]; 2];
     lanes.as_flattened_mut()[..bias.len()].copy_from_slice(bias);
     let bias = &lanes;
-    dispatch!(isa, add_lanes(sums: &mut [Sums], bias: &[[f32; LANES]; 2]));
+    dispatch!(isa, add_lanes(sums: &mut [PanelSums], bias: &[[f32; LANES]; 2]));
 }
 
 #[inline(always)]
-fn add_lanes<S: Simd>(sums: &mut [Sums], bias: &[[f32; LANES]; 2]) {
+fn add_lanes<S: Simd>(sums: &mut [PanelSums], bias: &[[f32; LANES]; 2]) {
     for sums in sums {
         for half in 0..2 {
             S::store(S::add(S::load(&sums[half]), S::load(&bias[half])), &mut sums[half]);
@@ -168,7 +168,7 @@ pub(crate) fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// What becomes of a product's sums.
-struct Target<'a> {
+struct SumTarget<'a> {
     weights: &'a PackedMatrix,
     bias: Option<&'a [f32]>,
     add: bool,
@@ -177,11 +177,11 @@ struct Target<'a> {
 /// Writes the sums of some rows over some panels, `(panel, rows_held)`, to panels that no other thread writes.
 #[inline(always)]
 fn write_sums<S: Simd>(
-    y: &Columns<'_>,
+    y: &OutputColumns<'_>,
     block: (&Range<usize>, &Range<usize>),
-    sums: &[Sums],
+    sums: &[PanelSums],
     rows_held: usize,
-    target: &Target<'_>,
+    target: &SumTarget<'_>,
 ) {
     let (panels, rows) = block;
     for (index, row) in rows.clone().enumerate() {

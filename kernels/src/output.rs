@@ -7,7 +7,7 @@ use crate::simd::{LANES, Simd, round_pairs};
 use crate::tiles::TILE_ROWS;
 
 /// Rows of f32, `(rows, width)`.
-pub(crate) struct Columns<'a> {
+pub(crate) struct OutputColumns<'a> {
     start: *mut f32,
     width: usize,
     rows: usize,
@@ -15,9 +15,9 @@ pub(crate) struct Columns<'a> {
 }
 
 // SAFETY: threads reach the output only through `panel`, each for the columns of its own panels.
-unsafe impl Sync for Columns<'_> {}
+unsafe impl Sync for OutputColumns<'_> {}
 
-impl<'a> Columns<'a> {
+impl<'a> OutputColumns<'a> {
     pub(crate) fn new(y: &'a mut [f32], rows: usize, width: usize) -> Self {
         assert_eq!(y.len(), rows * width, "y is (rows, out_features)");
         Self { start: y.as_mut_ptr(), width, rows, _output: PhantomData }
@@ -38,7 +38,7 @@ impl<'a> Columns<'a> {
 }
 
 /// Rows in bf16 for a unit of tiles, `(rows / 16, steps of 32, 16 rows, 16)` words of two: a panel is a step.
-pub(crate) struct Steps<'a> {
+pub(crate) struct TileSteps<'a> {
     start: *mut u32,
     /// Words of a row.
     words: usize,
@@ -47,9 +47,9 @@ pub(crate) struct Steps<'a> {
 }
 
 // SAFETY: threads reach the output only through `panel`, each for its own panels.
-unsafe impl Sync for Steps<'_> {}
+unsafe impl Sync for TileSteps<'_> {}
 
-impl<'a> Steps<'a> {
+impl<'a> TileSteps<'a> {
     pub(crate) fn new(halves: &'a mut [u32], words: usize) -> Self {
         Self { start: halves.as_mut_ptr(), words, rows: halves.len() / words, _output: PhantomData }
     }
@@ -69,12 +69,12 @@ impl<'a> Steps<'a> {
 }
 
 /// Where activations go that are packed for the next product as they are made, or stand as rows to be packed later.
-pub(crate) enum Activations<'a> {
-    Rows(Columns<'a>),
-    Packed(Steps<'a>),
+pub(crate) enum PackedActivations<'a> {
+    Rows(OutputColumns<'a>),
+    Packed(TileSteps<'a>),
 }
 
-impl Activations<'_> {
+impl PackedActivations<'_> {
     /// Writes a row's values over a panel; those outside the row's width are zero.
     ///
     /// # Safety

@@ -14,17 +14,17 @@
 use rayon::prelude::*;
 
 use crate::buffer::Pages;
-use crate::decode::{Block, decode_block, dequantise};
+use crate::decode::{DecodedBlock, decode_block, dequantise};
 use crate::matrix::Matrix;
 use crate::simd::{LANES, to_bf16};
-use crate::{Form, WeightType};
+use crate::{ProductForm, WeightType};
 
 /// Outputs of a panel: two vectors.
 pub(crate) const PANEL: usize = 2 * LANES;
 
 /// How a weight type's units are laid out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout {
+pub(crate) struct UnitLayout {
     /// `k` per unit.
     pub(crate) unit: usize,
     /// Bits per weight in the low part, 4 or 8, where the weights are quantised.
@@ -39,7 +39,7 @@ pub(crate) struct Layout {
 }
 
 /// A unit's parts.
-pub(crate) struct Unit<'a> {
+pub(crate) struct UnitParts<'a> {
     pub(crate) low: &'a [[u8; 4 * LANES]],
     pub(crate) high: &'a [[u8; 4 * LANES]],
     /// `d` of both halves, then `m` of both halves where there are minima.
@@ -48,13 +48,13 @@ pub(crate) struct Unit<'a> {
     pub(crate) groups: &'a [[u8; LANES]],
 }
 
-impl Layout {
-    pub(crate) const fn of(weight_type: WeightType, form: Form) -> Self {
+impl UnitLayout {
+    pub(crate) const fn of(weight_type: WeightType, form: ProductForm) -> Self {
         let (unit, low_bits, high_bits, scale_bytes, group_bytes) = match weight_type {
             WeightType::F32 => (1, 32, 0, 0, 0),
             WeightType::F16 => (1, 16, 0, 0, 0),
             // Tiles multiply 32 `k` at a time.
-            WeightType::BF16 => (if matches!(form, Form::Tiles) { 32 } else { 2 }, 16, 0, 0, 0),
+            WeightType::BF16 => (if matches!(form, ProductForm::Tiles) { 32 } else { 2 }, 16, 0, 0, 0),
             WeightType::Q8_0 => (32, 8, 0, 64, 0),
             WeightType::Q4_0 => (32, 4, 0, 64, 0),
             WeightType::Q4_1 => (32, 4, 0, 128, 0),
@@ -70,11 +70,11 @@ impl Layout {
     }
 
     #[inline(always)]
-    pub(crate) fn parts<'a>(&self, unit: &'a [u8]) -> Unit<'a> {
+    pub(crate) fn parts<'a>(&self, unit: &'a [u8]) -> UnitParts<'a> {
         let (low, rest) = unit.split_at(self.low_bytes);
         let (high, rest) = rest.split_at(self.high_bytes);
         let (scales, groups) = rest.split_at(self.scale_bytes);
-        Unit {
+        UnitParts {
             low: low.as_chunks().0,
             high: high.as_chunks().0,
             scales: scales.as_chunks().0,
@@ -88,8 +88,8 @@ pub struct PackedMatrix {
     weight_type: WeightType,
     out_features: usize,
     in_features: usize,
-    form: Form,
-    layout: Layout,
+    form: ProductForm,
+    layout: UnitLayout,
     panel_bytes: usize,
     data: Pages,
 }
@@ -97,14 +97,14 @@ pub struct PackedMatrix {
 impl PackedMatrix {
     /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be
     /// had.
-    pub fn pack(weights: Matrix<'_>, form: Form) -> std::io::Result<Self> {
+    pub fn pack(weights: Matrix<'_>, form: ProductForm) -> std::io::Result<Self> {
         assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
         // Rounded here, once, rather than anew by each product, which has half the bytes of f32 left to read.
         let stored = match (form, weights.weight_type()) {
-            (Form::Pairs | Form::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
+            (ProductForm::Pairs | ProductForm::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
             (_, weight_type) => weight_type,
         };
-        let layout = Layout::of(stored, form);
+        let layout = UnitLayout::of(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
         // Zeros: outputs beyond the last one, and `k` behind an odd last one, are multiplied like any other.
@@ -139,7 +139,7 @@ impl PackedMatrix {
     }
 
     /// How activations must be packed for a product with it.
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> ProductForm {
         self.form
     }
 
@@ -162,14 +162,14 @@ impl PackedMatrix {
 
 /// Columns `start..start + len` of a panel.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct PackedPart<'a> {
     pub(crate) weights: &'a PackedMatrix,
     pub(crate) panel: usize,
     pub(crate) start: usize,
     pub(crate) len: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> PackedPart<'a> {
     /// The packed units.
     #[inline(always)]
     pub(crate) fn bytes(self) -> &'a [u8] {
@@ -210,12 +210,12 @@ fn rounded_row(weights: Matrix<'_>, row: usize) -> Vec<u8> {
     floats.iter().flat_map(|x| (to_bf16(*x) as u16).to_le_bytes()).collect()
 }
 
-fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layout, panel: &mut [u8]) {
+fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &UnitLayout, panel: &mut [u8]) {
     let weight_type = weights.weight_type();
     let (block_bytes, quads) = (weight_type.block_bytes(), layout.unit / 4);
     // The quads of the longest unit.
     let mut wide = [[0u8; 4 * PANEL]; 64];
-    let mut block = Block::new();
+    let mut block = DecodedBlock::new();
     for (index, unit) in panel.chunks_exact_mut(layout.unit_bytes).enumerate() {
         let (integers, rest) = unit.split_at_mut(layout.low_bytes + layout.high_bytes);
         let (scales, groups) = rest.split_at_mut(layout.scale_bytes);
@@ -239,7 +239,7 @@ fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layou
 }
 
 /// Distributes the bits of `(quad, output, 4)` integers over the low and the high part.
-fn split_bits(wide: &[[u8; 4 * PANEL]], layout: &Layout, low: &mut [u8], high: &mut [u8]) {
+fn split_bits(wide: &[[u8; 4 * PANEL]], layout: &UnitLayout, low: &mut [u8], high: &mut [u8]) {
     if layout.low_bits == 8 {
         low.copy_from_slice(wide.as_flattened());
         return;

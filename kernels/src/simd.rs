@@ -3,13 +3,13 @@
 //! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never
 //! meet but in [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
 
-use crate::Form;
+use crate::ProductForm;
 
 /// Lanes in a vector. On every instruction set, whatever its registers hold: where a sum runs over lanes, their number
 /// is part of the order of summation.
 pub(crate) const LANES: usize = 16;
 
-const fn most_rows(rows: [usize; Form::ALL.len()]) -> usize {
+const fn most_rows(rows: [usize; ProductForm::ALL.len()]) -> usize {
     let (mut most, mut form) = (0, 0);
     while form < rows.len() {
         assert!(matches!(rows[form], 3 | 4 | 6 | 12), "`by_rows!` has code for no other tile");
@@ -29,7 +29,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type B: Copy;
     /// Rows of the register tiles of each [`Form`]: as many as have their sums of two vectors in registers, beside what a
     /// loop reads. What spills costs more than anything else.
-    const ROWS: [usize; Form::ALL.len()];
+    const ROWS: [usize; ProductForm::ALL.len()];
     /// Rows of the largest of them: code for larger ones is not made.
     const MOST_ROWS: usize = most_rows(Self::ROWS);
     /// Whether few rows are multiplied with quantised weights where they lie.

@@ -3,15 +3,15 @@
 //! Sums come in and go out as `(row, half of the panel, output)`, so that a long `k` is worked off in chunks.
 
 use crate::groups::{GroupRows, IntGroups, IntPanel, IntProducts};
-use crate::pack::Part;
+use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
 
 /// Sums of a row over a panel.
-pub(crate) type Sums = [[f32; LANES]; 2];
+pub(crate) type PanelSums = [[f32; LANES]; 2];
 
 /// The sums of a tile's rows before a chunk of `k`.
-pub(crate) struct Before<'a> {
-    pub(crate) sums: &'a mut [Sums],
+pub(crate) struct PartialSums<'a> {
+    pub(crate) sums: &'a mut [PanelSums],
     /// Whether this is the first chunk: the sums begin at zero, whatever stands there.
     pub(crate) fresh: bool,
 }
@@ -41,7 +41,7 @@ macro_rules! by_rows {
 pub(crate) use by_rows;
 
 #[inline(always)]
-pub(crate) fn load<S: Simd, const R: usize>(before: &Before<'_>) -> [[S::F; 2]; R] {
+pub(crate) fn load<S: Simd, const R: usize>(before: &PartialSums<'_>) -> [[S::F; 2]; R] {
     let sums = before.sums.first_chunk::<R>().expect("a sum for each row of the tile");
     // A closure in place of the loop would not be compiled for the caller's instruction set.
     let mut values = [[S::splat(0.0); 2]; R];
@@ -54,7 +54,7 @@ pub(crate) fn load<S: Simd, const R: usize>(before: &Before<'_>) -> [[S::F; 2]; 
 }
 
 #[inline(always)]
-pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: &mut Before<'_>) {
+pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: &mut PartialSums<'_>) {
     for (to, value) in before.sums.iter_mut().zip(values) {
         S::store(value[0], &mut to[0]);
         S::store(value[1], &mut to[1]);
@@ -63,7 +63,11 @@ pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: &mu
 
 /// `Form::Float`: `tile` is `(k, row)`.
 #[inline(always)]
-pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], tile: &[f32], mut before: Before<'_>) {
+pub(crate) fn float_tile<S: Simd, const R: usize>(
+    panel: &[[[f32; LANES]; 2]],
+    tile: &[f32],
+    mut before: PartialSums<'_>,
+) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         let (w0, w1) = (S::load(&w[0]), S::load(&w[1]));
@@ -81,7 +85,7 @@ pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], t
 pub(crate) fn int_tile<S: IntProducts, const R: usize, const QUADS: usize, const MINIMA: bool>(
     weights: &impl IntGroups<S, QUADS>,
     tile: IntTile<'_>,
-    mut before: Before<'_>,
+    mut before: PartialSums<'_>,
 ) {
     let mut y = load::<S, R>(&before);
     let (row_scales, row_sums) = (tile.scales.as_chunks::<R>().0, tile.sums.as_chunks::<R>().0);
@@ -110,7 +114,11 @@ fn halves<S: Simd>(word: u32) -> [S::F; 2] {
 
 /// `Form::Pairs`: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
 #[inline(always)]
-pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
+pub(crate) fn pair_tile<S: Simd, const R: usize>(
+    panel: &[[[u8; 4 * LANES]; 2]],
+    tile: &[u32],
+    mut before: PartialSums<'_>,
+) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         for half in 0..2 {
@@ -149,7 +157,11 @@ pub(crate) fn end_step<S: Simd>(y: S::F, even: S::F, odd: S::F) -> S::F {
 
 /// `Form::Tiles`: layouts as of [`pair_tile`], a whole number of steps of 32 `k`.
 #[inline(always)]
-pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
+pub(crate) fn step_tile<S: Simd, const R: usize>(
+    panel: &[[[u8; 4 * LANES]; 2]],
+    tile: &[u32],
+    mut before: PartialSums<'_>,
+) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.as_chunks::<16>().0.iter().zip(tile.as_chunks::<R>().0.as_chunks::<16>().0) {
         for half in 0..2 {
@@ -167,13 +179,13 @@ pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
 }
 
 /// `Form::Pairs` for so many rows, a panel, a tile and sums as of [`pair_tile`].
-pub(crate) type PairTile = fn(usize, &[[[u8; 4 * LANES]; 2]], &[u32], Before<'_>);
+pub(crate) type PairTile = fn(usize, &[[[u8; 4 * LANES]; 2]], &[u32], PartialSums<'_>);
 
 /// Rows and columns of a tile of results in a [`TileUnit`].
 pub(crate) const TILE_ROWS: usize = 16;
 
 /// What is multiplied: some rows with some columns, both in bf16, two `k` to a word.
-pub(crate) struct Factors<'a> {
+pub(crate) struct TileFactors<'a> {
     /// How many rows there are, at most two tiles; memory has whole tiles of them.
     pub(crate) rows: usize,
     /// Rows, so many words apart.
@@ -196,13 +208,13 @@ pub(crate) trait TileUnit: Sized {
     /// `Form::Int8`: all rows with a part, expanded into `ints`; sums begin at zero with the first part.
     fn int_rows<'a>(
         &self,
-        part: Part<'_>,
+        part: PackedPart<'_>,
         ints: &mut IntPanel,
         rows: impl Iterator<Item = IntTile<'a>>,
-        sums: &mut [Sums],
+        sums: &mut [PanelSums],
     );
     /// Expands a part of quantised weights to bf16, `(k / 2, half, output, 2)`.
-    fn unpack_pairs(&self, part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]);
+    fn unpack_pairs(&self, part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]]);
     /// `Form::Tiles`: all rows, `(k / 32, 16 rows, 16)` words of two for each tile, with a panel; sums begin at zero where they
     /// are `fresh`. Meanwhile the part that
     /// is multiplied next is expanded, where there is one.
@@ -210,13 +222,13 @@ pub(crate) trait TileUnit: Sized {
         &self,
         panel: &[[[u8; 4 * LANES]; 2]],
         rows: impl Iterator<Item = &'a [u32]>,
-        sums: &mut [Sums],
+        sums: &mut [PanelSums],
         fresh: bool,
-        next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+        next: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
     );
     /// Products of rows and columns that are both computed, in the order of [`Form::Tiles`](crate::Form), to rows that
     /// are `row` apart. It is configured for 16 quads.
-    fn multiply(&self, factors: &Factors<'_>, to: &mut [f32], row: usize);
+    fn multiply(&self, factors: &TileFactors<'_>, to: &mut [f32], row: usize);
     /// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns
     /// their sum.
     fn round_row(&self, row: &mut [u32]) -> f32;

@@ -3,8 +3,8 @@
 
 use crate::WeightType;
 use crate::buffer::Buffer;
-use crate::groups::{IntPanel, Quantised, by_type, prefetch_behind};
-use crate::pack::Part;
+use crate::groups::{IntPanel, QuantisedType, by_type, prefetch_behind};
+use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
 
 /// `(k, half of the panel, output)`.
@@ -12,13 +12,13 @@ pub(crate) type FloatPanel = Buffer<[[f32; LANES]; 2]>;
 
 /// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
 #[inline(always)]
-pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: Part<'_>, panel: &mut IntPanel) {
+pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: PackedPart<'_>, panel: &mut IntPanel) {
     by_type!(part.weights.weight_type(), unpack_units::<S, SIGNED>(part, panel));
 }
 
 #[inline(always)]
-fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, const MINIMA: bool>(
-    part: Part<'_>,
+fn unpack_units<S: Simd, const SIGNED: bool, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
+    part: PackedPart<'_>,
     panel: &mut IntPanel,
 ) {
     let per_unit = T::LAYOUT.unit / (4 * QUADS);
@@ -50,7 +50,7 @@ pub(crate) type PairPanel = Buffer<[[u8; 4 * LANES]; 2]>;
 
 /// Expands a part of quantised weights to the nearest bf16 of what [`dequantise`](crate::dequantise) gives.
 #[inline(always)]
-pub(crate) fn unpack_pairs<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: &mut PairPanel) {
+pub(crate) fn unpack_pairs<S: Simd>(part: PackedPart<'_>, ints: &mut IntPanel, panel: &mut PairPanel) {
     panel.set_len(part.len / 2);
     unpack_ints::<S, false>(part, ints);
     let weight_type = part.weights.weight_type();
@@ -91,7 +91,7 @@ fn floats<S: Simd>(
 
 /// Expands a part to f32, as [`dequantise`](crate::dequantise) does. `F32` needs no expanding and is not taken.
 #[inline(always)]
-pub(crate) fn unpack_floats<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: &mut FloatPanel) {
+pub(crate) fn unpack_floats<S: Simd>(part: PackedPart<'_>, ints: &mut IntPanel, panel: &mut FloatPanel) {
     panel.set_len(part.len);
     match part.weights.weight_type() {
         WeightType::F32 => unreachable!("f32 panels are read in place"),

@@ -7,28 +7,28 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::groups::{Expanded, IntPanel, IntProducts, Packed, Quantised, by_type};
+use crate::groups::{ExpandedWeights, IntPanel, IntProducts, PackedWeights, QuantisedType, by_type};
 use crate::inputs::Inputs;
-use crate::isa::{Tiles, dispatch};
-use crate::pack::{PackedMatrix, Part};
+use crate::isa::{TileRegisters, dispatch};
+use crate::pack::{PackedMatrix, PackedPart};
 use crate::simd::Simd;
-use crate::tiles::{Before, PairTile, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
+use crate::tiles::{PairTile, PanelSums, PartialSums, by_rows, float_tile, int_tile, pair_tile, step_tile};
 use crate::unpack::{FloatPanel, PairPanel, unpack_floats, unpack_ints, unpack_pairs};
-use crate::{Form, Isa, WeightType};
+use crate::{Isa, ProductForm, WeightType};
 
 /// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
 pub(crate) const FEW_ROWS: usize = 32;
 
 /// A panel of a matrix.
 #[derive(Clone, Copy)]
-pub(crate) struct Strip<'a> {
+pub(crate) struct PanelStrip<'a> {
     pub(crate) weights: &'a PackedMatrix,
     pub(crate) panel: usize,
 }
 
 /// Expanded weights.
 #[derive(Default)]
-struct Panels {
+struct ExpandedPanels {
     ints: IntPanel,
     floats: FloatPanel,
     pairs: PairPanel,
@@ -40,23 +40,23 @@ struct Panels {
 
 /// A thread's memory for expanded weights and sums, kept from product to product.
 #[derive(Default)]
-pub(crate) struct Scratch {
-    panels: Panels,
-    pub(crate) sums: Buffer<Sums>,
+pub(crate) struct WorkerScratch {
+    panels: ExpandedPanels,
+    pub(crate) sums: Buffer<PanelSums>,
 }
 
 /// Lends this thread's memory.
-pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
+pub(crate) fn with_scratch(work: impl FnOnce(&mut WorkerScratch)) {
     thread_local! {
-        static SCRATCH: RefCell<Scratch> = RefCell::default();
+        static SCRATCH: RefCell<WorkerScratch> = RefCell::default();
     }
     SCRATCH.with_borrow_mut(work);
 }
 
-impl Scratch {
+impl WorkerScratch {
     /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns how many rows each panel has
     /// there, some of them padding.
-    pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
+    pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[PanelStrip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
         // Not cleared: the sums of the first chunk begin at zero, whatever stands here.
         self.sums.set_len(strips.len() * rows_held);
@@ -74,7 +74,7 @@ impl Scratch {
         let part = |turn: usize| {
             let (index, chunk_index) = at(turn);
             let (strip, start) = (strips.get(index)?, chunk_index * chunk);
-            (start < width).then(|| Part {
+            (start < width).then(|| PackedPart {
                 weights: strip.weights,
                 panel: strip.panel,
                 start,
@@ -86,7 +86,7 @@ impl Scratch {
         for turn in 0.. {
             let Some(now) = part(turn) else { break };
             let (index, panels) = (at(turn).0, strips.len());
-            let work = Work {
+            let work = PanelWork {
                 part: now,
                 rows: rows.clone(),
                 inputs,
@@ -101,18 +101,18 @@ impl Scratch {
 }
 
 /// Rows to be multiplied with a part of the weights.
-struct Work<'a> {
-    part: Part<'a>,
+struct PanelWork<'a> {
+    part: PackedPart<'a>,
     rows: Range<usize>,
     inputs: &'a Inputs,
     /// The weights that are multiplied after these, and after those.
-    next: Option<Part<'a>>,
-    later: Option<Part<'a>>,
+    next: Option<PackedPart<'a>>,
+    later: Option<PackedPart<'a>>,
     /// Which of how many panels that are multiplied with the same chunk of the activations.
     turn: (usize, usize),
 }
 
-impl Work<'_> {
+impl PanelWork<'_> {
     /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after
     /// next are asked for, a share with each tile.
     #[inline(always)]
@@ -120,8 +120,8 @@ impl Work<'_> {
         let (start, rows) = (self.rows.start, self.rows.len());
         let form = self.part.weights.form();
         let tiling = self.inputs.tiling(form);
-        let in_place = form == Form::Int8 && tiling.in_place(rows);
-        let later = self.later.filter(|_| !in_place).map_or(&[][..], Part::bytes);
+        let in_place = form == ProductForm::Int8 && tiling.in_place(rows);
+        let later = self.later.filter(|_| !in_place).map_or(&[][..], PackedPart::bytes);
         tiling.tiles(rows).map(move |(first, count)| {
             let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
@@ -136,7 +136,8 @@ impl Work<'_> {
     fn ask_for_halves<S: Simd>(&self, tile: (usize, usize)) {
         let start = self.part.start + self.part.len;
         let len = self.part.len.min(self.inputs.width() - start);
-        let lines = self.inputs.half_tile(Form::Tiles, tile, start, len.next_multiple_of(32)).as_chunks::<16>().0;
+        let lines =
+            self.inputs.half_tile(ProductForm::Tiles, tile, start, len.next_multiple_of(32)).as_chunks::<16>().0;
         let (turn, turns) = self.turn;
         for line in &lines[lines.len() * turn / turns..lines.len() * (turn + 1) / turns] {
             S::prefetch::<false>(line.as_ptr().cast());
@@ -147,31 +148,37 @@ impl Work<'_> {
 /// How a thread multiplies: the instruction set, and its unit of tiles while that is used.
 struct Worker {
     isa: Isa,
-    tiles: Option<Tiles>,
+    tiles: Option<TileRegisters>,
 }
 
 impl Worker {
     /// Adds the products of a part to the rows' sums.
     #[inline]
-    fn add(&mut self, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    fn add(&mut self, work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
         let (isa, form) = (self.isa, work.part.weights.form());
         if work.inputs.tiling(form).in_unit {
             return in_unit::add(&mut self.tiles, work, panels, sums);
         }
         match form {
-            Form::Float => dispatch!(isa, float_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
-            Form::Int8 => dispatch!(isa, int_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
-            Form::Pairs => {
-                let in_one = (isa.facts().pair_tile)();
-                dispatch!(isa, pair_rows(work: &Work<'_>, sums: &mut [Sums], in_one: Option<PairTile>));
+            ProductForm::Float => {
+                dispatch!(isa, float_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
             }
-            Form::Tiles => dispatch!(isa, step_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
+            ProductForm::Int8 => {
+                dispatch!(isa, int_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
+            }
+            ProductForm::Pairs => {
+                let in_one = (isa.facts().pair_tile)();
+                dispatch!(isa, pair_rows(work: &PanelWork<'_>, sums: &mut [PanelSums], in_one: Option<PairTile>));
+            }
+            ProductForm::Tiles => {
+                dispatch!(isa, step_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
+            }
         }
     }
 }
 
 #[inline(always)]
-fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+fn float_rows<S: Simd>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
     let part = work.part;
     let panel = if part.weights.weight_type() == WeightType::F32 {
         bytemuck::cast_slice(part.bytes())
@@ -181,16 +188,16 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
     };
     for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.float_tile(tile, part.start, part.len);
-        by_rows!(tile.1, float_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+        by_rows!(tile.1, float_tile::<S>(panel, x, PartialSums { sums: &mut sums[first..], fresh: part.start == 0 }));
     }
 }
 
 #[inline(always)]
-fn int_rows<S: IntProducts>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+fn int_rows<S: IntProducts>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
     // For a few rows expanding to the cache and reading back costs more than the products do.
-    if S::IN_PLACE && work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
+    if S::IN_PLACE && work.inputs.tiling(ProductForm::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }
@@ -198,26 +205,28 @@ fn int_rows<S: IntProducts>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     let (group, ints) = (weight_type.group_len(), &panels.ints);
     for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.int_tile(tile, part.start, part.len, group);
-        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        let before = PartialSums { sums: &mut sums[first..], fresh: part.start == 0 };
         match (group, weight_type.has_minima()) {
-            (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(&Expanded::new(weight_type, ints), x, before)),
-            (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(&Expanded::new(weight_type, ints), x, before)),
-            (_, false) => by_rows!(tile.1, int_tile::<S, 8, false>(&Expanded::new(weight_type, ints), x, before)),
+            (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(&ExpandedWeights::new(weight_type, ints), x, before)),
+            (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(&ExpandedWeights::new(weight_type, ints), x, before)),
+            (_, false) => {
+                by_rows!(tile.1, int_tile::<S, 8, false>(&ExpandedWeights::new(weight_type, ints), x, before))
+            }
         }
     }
 }
 
 /// A few rows with weights where they lie.
 #[inline(always)]
-fn packed_rows<S: IntProducts, T: Quantised, const QUADS: usize, const MINIMA: bool>(
-    work: &Work<'_>,
-    sums: &mut [Sums],
+fn packed_rows<S: IntProducts, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
+    work: &PanelWork<'_>,
+    sums: &mut [PanelSums],
 ) {
     let part = work.part;
-    let mut weights = Packed::<T>::new(part);
+    let mut weights = PackedWeights::<T>::new(part);
     for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.int_tile(tile, part.start, part.len, 4 * QUADS);
-        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        let before = PartialSums { sums: &mut sums[first..], fresh: part.start == 0 };
         by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, before));
         weights.ahead = false;
     }
@@ -225,11 +234,11 @@ fn packed_rows<S: IntProducts, T: Quantised, const QUADS: usize, const MINIMA: b
 
 /// Rows by the machine's own tile, where it has `in_one` instruction what is otherwise several.
 #[inline(always)]
-fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums], in_one: Option<PairTile>) {
+fn pair_rows<S: Simd>(work: &PanelWork<'_>, sums: &mut [PanelSums], in_one: Option<PairTile>) {
     let part = work.part;
     for (tile, first) in work.tiles::<S>() {
-        let x = work.inputs.half_tile(Form::Pairs, tile, part.start, part.len);
-        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        let x = work.inputs.half_tile(ProductForm::Pairs, tile, part.start, part.len);
+        let before = PartialSums { sums: &mut sums[first..], fresh: part.start == 0 };
         match in_one {
             Some(rows_in_one) => rows_in_one(tile.1, part.lines(), x, before),
             None => by_rows!(tile.1, pair_tile::<S>(part.lines(), x, before)),
@@ -238,7 +247,7 @@ fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums], in_one: Option<PairTil
 }
 
 #[inline(always)]
-fn step_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+fn step_rows<S: Simd>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
     let part = work.part;
     let panel = if part.weights.weight_type() == WeightType::BF16 {
         part.lines()
@@ -247,7 +256,7 @@ fn step_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
         &*panels.pairs
     };
     for (tile, first) in work.tiles::<S>() {
-        let x = work.inputs.half_tile(Form::Tiles, tile, part.start, part.len.next_multiple_of(32));
-        by_rows!(tile.1, step_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+        let x = work.inputs.half_tile(ProductForm::Tiles, tile, part.start, part.len.next_multiple_of(32));
+        by_rows!(tile.1, step_tile::<S>(panel, x, PartialSums { sums: &mut sums[first..], fresh: part.start == 0 }));
     }
 }

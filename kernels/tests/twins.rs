@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Activated, Activation, Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product,
-    RelativeBias, RopeLayout, RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention,
-    dequantise, greedy_among, head, join_spans, log_sum_exp, matmul, normalise, pack_span,
+    Activated, Activation, Arithmetic, AttentionSegment, AttentionShape, Inputs, Isa, Matrix, MatrixProduct, Norm,
+    PackedMatrix, PackedSpan, ProductForm, QueryRows, RelativeBias, RopeLayout, RopeTable, WeightType, activate,
+    activated_matmul, attention, dequantise, greedy_among, head, join_spans, log_sum_exp, matmul, normalise, pack_span,
 };
 
 /// A small generator, so that each test names its seed.
@@ -73,7 +73,7 @@ fn expanded(weights: Matrix<'_>) -> Vec<f32> {
 }
 
 /// `x · Wᵀ` in a form.
-fn run(form: Form, isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> {
+fn run(form: ProductForm, isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> {
     let packed = PackedMatrix::pack(weights, form).expect("memory");
     run_packed(isa, x, &packed)
 }
@@ -82,7 +82,7 @@ fn run_packed(isa: Isa, x: &[f32], weights: &PackedMatrix) -> Vec<f32> {
     let mut inputs = Inputs::new();
     inputs.set(isa, x, weights.in_features(), [weights.form()]);
     let mut y = vec![f32::NAN; inputs.rows() * weights.out_features()];
-    matmul(isa, &inputs, &mut [Product { weights, bias: None, y: &mut y, add: false }]);
+    matmul(isa, &inputs, &mut [MatrixProduct { weights, bias: None, y: &mut y, add: false }]);
     y
 }
 
@@ -111,7 +111,7 @@ fn float_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
             let chain = |i: usize, j: usize| (0..k).fold(0.0f32, |sum, t| x[i * k + t].mul_add(w[j * k + t], sum));
             let expected: Vec<f32> = (0..m * n).map(|at| chain(at / n, at % n)).collect();
             for isa in isas() {
-                let y = run(Form::Float, isa, &x, weights);
+                let y = run(ProductForm::Float, isa, &x, weights);
                 assert_eq!(bits(&y), bits(&expected), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
             }
         }
@@ -126,9 +126,9 @@ fn integer_products_follow_their_definition_on_every_instruction_set() {
             let bytes = random.weights(weight_type, n, k);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
             let x = random.floats(m * k);
-            let plain = run(Form::Int8, Isa::Plain, &x, weights);
+            let plain = run(ProductForm::Int8, Isa::Plain, &x, weights);
             for isa in isas() {
-                let y = run(Form::Int8, isa, &x, weights);
+                let y = run(ProductForm::Int8, isa, &x, weights);
                 assert_eq!(bits(&y), bits(&plain), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
             }
             // Against dequantised weights and activations rounded in the same way, in f64.
@@ -157,10 +157,10 @@ fn the_largest_integers_do_not_overflow() {
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
             for sign in [1.0, -1.0] {
                 let x = vec![sign; m * k];
-                let plain = run(Form::Int8, Isa::Plain, &x, weights);
+                let plain = run(ProductForm::Int8, Isa::Plain, &x, weights);
                 for isa in isas() {
                     assert_eq!(
-                        bits(&run(Form::Int8, isa, &x, weights)),
+                        bits(&run(ProductForm::Int8, isa, &x, weights)),
                         bits(&plain),
                         "{weight_type} of {byte:#x} on {}",
                         isa.name()
@@ -208,7 +208,7 @@ fn tiles_by_definition(x: &[f32], w: &[f32]) -> f32 {
 #[test]
 fn bf16_products_follow_their_definition_on_every_instruction_set() {
     let mut random = Random(12);
-    for weight_type in WeightType::ALL.into_iter().filter(|t| Form::Tiles.suits(*t)) {
+    for weight_type in WeightType::ALL.into_iter().filter(|t| ProductForm::Tiles.suits(*t)) {
         for (m, n, k) in shapes(weight_type).into_iter().chain([(49, 64, 1280), (33, 70, 512)]) {
             let bytes = random.weights(weight_type, n, k);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
@@ -216,9 +216,10 @@ fn bf16_products_follow_their_definition_on_every_instruction_set() {
             let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
             let rounded = |x: Vec<f32>| -> Vec<f32> { x.iter().map(|x| to_bf16(*x)).collect() };
             let (x_rounded, w) = (rounded(x.clone()), rounded(expanded(weights)));
-            for (form, definition) in
-                [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)]
-            {
+            for (form, definition) in [
+                (ProductForm::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32),
+                (ProductForm::Tiles, tiles_by_definition),
+            ] {
                 if form.suits(weight_type) {
                     let expected: Vec<f32> =
                         (0..m * n).map(|at| definition(&x_rounded[at / n * k..][..k], &w[at % n * k..][..k])).collect();
@@ -245,7 +246,7 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
         let bytes = random.weights(weight_type, n, k);
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
         let x = random.floats(41 * k);
-        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
+        for form in ProductForm::ALL.into_iter().filter(|form| form.suits(weight_type)) {
             let packed = PackedMatrix::pack(weights, form).expect("memory");
             let together = run_packed(Isa::best(), &x, &packed);
             let alone: Vec<f32> = x.chunks(k).flat_map(|x| run_packed(Isa::best(), x, &packed)).collect();
@@ -260,7 +261,7 @@ fn infinities_nan_and_denormals_are_not_hidden() {
     for weight_type in [WeightType::F32, WeightType::BF16, WeightType::Q8_0, WeightType::Q5_1] {
         let bytes = random.weights(weight_type, 40, 64);
         let weights = Matrix::new(weight_type, &bytes, 40, 64).expect("sizes fit");
-        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
+        for form in ProductForm::ALL.into_iter().filter(|form| form.suits(weight_type)) {
             for (special, rows) in
                 [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().flat_map(|s| [(s, 3), (s, 20)])
             {
@@ -297,7 +298,9 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     let x = random.floats(50 * 512);
     let with = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        pool.install(|| (run(Form::Float, Isa::best(), &x, weights), run(Form::Int8, Isa::best(), &x, weights)))
+        pool.install(|| {
+            (run(ProductForm::Float, Isa::best(), &x, weights), run(ProductForm::Int8, Isa::best(), &x, weights))
+        })
     };
     assert_eq!(with(1), with(5));
 }
@@ -308,10 +311,10 @@ fn rows_normed_while_they_are_packed_are_those_normed_before() {
     let (m, n, k) = (29, 40, 96);
     let (x, weight, bias) = (random.floats(m * k), random.floats(k), random.floats(k));
     let kinds = [
-        (WeightType::F32, Form::Float),
-        (WeightType::Q4_0, Form::Int8),
-        (WeightType::BF16, Form::Pairs),
-        (WeightType::BF16, Form::Tiles),
+        (WeightType::F32, ProductForm::Float),
+        (WeightType::Q4_0, ProductForm::Int8),
+        (WeightType::BF16, ProductForm::Pairs),
+        (WeightType::BF16, ProductForm::Tiles),
     ];
     for (weight_type, form) in kinds {
         let bytes = random.weights(weight_type, n, k);
@@ -324,7 +327,7 @@ fn rows_normed_while_they_are_packed_are_those_normed_before() {
             let mut inputs = Inputs::new();
             inputs.set_normed(isa, &x, norm, [form]);
             let mut y = vec![f32::NAN; m * n];
-            matmul(isa, &inputs, &mut [Product { weights: &packed, bias: None, y: &mut y, add: false }]);
+            matmul(isa, &inputs, &mut [MatrixProduct { weights: &packed, bias: None, y: &mut y, add: false }]);
             assert_eq!(bits(&y), bits(&run_packed(isa, &normed, &packed)), "{form:?} on {}", isa.name());
         }
     }
@@ -335,8 +338,11 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
     let mut random = Random(13);
     let (m, k) = (19, 96);
     let x = random.floats(m * k);
-    let kinds =
-        [(WeightType::Q8_0, Form::Int8, 40), (WeightType::F16, Form::Float, 33), (WeightType::Q4_1, Form::Int8, 100)];
+    let kinds = [
+        (WeightType::Q8_0, ProductForm::Int8, 40),
+        (WeightType::F16, ProductForm::Float, 33),
+        (WeightType::Q4_1, ProductForm::Int8, 100),
+    ];
     let bytes = kinds.map(|(weight_type, _, n)| random.weights(weight_type, n, k));
     let biases = kinds.map(|(_, _, n)| random.floats(n));
     let down = random.weights(WeightType::BF16, 7, 40);
@@ -350,8 +356,8 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
         inputs.set(isa, &x, k, packed.iter().map(PackedMatrix::form));
         let mut together: Vec<Vec<f32>> = kinds.iter().map(|(_, _, n)| vec![0.5; m * n]).collect();
         let targets = packed.iter().zip(&biases).zip(&mut together);
-        let mut products: Vec<Product<'_>> =
-            targets.map(|((weights, bias), y)| Product { weights, bias: Some(bias), y, add: true }).collect();
+        let mut products: Vec<MatrixProduct<'_>> =
+            targets.map(|((weights, bias), y)| MatrixProduct { weights, bias: Some(bias), y, add: true }).collect();
         matmul(isa, &inputs, &mut products);
         for ((weights, bias), y) in packed.iter().zip(&biases).zip(&together) {
             let apart = run_packed(isa, &x, weights);
@@ -363,7 +369,9 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
         let (gate, up) = (&packed[0], &packed[0]);
         let apart: Vec<f32> =
             run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
-        for (activation, form) in Activation::ALL.into_iter().flat_map(|a| [(a, Form::Float), (a, Form::Tiles)]) {
+        for (activation, form) in
+            Activation::ALL.into_iter().flat_map(|a| [(a, ProductForm::Float), (a, ProductForm::Tiles)])
+        {
             let down = PackedMatrix::pack(Matrix::new(WeightType::BF16, &down, 7, 40).expect("sizes fit"), form)
                 .expect("memory");
             for gated in [true, false] {
@@ -377,7 +385,7 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
                     up: gated.then_some((up, Some(&biases[0]))),
                 };
                 activated_matmul(isa, &inputs, &layer, &mut at_once, form);
-                matmul(isa, &at_once, &mut [Product { weights: &down, bias: None, y: &mut y, add: false }]);
+                matmul(isa, &at_once, &mut [MatrixProduct { weights: &down, bias: None, y: &mut y, add: false }]);
                 let what = format!("{activation:?}, gated {gated}, {form:?} on {}", isa.name());
                 assert_eq!(bits(&y), bits(&run_packed(isa, &expected, &down)), "{what}");
             }
@@ -451,24 +459,24 @@ impl Case {
         bounds.push(self.positions);
         let packed: Vec<_> =
             bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
-        let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+        let spans = packed.iter().map(|(keys, values, len)| PackedSpan { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
         attention(
             isa,
             &self.shape,
             self.bias.as_ref(),
             &self.queries,
-            &[Segment { spans, rows: self.seen(), wanted: None }],
+            &[AttentionSegment { spans, rows: self.seen(), wanted: None }],
             &mut out,
         );
         out
     }
 
-    fn seen(&self) -> Rows {
+    fn seen(&self) -> QueryRows {
         if self.sees_all {
-            Rows::All(self.rows)
+            QueryRows::All(self.rows)
         } else {
-            Rows::Causal(self.positions - self.rows + 1..self.positions + 1)
+            QueryRows::Causal(self.positions - self.rows + 1..self.positions + 1)
         }
     }
 
@@ -602,14 +610,14 @@ fn wanted_rows_have_the_bits_they_have_among_all() {
         let queries: Vec<f32> = wanted.iter().flat_map(|row| case.queries[row * width..][..width].to_vec()).collect();
         for isa in isas() {
             let (keys, values, len) = pack(isa, &shape, &case.keys, &case.values, 0..90);
-            let spans = vec![Span { keys: &keys, values: &values, len }];
+            let spans = vec![PackedSpan { keys: &keys, values: &values, len }];
             let mut out = vec![f32::NAN; queries.len()];
             attention(
                 isa,
                 &shape,
                 case.bias.as_ref(),
                 &queries,
-                &[Segment { spans, rows: case.seen(), wanted: Some(&wanted) }],
+                &[AttentionSegment { spans, rows: case.seen(), wanted: Some(&wanted) }],
                 &mut out,
             );
             let all = case.attend(isa, &[]);
@@ -628,8 +636,8 @@ fn joined_spans_equal_those_packed_at_once() {
         let pack = |rows| pack(Isa::best(), &shape, &case.keys, &case.values, rows);
         for (start, cuts) in [(0, [1, 2, 30]), (3, [4, 6, 31])] {
             let parts = [pack(start..cuts[0]), pack(cuts[0]..cuts[1]), pack(cuts[1]..cuts[2]), pack(cuts[2]..45)];
-            let spans: Vec<Span<'_>> =
-                parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+            let spans: Vec<PackedSpan<'_>> =
+                parts.iter().map(|(keys, values, len)| PackedSpan { keys, values, len: *len }).collect();
             let (keys, values, _) = pack(start..45);
             let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
             join_spans(&shape, &spans, 45 - start, start, &mut k, &mut v);
@@ -798,9 +806,11 @@ fn the_normaliser_is_exact_over_a_vocabulary_and_refuses_what_is_not_finite() {
 #[test]
 fn the_head_is_the_product_and_its_normaliser() {
     let mut random = Random(15);
-    for (weight_type, form) in
-        [(WeightType::F32, Form::Float), (WeightType::Q8_0, Form::Int8), (WeightType::BF16, Form::Tiles)]
-    {
+    for (weight_type, form) in [
+        (WeightType::F32, ProductForm::Float),
+        (WeightType::Q8_0, ProductForm::Int8),
+        (WeightType::BF16, ProductForm::Tiles),
+    ] {
         let (vocab_size, width) = (1333, 576);
         let bytes = random.weights(weight_type, vocab_size, width);
         let weights = Matrix::new(weight_type, &bytes, vocab_size, width).expect("sizes fit");

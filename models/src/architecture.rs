@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::config::ConfigError;
 use crate::decoder::DecoderConfig;
-use crate::encoder::EncoderConfig;
+use crate::encoder::EncoderShape;
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::gguf::Gguf;
+use crate::gguf::GgufDialect;
 
-type Read<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
+type ConfigReader<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
 
 /// An architecture, as the registry lists it.
 pub(crate) struct Architecture {
@@ -16,14 +16,14 @@ pub(crate) struct Architecture {
     pub(crate) name: &'static str,
     pub(crate) config: ReadConfig,
     /// How GGUF files tell of it, where some do.
-    pub(crate) gguf: Option<&'static Gguf>,
+    pub(crate) gguf: Option<&'static GgufDialect>,
 }
 
 /// How a configuration is read.
 pub(crate) enum ReadConfig {
-    Decoder(Read<DecoderConfig>),
-    EncoderDecoder(Read<EncoderDecoderConfig>),
-    Encoder(Read<EncoderConfig>),
+    Decoder(ConfigReader<DecoderConfig>),
+    EncoderDecoder(ConfigReader<EncoderDecoderConfig>),
+    Encoder(ConfigReader<EncoderShape>),
 }
 
 impl ReadConfig {
@@ -44,7 +44,7 @@ pub enum ModelConfig {
     /// An encoder reads a source, and a decoder writes from left to right.
     EncoderDecoder(Box<EncoderDecoderConfig>),
     /// A model that reads a text as a whole.
-    Encoder(Box<EncoderConfig>),
+    Encoder(Box<EncoderShape>),
 }
 
 impl ModelConfig {

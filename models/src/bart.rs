@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, Fields, token};
-use crate::embeddings::{EmbeddingsConfig, Positions};
+use crate::config::{ConfigError, ConfigFields, token};
+use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
 
 const SELF_ATTENTION: AttentionNames = AttentionNames {
     projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"],
@@ -40,15 +40,15 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "bart", config: ReadConfig::EncoderDecoder(config), gguf: None };
 
 fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
-    let mut fields = Fields::new("bart", config);
+    let mut fields = ConfigFields::new("bart", config);
     let decoder_start = token("decoder_start_token_id", fields.take("decoder_start_token_id").as_ref())?;
     let activation = fields.required_activation("activation_function")?;
     let hidden_size = fields.required_size("d_model")?;
     let sizes =
-        Sizes::read(&mut fields, hidden_size, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
+        StackSizes::read(&mut fields, hidden_size, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
     let encoder = StackConfig::post_norm(sizes, activation, NORM_EPS, &ENCODER);
     let sizes =
-        Sizes::read(&mut fields, hidden_size, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+        StackSizes::read(&mut fields, hidden_size, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
     let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, &DECODER) };
     let (vocab_size, positions) =
         (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
@@ -61,7 +61,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         vocab_size,
         width: hidden_size,
         scale,
-        positions: Some(Positions { name, rows: positions + POSITIONS_BEFORE, first: POSITIONS_BEFORE }),
+        positions: Some(PositionTable { name, rows: positions + POSITIONS_BEFORE, first: POSITIONS_BEFORE }),
         types: None,
         norm: Some((norm, NORM_EPS)),
     };
@@ -82,7 +82,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
 }
 
 /// What the relatives of BART do otherwise.
-fn only_as_published(fields: &mut Fields) -> Result<(), ConfigError> {
+fn only_as_published(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     fields.only("tie_word_embeddings", &[json!(true)])?;
     fields.only("is_encoder_decoder", &[json!(true)])?;
     fields.only("is_decoder", &[json!(false)])?;

@@ -4,11 +4,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, EPSILONS, Fields, invalid};
-use crate::embeddings::{EmbeddingsConfig, Positions};
-use crate::encoder::{EncoderConfig, MaskedHeadConfig};
-use crate::gguf::{Gguf, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
-use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
+use crate::embeddings::{EmbeddingsConfig, PositionTable};
+use crate::encoder::{EncoderShape, MaskedHeadConfig};
+use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
     layers: "encoder.layer",
@@ -28,7 +28,7 @@ static NAMES: LayerNames = LayerNames {
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "bert", config: ReadConfig::Encoder(config), gguf: Some(&GGUF) };
 
-static GGUF: Gguf = Gguf {
+static GGUF: GgufDialect = GgufDialect {
     names: &[
         ("embeddings.word_embeddings", "token_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
@@ -73,8 +73,8 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     more: &[],
 }];
 
-fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
-    let mut fields = Fields::new("bert", config);
+fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
+    let mut fields = ConfigFields::new("bert", config);
     let encoder = base_config(&mut fields, 0)?;
     // How the pooled first token is made, which is not asked for.
     for field in [
@@ -92,11 +92,12 @@ fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
 }
 
 /// The fields that `RoBERTa` shares, whose first position has another row.
-pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<EncoderConfig, ConfigError> {
+pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> Result<EncoderShape, ConfigError> {
     let norm_eps = fields.number("layer_norm_eps", &EPSILONS)?.unwrap_or(1e-12);
     let activation = fields.required_activation("hidden_act")?;
     let hidden_size = fields.required_size("hidden_size")?;
-    let sizes = Sizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
+    let sizes =
+        StackSizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
     let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
@@ -112,7 +113,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     fields.only("is_encoder_decoder", &[json!(false)])?;
     fields.only("add_cross_attention", &[json!(false)])?;
     fields.only("pruned_heads", &[json!({})])?;
-    Ok(EncoderConfig {
+    Ok(EncoderShape {
         vocab_size,
         hidden_size,
         num_layers: stack.num_layers,
@@ -124,7 +125,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
             vocab_size,
             width: hidden_size,
             scale: None,
-            positions: Some(Positions {
+            positions: Some(PositionTable {
                 name: "embeddings.position_embeddings.weight",
                 rows: positions,
                 first: first_position,

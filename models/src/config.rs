@@ -109,12 +109,12 @@ const IRRELEVANT: &[&str] = &[
 ];
 
 /// A configuration whose fields are taken one by one; [`Fields::finish`] refuses what nobody took.
-pub(crate) struct Fields {
+pub(crate) struct ConfigFields {
     architecture: String,
     left: Map<String, Value>,
 }
 
-impl Fields {
+impl ConfigFields {
     pub(crate) fn new(architecture: &str, config: &Map<String, Value>) -> Self {
         // transformers writes null for what is not set.
         let left = config.iter().filter(|(key, value)| !IRRELEVANT.contains(&key.as_str()) && !value.is_null());

@@ -2,11 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
-    AttentionShape, Buffer, Form, Inputs, Isa, Norm, Span, join_spans, normalise, pack_span, prefer_large_pages,
+    AttentionShape, Buffer, Inputs, Isa, Norm, PackedSpan, ProductForm, join_spans, normalise, pack_span,
+    prefer_large_pages,
 };
 
 use crate::SourceError;
-use crate::linear::Loader;
+use crate::linear::TensorLoader;
 
 // Fresh memory for each result is dear: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc was
 // told to keep its own.
@@ -42,7 +43,7 @@ impl Workspace {
         isa: Isa,
         norm: Option<Norm<'_>>,
         width: usize,
-        forms: impl IntoIterator<Item = Form>,
+        forms: impl IntoIterator<Item = ProductForm>,
     ) {
         match norm {
             Some(norm) => self.inputs.set_normed(isa, &self.x, norm, forms),
@@ -85,7 +86,7 @@ pub(crate) struct NormWeights {
 impl NormWeights {
     /// Loads what is called [so](norm_names).
     pub(crate) fn load(
-        loader: &Loader<'_>,
+        loader: &TensorLoader<'_>,
         name: &str,
         width: usize,
         (kind, eps): (NormKind, f64),
@@ -113,12 +114,12 @@ impl NormWeights {
 /// A cache line of keys or values.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([u32; 16]);
+struct CacheLine([u32; 16]);
 
 /// Keys and values of consecutive positions in all layers, packed for the attention kernel.
 #[derive(Debug)]
 pub(crate) struct CpuSpan {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// Words of a layer's keys, and of its keys and values.
     keys: usize,
     layer: usize,
@@ -133,7 +134,7 @@ impl CpuSpan {
         let keys = shape.keys_len(len);
         let layer = keys + shape.values_len(len);
         // Zeros, since packing leaves the padding as it is, and spans are joined by "or" where two share a word.
-        let mut lines = vec![Line([0; 16]); (layers * layer).div_ceil(16)];
+        let mut lines = vec![CacheLine([0; 16]); (layers * layer).div_ceil(16)];
         prefer_large_pages(&mut lines);
         Self { lines, keys, layer, start, len }
     }
@@ -144,10 +145,10 @@ impl CpuSpan {
     }
 
     /// A layer's keys and values.
-    pub(crate) fn layer(&self, index: usize) -> Span<'_> {
+    pub(crate) fn layer(&self, index: usize) -> PackedSpan<'_> {
         let words: &[u32] = bytemuck::cast_slice(&self.lines);
         let (keys, values) = words[index * self.layer..][..self.layer].split_at(self.keys);
-        Span { keys, values, len: self.len }
+        PackedSpan { keys, values, len: self.len }
     }
 
     fn layer_mut(&mut self, index: usize) -> (&mut [u32], &mut [u32]) {
@@ -158,7 +159,7 @@ impl CpuSpan {
     /// Forgets what it holds, so that it can be filled anew.
     pub(crate) fn clear(&mut self) {
         // See `new`: what is packed into it next expects zeros.
-        self.lines.fill(Line([0; 16]));
+        self.lines.fill(CacheLine([0; 16]));
     }
 
     /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span

@@ -7,11 +7,11 @@ use candle_core::{Device, Result, Tensor};
 use probity_kernels::{Activation, RopeLayout, RopeTable};
 
 use crate::cpu::{NormKind, Workspace};
-use crate::head::Head;
-use crate::linear::{Embedding, Loader, load_floats};
-use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
-use crate::transformer::{Pass, Rotation, Stack, Stretch};
+use crate::head::VocabularyHead;
+use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
+use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
+use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, StackConfig};
+use crate::transformer::{ForwardPass, LayerStack, RowRotation, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
@@ -93,7 +93,7 @@ impl DecoderConfig {
             norm_eps: self.rms_norm_eps,
             norm_first: true,
             activation: Activation::Silu,
-            biases: Biases {
+            biases: LayerBiases {
                 qkv: self.qkv_bias,
                 attention_output: self.attention_output_bias,
                 feed_forward: self.mlp_bias,
@@ -105,9 +105,9 @@ impl DecoderConfig {
 
 /// A loaded model of the family.
 pub(crate) struct LlamaFamily {
-    embed_tokens: Embedding,
-    stack: Stack,
-    lm_head: Head,
+    embed_tokens: TokenEmbedding,
+    stack: LayerStack,
+    lm_head: VocabularyHead,
     frequencies: Vec<f32>,
     config: DecoderConfig,
     compute: Compute,
@@ -122,11 +122,11 @@ impl LlamaFamily {
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
-        let (all, model) = (Loader::new(source, "", compute), Loader::new(source, MODEL, compute));
+        let (all, model) = (TensorLoader::new(source, "", compute), TensorLoader::new(source, MODEL, compute));
         Ok(Self {
-            stack: Stack::load(&model, config.stack())?,
+            stack: LayerStack::load(&model, config.stack())?,
             // Before the embedding, which lets its pages go again: a tied head reads all of them.
-            lm_head: Head {
+            lm_head: VocabularyHead {
                 weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
                 bias: None,
             },
@@ -139,9 +139,9 @@ impl LlamaFamily {
     }
 
     /// What a batch shares in all layers.
-    fn pass<'a>(&self, segments: &'a [PackedSegment]) -> Pass<'a> {
-        let stretch = |s: &'a PackedSegment| Stretch { past: &s.past, source: None, len: s.tokens.len() };
-        let mut pass = Pass {
+    fn pass<'a>(&self, segments: &'a [PackedSegment]) -> ForwardPass<'a> {
+        let stretch = |s: &'a PackedSegment| TextRows { past: &s.past, source: None, len: s.tokens.len() };
+        let mut pass = ForwardPass {
             compute: self.compute,
             stretches: segments.iter().map(stretch).collect(),
             wanted: Some(segments.iter().map(|s| &*s.wanted).collect()),
@@ -152,7 +152,8 @@ impl LlamaFamily {
         // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
         let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let table = |positions: &[u32]| RopeTable::new(positions, &self.frequencies);
-        pass.rotation = Some(Rotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
+        pass.rotation =
+            Some(RowRotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
         pass
     }
 }
@@ -175,7 +176,7 @@ pub(crate) fn frequencies(
     Ok(frequencies)
 }
 
-impl Decoder for LlamaFamily {
+impl PackedDecoder for LlamaFamily {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         // A call that panicked leaves buffers of no meaning, which is no reason to give up: each call says how long
         // they are and writes them before it reads.

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, Fields};
-use crate::embeddings::{EmbeddingsConfig, Positions};
-use crate::encoder::{EncoderConfig, MaskedHeadConfig};
-use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::config::{ConfigError, ConfigFields};
+use crate::embeddings::{EmbeddingsConfig, PositionTable};
+use crate::encoder::{EncoderShape, MaskedHeadConfig};
+use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
     layers: "transformer.layer",
@@ -28,11 +28,11 @@ const NORM_EPS: f64 = 1e-12;
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "distilbert", config: ReadConfig::Encoder(config), gguf: None };
 
-fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
-    let mut fields = Fields::new("distilbert", config);
+fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
+    let mut fields = ConfigFields::new("distilbert", config);
     let activation = fields.required_activation("activation")?;
     let hidden_size = fields.required_size("dim")?;
-    let sizes = Sizes::read(&mut fields, hidden_size, ["n_layers", "n_heads", "hidden_dim"])?;
+    let sizes = StackSizes::read(&mut fields, hidden_size, ["n_layers", "n_heads", "hidden_dim"])?;
     let stack = StackConfig::post_norm(sizes, activation, NORM_EPS, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
@@ -43,7 +43,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
     fields.only("is_decoder", &[json!(false)])?;
     fields.only("pruned_heads", &[json!({})])?;
     fields.finish()?;
-    Ok(EncoderConfig {
+    Ok(EncoderShape {
         vocab_size,
         hidden_size,
         num_layers: stack.num_layers,
@@ -55,7 +55,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
             vocab_size,
             width: hidden_size,
             scale: None,
-            positions: Some(Positions { name: "embeddings.position_embeddings.weight", rows: positions, first: 0 }),
+            positions: Some(PositionTable { name: "embeddings.position_embeddings.weight", rows: positions, first: 0 }),
             types: None,
             norm: Some(("embeddings.LayerNorm", NORM_EPS)),
         },

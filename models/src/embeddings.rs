@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::SourceError;
 use crate::cpu::{NormKind, NormWeights, Workspace};
-use crate::linear::{Embedding, Loader};
+use crate::linear::{TensorLoader, TokenEmbedding};
 
 /// What distinguishes one model's embeddings from another's.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub(crate) struct EmbeddingsConfig {
     pub(crate) width: usize,
     /// Factor of the token embeddings.
     pub(crate) scale: Option<f32>,
-    pub(crate) positions: Option<Positions>,
+    pub(crate) positions: Option<PositionTable>,
     /// The table of kinds of text, of so many rows; all text is of the first kind.
     pub(crate) types: Option<(&'static str, usize)>,
     /// The norm of the sum.
@@ -27,7 +27,7 @@ pub(crate) struct EmbeddingsConfig {
 
 /// A table of learned positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Positions {
+pub(crate) struct PositionTable {
     pub(crate) name: &'static str,
     pub(crate) rows: usize,
     /// The row of the first position.
@@ -35,7 +35,7 @@ pub(crate) struct Positions {
 }
 
 pub(crate) struct Embeddings {
-    tokens: Embedding,
+    tokens: TokenEmbedding,
     scale: Option<f32>,
     /// From the first position's row on.
     positions: Option<Vec<f32>>,
@@ -45,8 +45,8 @@ pub(crate) struct Embeddings {
 }
 
 impl Embeddings {
-    pub(crate) fn load(loader: &Loader<'_>, c: &EmbeddingsConfig) -> std::result::Result<Self, SourceError> {
-        let positions = |p: &Positions| Ok(loader.floats(p.name, &[p.rows, c.width])?.split_off(p.first * c.width));
+    pub(crate) fn load(loader: &TensorLoader<'_>, c: &EmbeddingsConfig) -> std::result::Result<Self, SourceError> {
+        let positions = |p: &PositionTable| Ok(loader.floats(p.name, &[p.rows, c.width])?.split_off(p.first * c.width));
         let kind = |(name, rows): (&str, usize)| {
             let mut table = loader.floats(name, &[rows, c.width])?;
             table.truncate(c.width);

@@ -7,16 +7,16 @@ use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
 
 use crate::cpu::{NormKind, NormWeights, Workspace};
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
-use crate::head::Head;
-use crate::linear::{Linear, Loader};
-use crate::packed::{Encoder, HeadRow};
+use crate::head::VocabularyHead;
+use crate::linear::{Linear, TensorLoader};
+use crate::packed::{HeadRow, PackedEncoder};
 use crate::stack_config::StackConfig;
-use crate::transformer::{Pass, Stack, Stretch};
+use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, SourceError, WeightSource};
 
 /// What an encoder is made of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EncoderConfig {
+pub struct EncoderShape {
     /// Rows of the embedding.
     pub vocab_size: usize,
     /// Width of the hidden states.
@@ -52,13 +52,13 @@ struct MaskedHead {
     dense: Linear,
     norm: NormWeights,
     activation: Activation,
-    output: Head,
+    output: VocabularyHead,
 }
 
 /// A loaded encoder, with its masked-language head where the checkpoint has one.
 pub(crate) struct MaskedModel {
     embeddings: Embeddings,
-    stack: Stack,
+    stack: LayerStack,
     head: Option<MaskedHead>,
     compute: Compute,
     /// Calls take turns: each uses all threads.
@@ -68,17 +68,17 @@ pub(crate) struct MaskedModel {
 impl MaskedModel {
     pub(crate) fn load(
         source: &dyn WeightSource,
-        config: &EncoderConfig,
+        config: &EncoderShape,
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
-        let all = Loader::new(source, "", compute);
+        let all = TensorLoader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
         // The head stands beside the encoder, not under its prefix.
         let head =
             all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
         Ok(Self {
             embeddings: Embeddings::load(&model, &config.embeddings)?,
-            stack: Stack::load(&model, config.stack.clone())?,
+            stack: LayerStack::load(&model, config.stack.clone())?,
             head: head.transpose()?,
             compute,
             workspace: Mutex::default(),
@@ -99,10 +99,11 @@ impl MaskedModel {
         self.embeddings.rows(self.compute.isa, w, &texts.iter().map(|text| (&**text, 0)).collect::<Vec<_>>())?;
         after(0, &w.x);
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
-        let stretches = texts.iter().map(|text| Stretch { past: &[], source: None, len: text.len() }).collect();
+        let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
-        self.stack
-            .run(w, &Pass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| after(layer + 1, x));
+        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| {
+            after(layer + 1, x)
+        });
         Ok(())
     }
 
@@ -115,7 +116,11 @@ impl MaskedModel {
 }
 
 impl MaskedHead {
-    fn load(all: &Loader<'_>, model: &Loader<'_>, config: &EncoderConfig) -> std::result::Result<Self, SourceError> {
+    fn load(
+        all: &TensorLoader<'_>,
+        model: &TensorLoader<'_>,
+        config: &EncoderShape,
+    ) -> std::result::Result<Self, SourceError> {
         let (c, width, vocabulary) = (&config.head, config.hidden_size, [config.vocab_size, config.hidden_size]);
         let weight = if config.tie_word_embeddings {
             model.packed(model.first_of(config.embeddings.tokens), vocabulary)?
@@ -126,7 +131,7 @@ impl MaskedHead {
             dense: all.linear(c.dense, [width, width], true)?,
             norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
             activation: c.activation,
-            output: Head { weight, bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?) },
+            output: VocabularyHead { weight, bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?) },
         })
     }
 
@@ -141,7 +146,7 @@ impl MaskedHead {
     }
 }
 
-impl Encoder for MaskedModel {
+impl PackedEncoder for MaskedModel {
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> Result<Vec<Tensor>> {
         let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().num_layers);
         if let Some(layer) = layers.iter().find(|layer| **layer > num_layers) {

@@ -6,11 +6,11 @@ use candle_core::{Device, Result, Tensor, bail};
 
 use crate::cpu::{CpuSpan, Workspace};
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
-use crate::head::Head;
-use crate::linear::Loader;
-use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use crate::head::VocabularyHead;
+use crate::linear::TensorLoader;
+use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
-use crate::transformer::{Pass, Stack, Stretch};
+use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, SourceError, WeightSource};
 
 /// What an encoder-decoder is made of.
@@ -41,9 +41,9 @@ pub struct EncoderDecoderConfig {
 
 /// A loaded encoder-decoder.
 pub(crate) struct EncoderDecoder {
-    encoder: (Embeddings, Stack),
-    decoder: (Embeddings, Stack),
-    lm_head: Head,
+    encoder: (Embeddings, LayerStack),
+    decoder: (Embeddings, LayerStack),
+    lm_head: VocabularyHead,
     hidden_scale: Option<f32>,
     compute: Compute,
     /// Calls take turns: each uses all threads.
@@ -59,10 +59,10 @@ impl EncoderDecoder {
         config: &EncoderDecoderConfig,
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
-        let all = Loader::new(source, "", compute);
+        let all = TensorLoader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.decoder.0.tokens);
         let part = |(embeddings, stack): &(EmbeddingsConfig, StackConfig)| {
-            Ok((Embeddings::load(&model, embeddings)?, Stack::load(&model, stack.clone())?))
+            Ok((Embeddings::load(&model, embeddings)?, LayerStack::load(&model, stack.clone())?))
         };
         let vocabulary = [config.vocab_size, config.hidden_size];
         let weight = if config.tie_word_embeddings {
@@ -76,7 +76,7 @@ impl EncoderDecoder {
         Ok(Self {
             encoder: part(&config.encoder)?,
             decoder: part(&config.decoder)?,
-            lm_head: Head { weight, bias: bias.transpose()? },
+            lm_head: VocabularyHead { weight, bias: bias.transpose()? },
             hidden_scale: config.hidden_scale,
             compute,
             workspace: Mutex::default(),
@@ -91,18 +91,18 @@ impl EncoderDecoder {
         let (embeddings, stack) = &self.encoder;
         embeddings.rows(self.compute.isa, w, &segments.iter().map(|s| (&*s.tokens, 0)).collect::<Vec<_>>())?;
         let lens: Vec<usize> = segments.iter().map(|s| s.tokens.len()).collect();
-        let stretches = lens.iter().map(|len| Stretch { past: &[], source: None, len: *len }).collect();
-        stack.run(w, &Pass { compute: self.compute, stretches, wanted: None, rotation: None }, |_, _| ());
+        let stretches = lens.iter().map(|len| TextRows { past: &[], source: None, len: *len }).collect();
+        stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted: None, rotation: None }, |_, _| ());
         let spans = self.decoder.1.read_sources(w, stack.last_norm(), self.compute, &lens);
         Ok(lens.into_iter().zip(spans).map(|(len, span)| KvSpan::new(len, SourceSpan(span))).collect())
     }
 
     /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
     fn texts(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<(Vec<f32>, Vec<KvSpan>)> {
-        let stretches: Vec<Stretch<'_>> = segments
+        let stretches: Vec<TextRows<'_>> = segments
             .iter()
             .copied()
-            .map(|s| Stretch {
+            .map(|s| TextRows {
                 past: &s.past[1..],
                 source: Some(&s.past[0].cache::<SourceSpan>().0),
                 len: s.tokens.len(),
@@ -113,8 +113,11 @@ impl EncoderDecoder {
             segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
         let wanted = segments.iter().map(|s| &*s.wanted).collect();
-        let spans =
-            stack.run(w, &Pass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None }, |_, _| ());
+        let spans = stack.run(
+            w,
+            &ForwardPass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None },
+            |_, _| (),
+        );
         let mut hidden = stack.finish(w, self.compute);
         if let Some(scale) = self.hidden_scale {
             for x in &mut hidden {
@@ -125,7 +128,7 @@ impl EncoderDecoder {
     }
 }
 
-impl Decoder for EncoderDecoder {
+impl PackedDecoder for EncoderDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;

@@ -4,12 +4,12 @@ use probity_kernels::RopeLayout;
 use serde_json::{Map, Value, json};
 
 use crate::Rope;
-use crate::config::{ConfigError, EPSILONS, Fields, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
-use crate::gguf::{Gguf, GgufError, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, Reader, StackNames};
+use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
 
 /// The fields of every member of the family, with llama's defaults.
-pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigError> {
+pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, ConfigError> {
     let hidden_size = fields.required_size("hidden_size")?;
     let num_heads = fields.required_size("num_attention_heads")?;
     let num_kv_heads = fields.size("num_key_value_heads")?.unwrap_or(num_heads);
@@ -65,7 +65,7 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
 }
 
 /// A list of layer types must say the same of every layer; the window itself stands in its own field.
-fn layer_types(fields: &mut Fields) -> Result<(), ConfigError> {
+fn layer_types(fields: &mut ConfigFields) -> Result<(), ConfigError> {
     let Some(value) = fields.take("layer_types") else { return Ok(()) };
     let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
     // One description holds for all layers: windows in some of them only could not be told.
@@ -83,8 +83,8 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
 }];
 
 /// How GGUF files tell of a member of the family, `more` being what differs.
-pub(crate) const fn gguf(more: fn(&Reader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> Gguf {
-    Gguf {
+pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> GgufDialect {
+    GgufDialect {
         names: &[("model.embed_tokens", "token_embd"), ("lm_head", "output")],
         stacks: |_| &GGUF_STACKS,
         sizes: &[
@@ -115,7 +115,7 @@ pub(crate) const fn gguf(more: fn(&Reader<'_>, &mut Map<String, Value>) -> Resul
 }
 
 /// Llama and mistral, whose neighbouring pairs rotate; a window makes a mistral.
-pub(crate) fn read_interleaved(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+pub(crate) fn read_interleaved(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let window = read_gguf(reader, config)?;
     // Converters write mistral as llama, with the rows of queries and keys permuted so that neighbours rotate.
     config.insert("probity.rope_interleaved".into(), json!(true));
@@ -127,7 +127,7 @@ pub(crate) fn read_interleaved(reader: &Reader<'_>, config: &mut Map<String, Val
 }
 
 /// What all of the family say; returns the window, where there is one.
-pub(crate) fn read_gguf(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
     heads(reader, config)?;
     let epsilon = "attention.layer_norm_rms_epsilon";
     let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;
@@ -143,7 +143,7 @@ pub(crate) fn read_gguf(reader: &Reader<'_>, config: &mut Map<String, Value>) ->
     Ok(window)
 }
 
-fn heads(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let size = |config: &Map<String, Value>, field: &str| config[field].as_u64().expect("a size was read");
     let (hidden, heads) = (size(config, "hidden_size"), size(config, "num_attention_heads"));
     let kv_heads = reader.integer("attention.head_count_kv", MAX_SIZE)?.unwrap_or(heads);
@@ -175,7 +175,7 @@ fn heads(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), Ggu
     Ok(())
 }
 
-fn rope(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     config.insert("rope_theta".into(), json!(reader.float("rope.freq_base")?.unwrap_or(10_000.0)));
     // `rope.scale_linear` is what files had before `rope.scaling.*`.
     let factor = match reader.float("rope.scaling.factor")? {

@@ -50,21 +50,21 @@ pub trait GgufMetadata {
 pub(crate) type Pair = (&'static str, &'static str);
 
 /// Whether a file has a tensor, by its name there.
-pub(crate) type Has<'a> = &'a dyn Fn(&str) -> bool;
+pub(crate) type TensorLookup<'a> = &'a dyn Fn(&str) -> bool;
 
 /// How GGUF files tell of an architecture. They call it what `model_type` does.
-pub(crate) struct Gguf {
+pub(crate) struct GgufDialect {
     /// Outside the layers.
     pub(crate) names: &'static [Pair],
     /// Of each stack of a file, which tensors there are saying how it is made.
-    pub(crate) stacks: fn(Has<'_>) -> &'static [StackNames],
+    pub(crate) stacks: fn(TensorLookup<'_>) -> &'static [StackNames],
     /// Keys behind `<architecture>.` that must be there, the fields of `config.json` that they fill, and how large an
     /// integer may be.
     pub(crate) sizes: &'static [(&'static str, &'static str, u64)],
     /// Further keys that `more` reads, or that change nothing here.
     pub(crate) known: &'static [&'static str],
     /// Fills the other fields.
-    pub(crate) more: fn(&Reader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>,
+    pub(crate) more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>,
 }
 
 /// The names of a stack's tensors in Hugging Face checkpoints and in GGUF files.
@@ -103,7 +103,7 @@ pub struct GgufNames {
 }
 
 impl GgufNames {
-    pub(crate) fn new(gguf: &Gguf, has: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn new(gguf: &GgufDialect, has: impl Fn(&str) -> bool) -> Self {
         let owned = |(huggingface, gguf): Pair| (huggingface.to_owned(), gguf.to_owned());
         let mut names = Self { global: gguf.names.iter().copied().map(owned).collect(), stacks: Vec::new() };
         for StackNames { prefix, huggingface, gguf, more } in (gguf.stacks)(&has) {
@@ -144,14 +144,14 @@ impl GgufNames {
 }
 
 /// The metadata of an architecture.
-pub(crate) struct Reader<'a> {
+pub(crate) struct GgufReader<'a> {
     pub(crate) file: &'a dyn GgufMetadata,
     pub(crate) architecture: &'a str,
 }
 
-impl Reader<'_> {
+impl GgufReader<'_> {
     /// The fields of a `config.json`.
-    pub(crate) fn config(&self, gguf: &Gguf) -> Result<Map<String, Value>, GgufError> {
+    pub(crate) fn config(&self, gguf: &GgufDialect) -> Result<Map<String, Value>, GgufError> {
         self.refuse_unknown(gguf)?;
         let mut config = Map::from_iter([("model_type".to_owned(), json!(self.architecture))]);
         for (name, field, max) in gguf.sizes {
@@ -180,7 +180,7 @@ impl Reader<'_> {
 
     /// Refuses settings that nobody reads, unless they say what decoders are: `attention.causal`, and of all else
     /// nothing.
-    fn refuse_unknown(&self, gguf: &Gguf) -> Result<(), GgufError> {
+    fn refuse_unknown(&self, gguf: &GgufDialect) -> Result<(), GgufError> {
         let neutral = |name: &str, key: &str| match name {
             "attention.causal" => self.file.bool(key) == Ok(Some(true)),
             _ => self.file.f64(key) == Ok(Some(0.0)) || self.file.bool(key) == Ok(Some(false)),

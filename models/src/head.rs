@@ -1,24 +1,24 @@
 //! The output head: from hidden states to logits, whatever made them.
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{HeadRow, Inputs, PackedMatrix, Product, greedy_among, head, matmul};
+use probity_kernels::{HeadRow, Inputs, MatrixProduct, PackedMatrix, greedy_among, head, matmul};
 
 use crate::Compute;
 
 /// `x · Wᵀ + b` over the vocabulary.
-pub(crate) struct Head {
+pub(crate) struct VocabularyHead {
     /// The embedding's own weights where these serve.
     pub(crate) weight: PackedMatrix,
     pub(crate) bias: Option<Vec<f32>>,
 }
 
-impl Head {
+impl VocabularyHead {
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     pub(crate) fn logits(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<Tensor> {
         self.pack(compute, inputs, hidden)?;
         let (rows, vocab_size) = (hidden.dim(0)?, self.weight.out_features());
         let mut logits = vec![0.0; rows * vocab_size];
-        let product = Product { weights: &self.weight, bias: self.bias.as_deref(), y: &mut logits, add: false };
+        let product = MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y: &mut logits, add: false };
         matmul(compute.isa, inputs, &mut [product]);
         Tensor::from_vec(logits, (rows, vocab_size), &Device::Cpu)
     }

@@ -7,7 +7,7 @@ use crate::cpu::NormKind;
 use crate::stack_config::{AttentionNames, StackConfig};
 
 /// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
-pub(crate) trait Parts<L, N>: Sized {
+pub(crate) trait WeightLoader<L, N>: Sized {
     type Error;
 
     /// The part whose names go on with `more`.
@@ -25,7 +25,7 @@ pub(crate) trait Parts<L, N>: Sized {
 }
 
 /// Attention, and the norm before or behind it.
-pub(crate) struct Attention<L, N> {
+pub(crate) struct AttentionWeights<L, N> {
     pub(crate) query: L,
     pub(crate) key: L,
     pub(crate) value: L,
@@ -33,8 +33,8 @@ pub(crate) struct Attention<L, N> {
     pub(crate) norm: N,
 }
 
-impl<L, N> Attention<L, N> {
-    fn load<P: Parts<L, N>>(parts: &P, names: &AttentionNames, c: &StackConfig) -> Result<Self, P::Error> {
+impl<L, N> AttentionWeights<L, N> {
+    fn load<P: WeightLoader<L, N>>(parts: &P, names: &AttentionNames, c: &StackConfig) -> Result<Self, P::Error> {
         let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
         let [q, k, v, o] = names.projections;
         Ok(Self {
@@ -48,7 +48,7 @@ impl<L, N> Attention<L, N> {
 }
 
 /// Two products with an activation between them, which gates a third one where there is `up`.
-pub(crate) struct FeedForward<L, N> {
+pub(crate) struct FeedForwardWeights<L, N> {
     pub(crate) gate: L,
     pub(crate) up: Option<L>,
     pub(crate) down: L,
@@ -56,8 +56,8 @@ pub(crate) struct FeedForward<L, N> {
     pub(crate) activation: Activation,
 }
 
-impl<L, N> FeedForward<L, N> {
-    fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+impl<L, N> FeedForwardWeights<L, N> {
+    fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         let first = |name| parts.linear(name, [c.intermediate_size, c.hidden_size], c.biases.feed_forward);
         Ok(Self {
             gate: first(c.names.gate)?,
@@ -69,34 +69,34 @@ impl<L, N> FeedForward<L, N> {
     }
 }
 
-pub(crate) struct Layer<L, N> {
-    pub(crate) attention: Attention<L, N>,
+pub(crate) struct LayerWeights<L, N> {
+    pub(crate) attention: AttentionWeights<L, N>,
     /// Attention to another text.
-    pub(crate) cross: Option<Attention<L, N>>,
-    pub(crate) feed_forward: FeedForward<L, N>,
+    pub(crate) cross: Option<AttentionWeights<L, N>>,
+    pub(crate) feed_forward: FeedForwardWeights<L, N>,
 }
 
-impl<L, N> Layer<L, N> {
-    fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+impl<L, N> LayerWeights<L, N> {
+    fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         Ok(Self {
-            attention: Attention::load(parts, &c.names.attention, c)?,
-            cross: c.names.cross.as_ref().map(|names| Attention::load(parts, names, c)).transpose()?,
-            feed_forward: FeedForward::load(parts, c)?,
+            attention: AttentionWeights::load(parts, &c.names.attention, c)?,
+            cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, c)).transpose()?,
+            feed_forward: FeedForwardWeights::load(parts, c)?,
         })
     }
 }
 
 /// Layers, one after another, and the norm behind the last one.
-pub(crate) struct Layers<L, N> {
-    pub(crate) layers: Vec<Layer<L, N>>,
+pub(crate) struct StackWeights<L, N> {
+    pub(crate) layers: Vec<LayerWeights<L, N>>,
     pub(crate) last_norm: Option<N>,
 }
 
-impl<L, N> Layers<L, N> {
-    pub(crate) fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+impl<L, N> StackWeights<L, N> {
+    pub(crate) fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         // One after another: each tensor's pages in the file are let go when it is packed, so that weights are in
         // memory once.
-        let layer = |index| Layer::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
+        let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
         Ok(Self {
             layers: (0..c.num_layers).map(layer).collect::<Result<_, _>>()?,
             last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,

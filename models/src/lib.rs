@@ -39,17 +39,17 @@ pub use architecture::ModelConfig;
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
 pub use device::{DeviceChoice, DeviceError, load_decoder_on};
-pub use encoder::EncoderConfig;
+pub use encoder::EncoderShape;
 pub use encoder_decoder::EncoderDecoderConfig;
 pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
-pub use packed::{Decoder, Encoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+pub use packed::{HeadRow, KvSpan, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
 pub use registry::{
     architectures, gguf_config, gguf_names, load_decoder, load_encoder, load_encoder_decoder, read_config,
 };
 pub use rope::{Rope, RopeScaling};
-pub use source::{Bytes, Memory, RawTensor, SourceError, WeightSource};
+pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
 
 /// How our kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Weights: packed for products when they are loaded, or read row by row where they lie.
 
-use probity_kernels::{Form, Inputs, Matrix, PackedMatrix, Product, WeightType, dequantise, matmul};
+use probity_kernels::{Inputs, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise, matmul};
 use rayon::prelude::*;
 
 use crate::{Compute, RawTensor, SourceError, WeightSource};
@@ -13,7 +13,7 @@ pub(crate) fn load_packed(
     compute: Compute,
 ) -> Result<PackedMatrix, SourceError> {
     let raw = tensor_of_shape(source, name, &shape)?;
-    let form = Form::of(raw.weight_type, compute.arithmetic);
+    let form = ProductForm::of(raw.weight_type, compute.arithmetic);
     let no_memory = |error: std::io::Error| SourceError::NoMemory {
         name: name.to_owned(),
         bytes: raw.bytes.len(),
@@ -54,11 +54,11 @@ pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]
 }
 
 /// Token embeddings `(vocab_size, hidden_size)`, read where they lie in the file.
-pub(crate) struct Embedding {
+pub(crate) struct TokenEmbedding {
     raw: RawTensor,
 }
 
-impl Embedding {
+impl TokenEmbedding {
     pub(crate) fn load(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<Self, SourceError> {
         let raw = tensor_of_shape(source, name, &shape)?;
         // Whoever looked at all weights before, for numbers that are none or to pack a tied head, brought all pages
@@ -80,14 +80,14 @@ impl Embedding {
 }
 
 /// Where the tensors of a part of a model are, and what they are packed for.
-pub(crate) struct Loader<'a> {
+pub(crate) struct TensorLoader<'a> {
     pub(crate) source: &'a dyn WeightSource,
     /// What their names begin with.
     prefix: String,
     pub(crate) compute: Compute,
 }
 
-impl<'a> Loader<'a> {
+impl<'a> TensorLoader<'a> {
     pub(crate) fn new(source: &'a dyn WeightSource, prefix: &str, compute: Compute) -> Self {
         Self { source, prefix: prefix.to_owned(), compute }
     }
@@ -134,8 +134,8 @@ impl<'a> Loader<'a> {
     }
 
     /// See [`Embedding::load`].
-    pub(crate) fn embedding(&self, name: &str, shape: [usize; 2]) -> Result<Embedding, SourceError> {
-        Embedding::load(self.source, &self.name(name), shape)
+    pub(crate) fn embedding(&self, name: &str, shape: [usize; 2]) -> Result<TokenEmbedding, SourceError> {
+        TokenEmbedding::load(self.source, &self.name(name), shape)
     }
 }
 
@@ -163,7 +163,7 @@ impl Linear {
         self.weight.out_features()
     }
 
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> ProductForm {
         self.weight.form()
     }
 
@@ -173,14 +173,14 @@ impl Linear {
     }
 
     /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
-    pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> Product<'a> {
-        Product { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
+    pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> MatrixProduct<'a> {
+        MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
     }
 
     /// Adds the layer's result for `x` `(rows, in_features)` to `y`.
     pub(crate) fn add_to(&self, compute: Compute, inputs: &mut Inputs, x: &[f32], y: &mut [f32]) {
         inputs.set(compute.isa, x, self.weight.in_features(), [self.form()]);
-        matmul(compute.isa, inputs, &mut [Product { add: true, ..self.product(y) }]);
+        matmul(compute.isa, inputs, &mut [MatrixProduct { add: true, ..self.product(y) }]);
     }
 }
 

@@ -3,15 +3,15 @@
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, Fields};
+use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::DecoderConfig;
 use crate::family::{base_config, gguf, read_interleaved};
-use crate::gguf::Gguf;
+use crate::gguf::GgufDialect;
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "mistral", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
-static GGUF: Gguf = gguf(read_interleaved);
+static GGUF: GgufDialect = gguf(read_interleaved);
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null
@@ -21,7 +21,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
             return Err(ConfigError::Missing(field));
         }
     }
-    let mut fields = Fields::new("mistral", config);
+    let mut fields = ConfigFields::new("mistral", config);
     let mut decoder = base_config(&mut fields)?;
     decoder.sliding_window = fields.size("sliding_window")?;
     fields.finish()?;

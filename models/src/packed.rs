@@ -69,7 +69,7 @@ pub struct PackedOutput {
 /// A language model on the packed contract: decoder-only, or a decoder with the encoder of what it looks at. A row's
 /// result does not depend on what else is in the batch, nor on how its past is cut into spans: not in any bit with our
 /// kernels, but for rounding on [other devices](crate::DeviceChoice).
-pub trait Decoder: Send + Sync {
+pub trait PackedDecoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;
 
@@ -99,7 +99,7 @@ pub trait Decoder: Send + Sync {
 
 /// A model that reads texts as a whole: hidden states of their tokens, and what stands at masked positions. A text's
 /// result does not depend on what else is in the batch, not in any bit.
-pub trait Encoder: Send + Sync {
+pub trait PackedEncoder: Send + Sync {
     /// Hidden states of the texts, `(tokens, hidden_size)` with one text after another, behind each of the asked
     /// layers: 0 is what the first layer is given, as in transformers' `hidden_states`. Tokens that a model frames a
     /// text with are the caller's. A text is never empty.

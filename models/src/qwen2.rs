@@ -3,15 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, Fields};
+use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::DecoderConfig;
 use crate::family::{base_config, gguf, read_gguf};
-use crate::gguf::Gguf;
+use crate::gguf::GgufDialect;
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
-static GGUF: Gguf = gguf(|reader, config| {
+static GGUF: GgufDialect = gguf(|reader, config| {
     // A window in the file is one in force: it has no switch. The configuration then refuses it by name.
     if read_gguf(reader, config)?.is_some() {
         config.insert("use_sliding_window".into(), json!(true));
@@ -20,7 +20,7 @@ static GGUF: Gguf = gguf(|reader, config| {
 });
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
-    let mut fields = Fields::new("qwen2", config);
+    let mut fields = ConfigFields::new("qwen2", config);
     let mut decoder = base_config(&mut fields)?;
     decoder.qkv_bias = true;
     // The window of the published models is switched off, and the switch is what counts.

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::architecture::{Architecture, ModelConfig, ReadConfig};
 use crate::config::{ConfigError, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
-use crate::encoder::{EncoderConfig, MaskedModel};
+use crate::encoder::{EncoderShape, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
-use crate::gguf::{Gguf, GgufError, GgufMetadata, GgufNames, Reader};
-use crate::packed::{Decoder, Encoder};
+use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
+use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
 
 static ARCHITECTURES: [Architecture; 8] = [
@@ -53,7 +53,7 @@ pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
     match find(architecture).and_then(|found| found.gguf) {
-        Some(gguf) => Reader { file, architecture }.config(gguf).map(Value::Object),
+        Some(gguf) => GgufReader { file, architecture }.config(gguf).map(Value::Object),
         None => Err(GgufError::new(key, format!("`{architecture}` is not supported; {} are", gguf_architectures()))),
     }
 }
@@ -75,7 +75,7 @@ fn gguf_architectures() -> String {
 /// What a GGUF file of that architecture calls tensors, by those that it `has`; an architecture that is not known is
 /// shown as if it were llama.
 pub fn gguf_names(architecture: Option<&str>, has: impl Fn(&str) -> bool) -> GgufNames {
-    let known: Option<&Gguf> = architecture.and_then(find).and_then(|found| found.gguf);
+    let known: Option<&GgufDialect> = architecture.and_then(find).and_then(|found| found.gguf);
     GgufNames::new(known.unwrap_or(&llama::GGUF), has)
 }
 
@@ -85,7 +85,7 @@ pub fn load_decoder(
     source: &dyn WeightSource,
     config: DecoderConfig,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, SourceError> {
+) -> Result<Box<dyn PackedDecoder>, SourceError> {
     Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
 }
 
@@ -94,16 +94,16 @@ pub fn load_encoder_decoder(
     source: &dyn WeightSource,
     config: &EncoderDecoderConfig,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, SourceError> {
+) -> Result<Box<dyn PackedDecoder>, SourceError> {
     Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
 }
 
 /// As [`load_decoder`], for an encoder.
 pub fn load_encoder(
     source: &dyn WeightSource,
-    config: &EncoderConfig,
+    config: &EncoderShape,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Encoder>, SourceError> {
+) -> Result<Box<dyn PackedEncoder>, SourceError> {
     Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
 }
 

@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, ReadConfig};
 use crate::bert::base_config;
-use crate::config::{ConfigError, Fields, token};
-use crate::encoder::{EncoderConfig, MaskedHeadConfig};
+use crate::config::{ConfigError, ConfigFields, token};
+use crate::encoder::{EncoderShape, MaskedHeadConfig};
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "roberta", config: ReadConfig::Encoder(config), gguf: None };
 
-fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
-    let mut fields = Fields::new("roberta", config);
+fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
+    let mut fields = ConfigFields::new("roberta", config);
     // Positions are counted from padding's id on, so the first row that a text has is the one behind it. 1 is the
     // reference's default.
     let padding = config.get("pad_token_id").map_or(Ok(1), |id| token("pad_token_id", Some(id)))?;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, Fields, invalid, number_in};
+use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 
 /// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
 /// them alike.
@@ -46,7 +46,7 @@ pub struct Rope {
 
 impl Rope {
     /// From `rope_theta` and `rope_scaling`, or from `rope_parameters` as newer configurations have it.
-    pub(crate) fn from_fields(fields: &mut Fields) -> Result<Self, ConfigError> {
+    pub(crate) fn from_fields(fields: &mut ConfigFields) -> Result<Self, ConfigError> {
         let theta = fields.number("rope_theta", &BASES)?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
             // One of the two is in force, and which one is a question of the version that reads them.
@@ -121,7 +121,12 @@ impl Rope {
     }
 }
 
-fn refuse_unknown(fields: &Fields, name: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), ConfigError> {
+fn refuse_unknown(
+    fields: &ConfigFields,
+    name: &str,
+    map: &Map<String, Value>,
+    known: &[&str],
+) -> Result<(), ConfigError> {
     let always = ["rope_type", "type", "rope_theta"];
     match map
         .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use probity_kernels::WeightType;
 
 /// What tensors lie in: a mapped file, or memory of a test.
-pub trait Memory: Send + Sync {
+pub trait TensorMemory: Send + Sync {
     /// All of it.
     fn bytes(&self) -> &[u8];
 
@@ -14,7 +14,7 @@ pub trait Memory: Send + Sync {
     fn release(&self, _: std::ops::Range<usize>) {}
 }
 
-impl Memory for Vec<u8> {
+impl TensorMemory for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
     }
@@ -22,14 +22,14 @@ impl Memory for Vec<u8> {
 
 /// Bytes of one tensor, shared with the file they are mapped from.
 #[derive(Clone)]
-pub struct Bytes {
-    owner: Arc<dyn Memory>,
+pub struct TensorBytes {
+    owner: Arc<dyn TensorMemory>,
     range: std::ops::Range<usize>,
 }
 
-impl Bytes {
+impl TensorBytes {
     /// A checked view into `owner`; `None` where the range does not lie inside.
-    pub fn slice(owner: Arc<dyn Memory>, range: std::ops::Range<usize>) -> Option<Self> {
+    pub fn slice(owner: Arc<dyn TensorMemory>, range: std::ops::Range<usize>) -> Option<Self> {
         // Looked at once, here: reading indexes without asking again.
         owner.bytes().get(range.clone())?;
         Some(Self { owner, range })
@@ -41,7 +41,7 @@ impl Bytes {
     }
 }
 
-impl std::ops::Deref for Bytes {
+impl std::ops::Deref for TensorBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -57,7 +57,7 @@ pub struct RawTensor {
     /// How the elements are stored.
     pub weight_type: WeightType,
     /// Exactly as many bytes as shape and type need.
-    pub bytes: Bytes,
+    pub bytes: TensorBytes,
 }
 
 /// Why a tensor could not be had.

@@ -4,7 +4,7 @@ use probity_kernels::{Activation, AttentionShape};
 use serde_json::json;
 
 use crate::Arithmetic;
-use crate::config::{ConfigError, Fields, invalid};
+use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::cpu::NormKind;
 use crate::relative::RelativeBuckets;
 
@@ -29,23 +29,23 @@ pub(crate) struct StackConfig {
     /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
     pub(crate) norm_first: bool,
     pub(crate) activation: Activation,
-    pub(crate) biases: Biases,
+    pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
 }
 
 /// The sizes of a stack whose heads share its width.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct StackSizes {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
     pub(crate) num_layers: usize,
     pub(crate) num_heads: usize,
 }
 
-impl Sizes {
+impl StackSizes {
     /// Reads the fields of these names: layers, heads, and what feed-forward layers have inside.
     pub(crate) fn read(
-        fields: &mut Fields,
+        fields: &mut ConfigFields,
         hidden_size: usize,
         [layers, heads, inner]: [&'static str; 3],
     ) -> Result<Self, ConfigError> {
@@ -60,13 +60,13 @@ impl Sizes {
 
 /// Which products have biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Biases {
+pub(crate) struct LayerBiases {
     pub(crate) qkv: bool,
     pub(crate) attention_output: bool,
     pub(crate) feed_forward: bool,
 }
 
-impl Biases {
+impl LayerBiases {
     pub(crate) const ALL: Self = Self { qkv: true, attention_output: true, feed_forward: true };
     pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false };
 }
@@ -111,8 +111,13 @@ pub(crate) struct AttentionNames {
 impl StackConfig {
     /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases
     /// everywhere.
-    pub(crate) fn post_norm(sizes: Sizes, activation: Activation, norm_eps: f64, names: &'static LayerNames) -> Self {
-        let Sizes { hidden_size, intermediate_size, num_layers, num_heads } = sizes;
+    pub(crate) fn post_norm(
+        sizes: StackSizes,
+        activation: Activation,
+        norm_eps: f64,
+        names: &'static LayerNames,
+    ) -> Self {
+        let StackSizes { hidden_size, intermediate_size, num_layers, num_heads } = sizes;
         let head_dim = hidden_size / num_heads;
         Self {
             hidden_size,
@@ -129,7 +134,7 @@ impl StackConfig {
             norm_eps,
             norm_first: false,
             activation,
-            biases: Biases::ALL,
+            biases: LayerBiases::ALL,
             names,
         }
     }

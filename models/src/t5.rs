@@ -5,13 +5,13 @@ use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, EPSILONS, Fields, activation, invalid, token};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::gguf::{Gguf, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{GgufDialect, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
-use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
+use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, StackConfig};
 
 /// A summand is kept for each distance and head; published models have 128 distances. A fuzzer asked for 168 million,
 /// which are 2 GB.
@@ -22,7 +22,7 @@ pub(crate) const ARCHITECTURE: Architecture =
 
 /// T5 and Flan-T5, told apart by their feed-forward layers. Positions are relative: the length that it was trained with
 /// limits nothing.
-static GGUF: Gguf = Gguf {
+static GGUF: GgufDialect = GgufDialect {
     names: &[("shared", "token_embd"), ("lm_head", "output")],
     stacks: |has| &GGUF_STACKS[usize::from(has(GGUF_GATE))],
     sizes: &[
@@ -70,7 +70,7 @@ static GGUF: Gguf = Gguf {
 };
 
 fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
-    let mut fields = Fields::new("t5", config);
+    let mut fields = ConfigFields::new("t5", config);
     // Where nothing else is said, T5's decoder begins with padding. That id is not taken from `fields`, which leave it
     // out as irrelevant.
     let start = fields.take("decoder_start_token_id").or_else(|| config.get("pad_token_id").cloned());
@@ -95,7 +95,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         norm_eps: fields.number("layer_norm_epsilon", &EPSILONS)?.unwrap_or(1e-6),
         norm_first: true,
         activation,
-        biases: Biases::NONE,
+        biases: LayerBiases::NONE,
         names: &NAMES[0][usize::from(gated)],
     };
     let decoder = StackConfig {
@@ -141,7 +141,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     })
 }
 
-fn relative(fields: &mut Fields) -> Result<RelativeBuckets, ConfigError> {
+fn relative(fields: &mut ConfigFields) -> Result<RelativeBuckets, ConfigError> {
     let buckets = fields.size("relative_attention_num_buckets")?.unwrap_or(32);
     let max_distance = fields.size("relative_attention_max_distance")?.unwrap_or(128);
     // Halved for the two sides, and halved again for the distances that share no bucket.
@@ -159,7 +159,7 @@ fn relative(fields: &mut Fields) -> Result<RelativeBuckets, ConfigError> {
 
 /// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files say the same in two more
 /// fields.
-fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> {
+fn feed_forward(fields: &mut ConfigFields) -> Result<(Activation, bool), ConfigError> {
     let name = fields.take("feed_forward_proj").unwrap_or_else(|| json!("relu"));
     let said = name.as_str().unwrap_or_default();
     let (gated, function) = said.strip_prefix("gated-").map_or((false, said), |function| (true, function));

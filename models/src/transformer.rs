@@ -4,21 +4,21 @@
 use std::sync::Arc;
 
 use probity_kernels::{
-    Activated, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment, activated_matmul,
-    attention, matmul, normalise,
+    Activated, AttentionSegment, AttentionShape, MatrixProduct, Norm, QueryRows, RelativeBias, RopeLayout, RopeTable,
+    activated_matmul, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
-use crate::layer::{self, Layers, Parts};
-use crate::linear::{Linear, Loader};
+use crate::layer::{self, StackWeights, WeightLoader};
+use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
 use crate::stack_config::StackConfig;
 use crate::{Compute, SourceError};
 
 /// Rows of one text that are computed together.
-pub(crate) struct Stretch<'a> {
+pub(crate) struct TextRows<'a> {
     /// The positions before them.
     pub(crate) past: &'a [Arc<KvSpan>],
     /// The other text that they look at.
@@ -26,29 +26,29 @@ pub(crate) struct Stretch<'a> {
     pub(crate) len: usize,
 }
 
-impl Stretch<'_> {
+impl TextRows<'_> {
     pub(crate) fn start(&self) -> usize {
         self.past.iter().map(|span| span.len()).sum()
     }
 }
 
 /// Angles of all rows and of those that the last layer keeps.
-pub(crate) struct Rotation {
+pub(crate) struct RowRotation {
     pub(crate) layout: RopeLayout,
     pub(crate) all: RopeTable,
     pub(crate) kept: RopeTable,
 }
 
 /// What a batch shares in all layers.
-pub(crate) struct Pass<'a> {
+pub(crate) struct ForwardPass<'a> {
     pub(crate) compute: Compute,
-    pub(crate) stretches: Vec<Stretch<'a>>,
+    pub(crate) stretches: Vec<TextRows<'a>>,
     /// The offsets that are wanted behind the last layer, of each stretch; all of all where absent.
     pub(crate) wanted: Option<Vec<&'a [usize]>>,
-    pub(crate) rotation: Option<Rotation>,
+    pub(crate) rotation: Option<RowRotation>,
 }
 
-impl Pass<'_> {
+impl ForwardPass<'_> {
     /// The rows that are kept of the last layer among all, ascending.
     pub(crate) fn kept(&self) -> Option<Vec<usize>> {
         let wanted = self.wanted.as_ref()?;
@@ -67,7 +67,7 @@ impl Pass<'_> {
 }
 
 /// A layer's place in a pass.
-struct Place<'a> {
+struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
     bidirectional: bool,
@@ -79,15 +79,15 @@ struct Place<'a> {
     kept: Option<&'a [usize]>,
 }
 
-impl Parts<Linear, NormWeights> for Loader<'_> {
+impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
     type Error = SourceError;
 
     fn under(&self, more: &str) -> Self {
-        Loader::under(self, more)
+        TensorLoader::under(self, more)
     }
 
     fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
-        Loader::linear(self, name, shape, bias)
+        TensorLoader::linear(self, name, shape, bias)
     }
 
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<NormWeights, SourceError> {
@@ -95,14 +95,14 @@ impl Parts<Linear, NormWeights> for Loader<'_> {
     }
 }
 
-type Attention = layer::Attention<Linear, NormWeights>;
-type FeedForward = layer::FeedForward<Linear, NormWeights>;
-type Layer = layer::Layer<Linear, NormWeights>;
+type Attention = layer::AttentionWeights<Linear, NormWeights>;
+type FeedForward = layer::FeedForwardWeights<Linear, NormWeights>;
+type Layer = layer::LayerWeights<Linear, NormWeights>;
 
 impl Attention {
     /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new
     /// spans. Where only some rows are kept, only they have queries, and only they stay in the residual stream.
-    fn project(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
+    fn project(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
         let isa = pass.compute.isa;
         let width = self.query.weight.in_features();
         let rows = w.x.len() / width;
@@ -138,7 +138,7 @@ impl Attention {
     }
 
     /// Computes the queries of the rows that there are.
-    fn ask(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>) {
+    fn ask(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>) {
         let width = self.query.weight.in_features();
         w.q.set_len(w.x.len() / width * self.query.out_features());
         w.set_inputs(pass.compute.isa, self.norm.before(place.norm_first), width, [self.query.form()]);
@@ -149,10 +149,10 @@ impl Attention {
     fn attend(
         &self,
         w: &mut Workspace,
-        pass: &Pass<'_>,
-        place: &Place<'_>,
+        pass: &ForwardPass<'_>,
+        place: &LayerPlace<'_>,
         bias: Option<&RelativeBias>,
-        segments: &[Segment<'_>],
+        segments: &[AttentionSegment<'_>],
     ) {
         let isa = pass.compute.isa;
         w.attended.set_len(w.q.len());
@@ -162,7 +162,7 @@ impl Attention {
     }
 
     /// Of the rows of a batch over what they have read.
-    fn to_self(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &[CpuSpan]) {
+    fn to_self(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &[CpuSpan]) {
         let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
             // The new span last: spans are in the order of their positions.
             let mut spans: Vec<_> =
@@ -170,22 +170,22 @@ impl Attention {
             spans.push(new.layer(place.slot));
             let start = stretch.start();
             let rows = if place.bidirectional {
-                Rows::All(stretch.len)
+                QueryRows::All(stretch.len)
             } else {
-                Rows::Causal(start + 1..start + stretch.len + 1)
+                QueryRows::Causal(start + 1..start + stretch.len + 1)
             };
-            Segment { spans, rows, wanted: place.kept.and(pass.wanted.as_ref()).map(|wanted| wanted[index]) }
+            AttentionSegment { spans, rows, wanted: place.kept.and(pass.wanted.as_ref()).map(|wanted| wanted[index]) }
         });
         self.attend(w, pass, place, place.bias, &segments.collect::<Vec<_>>());
     }
 
     /// Of the rows of a batch over the texts that they look at.
-    fn to_source(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>) {
+    fn to_source(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>) {
         self.ask(w, pass, place);
         let segments = pass.stretches.iter().enumerate().map(|(index, stretch)| {
             let source = stretch.source.expect("a stretch of a decoder has a source");
             let rows = place.kept.and(pass.wanted.as_ref()).map_or(stretch.len, |wanted| wanted[index].len());
-            Segment { spans: vec![source.layer(place.layer)], rows: Rows::All(rows), wanted: None }
+            AttentionSegment { spans: vec![source.layer(place.layer)], rows: QueryRows::All(rows), wanted: None }
         });
         // No bias by distance: a source and the text that looks at it have no common positions.
         self.attend(w, pass, place, None, &segments.collect::<Vec<_>>());
@@ -206,7 +206,7 @@ impl FeedForward {
         // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
         // floats.
         activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
-        matmul(isa, &w.gated, &mut [Product { add: true, ..self.down.product(&mut w.x) }]);
+        matmul(isa, &w.gated, &mut [MatrixProduct { add: true, ..self.down.product(&mut w.x) }]);
         w.settle(isa, self.norm.after(norm_first));
     }
 }
@@ -214,7 +214,7 @@ impl FeedForward {
 impl Layer {
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are
     /// left.
-    fn forward(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
+    fn forward(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
         self.attention.project(w, pass, place, new);
         // Nobody wants a row of the last layer: its keys and values are all that is left to be had.
         if place.kept.is_some_and(<[usize]>::is_empty) {
@@ -229,19 +229,19 @@ impl Layer {
 }
 
 /// Layers, one after another.
-pub(crate) struct Stack {
-    layers: Layers<Linear, NormWeights>,
+pub(crate) struct LayerStack {
+    layers: StackWeights<Linear, NormWeights>,
     bias: Option<RelativeBias>,
     config: StackConfig,
 }
 
-impl Stack {
-    pub(crate) fn load(loader: &Loader<'_>, config: StackConfig) -> Result<Self, SourceError> {
+impl LayerStack {
+    pub(crate) fn load(loader: &TensorLoader<'_>, config: StackConfig) -> Result<Self, SourceError> {
         let bias = |(name, buckets): (&str, RelativeBuckets)| {
             Ok(buckets.bias(&loader.floats(name, &[buckets.buckets, config.num_heads])?, config.num_heads))
         };
         Ok(Self {
-            layers: Layers::load(loader, &config)?,
+            layers: StackWeights::load(loader, &config)?,
             bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
             config,
         })
@@ -253,7 +253,12 @@ impl Stack {
 
     /// Takes `w.x`, the embedded rows of a batch, through all layers, and shows it to `after` behind each. Returns the
     /// stretches' new spans: of all layers, or of no use to anyone where rows see what comes after them.
-    pub(crate) fn run(&self, w: &mut Workspace, pass: &Pass<'_>, mut after: impl FnMut(usize, &[f32])) -> Vec<CpuSpan> {
+    pub(crate) fn run(
+        &self,
+        w: &mut Workspace,
+        pass: &ForwardPass<'_>,
+        mut after: impl FnMut(usize, &[f32]),
+    ) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
         // An encoder's keys and values serve the layer that they are of and nobody later: room for one is enough.
@@ -262,7 +267,7 @@ impl Stack {
             pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
         let kept = pass.kept();
         for (layer, weights) in self.layers.layers.iter().enumerate() {
-            let place = Place {
+            let place = LayerPlace {
                 shape: &shape,
                 bias: self.bias.as_ref(),
                 bidirectional,

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use probity_data::Sample;
 use probity_lm::{Ask, GenerateRequest, LabelSet, LanguageModel, Outcome, Prompt, ScoreRequest, SinkError};
 use probity_methods::{
-    Keep, Method, MethodError, MethodStage, Outcomes, Report, RoleModel, RowError, Run, Section, Signature, StageSpec,
-    entry,
+    KeepPart, Method, MethodError, MethodReport, MethodStage, Outcomes, RoleModel, RowError, Run, Section, Signature,
+    StageSpec, entry,
 };
-use probity_options::Given;
-use probity_session::{Context, DryRun, Ended, Events, Interrupt, Notice, Plan, SessionError, Stage, message};
+use probity_options::GivenOptions;
+use probity_session::{Context, DryRun, Events, Interrupt, Notice, Plan, SessionError, Stage, StageOutcome, message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Method for Toy {
         vec![stage(Claims::NAME, &["model"]), stage(Checks::NAME, &["checker"]), stage(Summaries::NAME, &["model"])]
     }
 
-    fn run(_: &ToyParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(_: &ToyParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
         let claims = run.stage(&Claims { samples, depends: signature.to_string() })?;
         let claimed: Vec<(usize, &str)> = claims
@@ -72,7 +72,14 @@ impl Method for Toy {
         let mut section = Section::new("Claims", ["claims", "texts"]);
         section.push([claimed.len().to_string(), summaries.parts.len().to_string()]);
         let values = json!({ "claims": claimed.len() });
-        Ok(Report { values, sections: vec![section], signature, outcomes, headline: Vec::new(), verdict: Vec::new() })
+        Ok(MethodReport {
+            values,
+            sections: vec![section],
+            signature,
+            outcomes,
+            headline: Vec::new(),
+            verdict: Vec::new(),
+        })
     }
 }
 
@@ -103,7 +110,7 @@ impl MethodStage for Claims<'_> {
         vec![self.depends.clone()]
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Vec<String>>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Vec<String>>) -> Result<(), MethodError> {
         let candidates = self.candidates();
         let request = |(name, text): &(String, &str)| {
             GenerateRequest::greedy(format!("{name}/claims"), Prompt::Text((*text).to_owned()), TOKENS)
@@ -157,7 +164,7 @@ impl MethodStage for Checks<'_> {
         self.inputs.to_vec()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Check>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Check>) -> Result<(), MethodError> {
         let labels = LabelSet::words(["yes", "no"])?;
         let request = |(number, (_, claim)): (usize, &(usize, &str))| ScoreRequest {
             id: format!("checks/{number}"),
@@ -207,7 +214,7 @@ impl MethodStage for Summaries<'_> {
         self.inputs.to_vec()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, String>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, String>) -> Result<(), MethodError> {
         let request = |(number, held): (usize, &String)| {
             GenerateRequest::greedy(format!("summaries/{number}"), Prompt::Text(format!("so {held}")), TOKENS)
         };
@@ -257,8 +264,8 @@ impl Events for Notes {
         }
     }
 
-    fn report(&self, report: probity_session::Report<'_>) -> Result<(), SinkError> {
-        if let probity_session::Report::DryRun(dry_run) = report {
+    fn report(&self, report: probity_session::SessionReport<'_>) -> Result<(), SinkError> {
+        if let probity_session::SessionReport::DryRun(dry_run) = report {
             *self.dry_run.lock().expect("whole") = Some(dry_run.clone());
         }
         Ok(())
@@ -274,8 +281,8 @@ fn data(world: &World) -> String {
 }
 
 /// Runs the method, with these options besides.
-fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<Ended, SessionError> {
-    let mut given = Given::new();
+fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<StageOutcome, SessionError> {
+    let mut given = GivenOptions::new();
     given.insert("model".into(), json!(tiny()));
     given.insert("checker".into(), json!(golden("llama-head-dim")));
     given.insert("data".into(), json!(data));
@@ -351,7 +358,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     let data = data(&world);
     toy(&data, &world.path("whole"), &json!({}), &Arc::default()).expect("runs");
     let ended = toy(&data, &world.path("run"), &json!({"until": "checks"}), &Arc::default()).expect("ends");
-    assert!(matches!(ended, Ended::Until("checks")), "{ended:?}");
+    assert!(matches!(ended, StageOutcome::Until("checks")), "{ended:?}");
     let stopped = manifest(&world, "run");
     assert_eq!((&stopped["status"], &stopped["after"]), (&json!("stopped"), &json!("checks")));
     assert!(!world.path("run/summary.json").exists() && !world.path("run/summaries.jsonl").exists());
@@ -402,7 +409,7 @@ fn every_stage_is_planned_from_what_may_come_at_most() {
     let data = data(&world);
     let notes = Arc::new(Notes::default());
     let ended = toy(&data, &world.path("none"), &json!({"dry_run": true}), &notes).expect("planned");
-    assert!(matches!(ended, Ended::Planned) && !world.path("none").exists());
+    assert!(matches!(ended, StageOutcome::Planned) && !world.path("none").exists());
     let dry_run = notes.dry_run.lock().expect("whole").take().expect("told");
     let told: Vec<(Option<&str>, u64)> = dry_run.parts.iter().map(|part| (part.stage, part.plan.questions)).collect();
     assert_eq!(told, [(Some("claims"), 12), (Some("checks"), 12 * MOST_CLAIMS as u64), (Some("summaries"), 12)]);

@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_meta::Meta;
 use probity_methods::{DynMethod, Metrics, methods};
-use probity_session::Told;
+use probity_session::ErrorText;
 
-use crate::config::Config;
-use crate::exit::Done;
+use crate::config::UserConfig;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::groups::{completing, grouped};
 use crate::options::Typed;
@@ -72,10 +72,10 @@ pub(crate) enum Command {
     VerifyDeterminism(Typed<determinism::DeterminismOptions>),
     /// Print a sample of a run: texts, the prompt as the model saw it, probabilities token by token
     #[command(long_about = show::LONG_ABOUT)]
-    Show(show::ShowArgs),
+    Show(show::RunShowArgs),
     /// Check that a run's folder is as it was written: files, and every answer
     #[command(long_about = verify::LONG_ABOUT)]
-    Check(verify::CheckArgs),
+    Check(verify::RunCheckArgs),
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
@@ -161,7 +161,7 @@ fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     // The defaults are shown, also where the file is wrong.
     let shows = arguments.get(1).is_some_and(|name| name == "config");
-    let config = if shows { Config::default() } else { Config::load().map_err(|error| unreadable(&error))? };
+    let config = if shows { UserConfig::default() } else { UserConfig::load().map_err(|error| unreadable(&error))? };
     let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
     // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
     if let Some((name, sub)) = matches.subcommand()
@@ -173,7 +173,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
 }
 
 fn unreadable(error: &miette::Report) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", Told::of(&**error)))
+    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", ErrorText::of(&**error)))
 }
 
 impl Invocation {
@@ -186,7 +186,7 @@ impl Invocation {
     }
 
     /// Does it. `arguments` are as typed, for the manifest.
-    pub(crate) fn run(self, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run(self, arguments: &[OsString]) -> miette::Result<Completed> {
         let Cli { global, command } = match self {
             Self::Method { method, matches } => return method::run(method, &matches, arguments),
             Self::Command(cli) => *cli,

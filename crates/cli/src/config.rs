@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::FileError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::terminal::{print, table, visible_line};
 
 /// Where runs without a folder of their own go.
@@ -15,7 +15,7 @@ const RUNS: &str = "runs";
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 // A misspelt key that is passed over would leave what is built in in force, without a word.
 #[serde(deny_unknown_fields)]
-pub(crate) struct Config {
+pub(crate) struct UserConfig {
     /// The model of a command that names none.
     pub(crate) model: Option<String>,
     /// The folder of runs without one of their own.
@@ -33,7 +33,7 @@ enum ConfigError {
     Content { path: PathBuf, why: String },
 }
 
-impl Config {
+impl UserConfig {
     /// Of the environment and, behind it, the file.
     pub(crate) fn load() -> miette::Result<Self> {
         let file = Self::file_alone()?;
@@ -84,12 +84,12 @@ The file holds what commands take where they are not told otherwise:
 $PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
 
 /// `probity config`.
-pub(crate) fn show() -> miette::Result<Done> {
+pub(crate) fn show() -> miette::Result<Completed> {
     let path = place().ok_or(ConfigError::NoHome)?;
     let there = if path.is_file() { "" } else { " (not there; make it with a text editor)" };
     // Printed before the file is read: of one that is wrong it must be known where it lies.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;
-    let (file, all) = (Config::file_alone()?, Config::load()?);
+    let (file, all) = (UserConfig::file_alone()?, UserConfig::load()?);
     let from = |name: &str, in_file: bool| match () {
         () if var(name).is_some() => format!("${name}"),
         () if in_file => "the file".to_owned(),
@@ -104,5 +104,5 @@ pub(crate) fn show() -> miette::Result<Done> {
         ["runs".to_owned(), all.runs().display().to_string(), from("PROBITY_RUNS", file.runs.is_some())],
     ];
     print(&table(&["default", "value", "from"].map(str::to_owned), &rows.map(Vec::from)))?;
-    Ok(Done::Success)
+    Ok(Completed::Success)
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use miette::Diagnostic as _;
-use probity_data::{DataError, Format, KEPT, Problems, ReadOptions, Sample, Survey, public_set, write_samples};
+use probity_data::{
+    DataError, DataFormat, KEPT, LineProblems, ReadOptions, Sample, SampleSurvey, public_set, write_samples,
+};
 use probity_session::message;
 use probity_store::write_whole;
 use serde_json::{Value, json};
 
 use crate::error::OutputError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
 use crate::progress::Reporter;
@@ -62,13 +64,13 @@ pub(crate) enum DataCommand {
     /// read but may not be what was meant. The exit code is 2 where there are problems, 0 where there are only
     /// warnings. Rows that are gathered by their id are held in memory; all other files are read in bounded memory but
     /// for the samples' ids.
-    Check(CheckArgs),
+    Check(DataCheckArgs),
     /// Write samples as probity's JSON lines
     Convert(ConvertArgs),
 }
 
 impl DataCommand {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         match self {
             Self::Check(args) => args.run(),
             Self::Convert(args) => args.run(global),
@@ -78,7 +80,7 @@ impl DataCommand {
 
 /// Options of `data check`.
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct DataCheckArgs {
     /// The files, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -97,19 +99,19 @@ struct Checked {
     file: String,
     /// Not to be had at all.
     refused: Option<String>,
-    format: Option<Format>,
+    format: Option<DataFormat>,
     unmapped: Vec<String>,
-    survey: Survey,
-    problems: Problems,
+    survey: SampleSurvey,
+    problems: LineProblems,
 }
 
-impl CheckArgs {
-    fn run(&self) -> miette::Result<Done> {
-        let mut done = Done::Success;
+impl DataCheckArgs {
+    fn run(&self) -> miette::Result<Completed> {
+        let mut done = Completed::Success;
         for path in &self.files {
             let checked = self.check(path)?;
             if checked.refused.is_some() || !checked.problems.is_empty() {
-                done = Done::InPart;
+                done = Completed::InPart;
             }
             print(&if self.json { checked.json().to_string() } else { checked.text() })?;
         }
@@ -120,8 +122,8 @@ impl CheckArgs {
         let source = self.read.source(path)?;
         let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
         let keep = if self.all { usize::MAX } else { KEPT };
-        let survey = Survey::keeping(keep);
-        let problems = Problems::new(file.clone());
+        let survey = SampleSurvey::keeping(keep);
+        let problems = LineProblems::new(file.clone());
         let mut checked = Checked { file, refused: None, format: None, unmapped: Vec::new(), survey, problems };
         match source.open_keeping(keep) {
             Ok(mut file) => {
@@ -147,7 +149,7 @@ impl CheckArgs {
 
 impl Checked {
     fn json(&self) -> Value {
-        let problem = |problem: &probity_data::Problem| {
+        let problem = |problem: &probity_data::LineProblem| {
             json!({
                 "line": problem.line, "field": problem.error.field(), "why": problem.error.to_string(), "hint": problem.error.help().map(|hint| hint.to_string()),
             })
@@ -256,10 +258,10 @@ pub(crate) struct ConvertArgs {
 }
 
 impl ConvertArgs {
-    fn run(self, global: Global) -> miette::Result<Done> {
+    fn run(self, global: Global) -> miette::Result<Completed> {
         let samples = self.read.source(&self.file)?.samples()?;
         write(&samples, self.out.as_deref(), global)?;
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }
 

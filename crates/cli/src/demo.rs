@@ -9,13 +9,13 @@ use probity_data::{Sample, read_from};
 use probity_lm::SinkError;
 use probity_methods::method;
 use probity_runtime::hub::known_model;
-use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, Report, Stage};
+use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, SessionReport, Stage};
 use probity_store::{Existing, RunFolder};
 use serde_json::{Value, json};
 
 use crate::error::{FileError, JsonError, OutputError};
 use crate::events::{Terminal, verdict_text};
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
@@ -47,7 +47,7 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         // A folder that cannot be written to is told before a model is fetched for it.
         RunFolder::look(&self.out, Existing::Replace)?;
         if let Some(known) = known_model(&self.model) {
@@ -72,7 +72,7 @@ impl DemoArgs {
         let asked = found.expect("a plan that came to its end has a summary");
         say(&format!("{}\n", self.about_the_judge(&asked["prompts"][0])))?;
         self.where_things_are()?;
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 
     /// Runs a method into that folder, as its command would.
@@ -153,8 +153,8 @@ impl Events for Demo {
         }
     }
 
-    fn report(&self, report: Report<'_>) -> Result<(), SinkError> {
-        if let Report::Summary(summary) = report {
+    fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError> {
+        if let SessionReport::Summary(summary) = report {
             print(&verdict_text(&summary.verdict))?;
             *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary.values.clone());
         }

@@ -7,13 +7,13 @@ use probity_lm::{
     Ask, GenerateRequest, Label, LabelSet, LanguageModel, Precision, Prompt, Sampling, SamplingLimits, ScoreAnswer,
     ScoreRequest, ScoreResult, Termination, Usage,
 };
-use probity_runtime::hub::{Located, locate};
+use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
 use probity_session::Interrupt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
 use crate::logprobs::read_requests;
@@ -67,7 +67,7 @@ enum Order {
 }
 
 /// One row of the matrix.
-struct Case {
+struct MatrixCase {
     what: &'static str,
     setting: String,
     options: LoadOptions,
@@ -78,11 +78,11 @@ struct Case {
 type Bits = Vec<u64>;
 
 impl DeterminismOptions {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         let located = locate(&self.model)?;
         let defaults = LoadOptions { precision: self.precision, ..LoadOptions::default() };
         let reporter = Reporter::new(global);
-        let mut model = Loaded::new(&located, defaults)?;
+        let mut model = LoadedModel::new(&located, defaults)?;
         let list = self.work_list(&model.model, &reporter)?;
         let interrupt = interrupt::catch(global.progress);
         let started = Instant::now();
@@ -112,7 +112,7 @@ impl DeterminismOptions {
             model.model.description().precision.as_str(),
             cases.len() + 1
         ))?;
-        Ok(if differing == 0 { Done::Success } else { Done::Differs })
+        Ok(if differing == 0 { Completed::Success } else { Completed::Differs })
     }
 
     fn work_list(&self, model: &Model, reporter: &Reporter) -> miette::Result<WorkList> {
@@ -150,16 +150,16 @@ fn settings(model: &Model) -> String {
 }
 
 /// A model that is loaded again only where it must be.
-struct Loaded {
+struct LoadedModel {
     model: Model,
 }
 
-impl Loaded {
-    fn new(located: &Located, options: LoadOptions) -> miette::Result<Self> {
+impl LoadedModel {
+    fn new(located: &LocatedModel, options: LoadOptions) -> miette::Result<Self> {
         Ok(Self { model: Model::load(located, options)? })
     }
 
-    fn set(&mut self, located: &Located, options: LoadOptions) -> miette::Result<()> {
+    fn set(&mut self, located: &LocatedModel, options: LoadOptions) -> miette::Result<()> {
         let wanted = options.isa.unwrap_or_else(Isa::best);
         // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
         // model, and a large one takes long to load.
@@ -173,10 +173,11 @@ impl Loaded {
 }
 
 /// The matrix. Other instruction sets come last: the weights are loaded anew for each.
-fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) -> Vec<Case> {
+fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) -> Vec<MatrixCase> {
     let mut cases = Vec::new();
-    let mut add =
-        |what, setting: &str, options, order| cases.push(Case { what, setting: setting.to_owned(), options, order });
+    let mut add = |what, setting: &str, options, order| {
+        cases.push(MatrixCase { what, setting: setting.to_owned(), options, order })
+    };
     add("nothing", "run again", defaults, Order::AsGiven);
     add("order", "reversed", defaults, Order::Reversed);
     add("order", "shuffled", defaults, Order::Shuffled);

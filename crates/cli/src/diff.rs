@@ -8,7 +8,7 @@ use probity_lm::{ScoreAnswer, ScoreResult};
 use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
 use serde_json::Value;
 
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::show::open_answers;
 use crate::terminal::{print, table, thousands, visible};
 
@@ -34,7 +34,7 @@ pub(crate) struct DiffArgs {
 
 /// How far two answers are from each other.
 #[derive(Debug, Clone, PartialEq)]
-struct Gap {
+struct AnswerGap {
     request: String,
     size: f64,
     first: String,
@@ -45,9 +45,9 @@ struct Gap {
 
 /// What is counted over all differences.
 #[derive(Default)]
-struct Tally {
+struct DiffTally {
     /// The largest, in descending order.
-    top: Vec<Gap>,
+    top: Vec<AnswerGap>,
     sum: f64,
     turned: usize,
     /// How many ended how in the first run and in the second, where they ended differently.
@@ -55,10 +55,10 @@ struct Tally {
 }
 
 impl DiffArgs {
-    pub(crate) fn run(self) -> miette::Result<Done> {
+    pub(crate) fn run(self) -> miette::Result<Completed> {
         let (first, answers) = open_answers(&self.first)?;
         let (second, _) = open_answers(&self.second)?;
-        let mut tally = Tally::default();
+        let mut tally = DiffTally::default();
         let overlap =
             answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top))?;
         let counts = format!(
@@ -80,10 +80,10 @@ impl DiffArgs {
         print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
             // Runs that share no question are not the same.
-            return Ok(if overlap.both == 0 { Done::Differs } else { Done::Success });
+            return Ok(if overlap.both == 0 { Completed::Differs } else { Completed::Success });
         }
         print(&tally.text(overlap.both, overlap.differ))?;
-        Ok(Done::Differs)
+        Ok(Completed::Differs)
     }
 }
 
@@ -113,14 +113,14 @@ fn verdict(result: &ScoreResult) -> Option<usize> {
     labels.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.logprob.total_cmp(&b.logprob)).map(|(index, _)| index)
 }
 
-fn gap(difference: Difference) -> (Gap, [&'static str; 2]) {
+fn gap(difference: Difference) -> (AnswerGap, [&'static str; 2]) {
     let Difference { request, here, there } = difference;
     let outcomes = [here.outcome().name(), there.outcome().name()];
     let (size, turned) = match (&here, &there) {
         (AnyAnswer::Score(a), AnyAnswer::Score(b)) => (distance(a, b), verdict(a) != verdict(b)),
         _ => (f64::INFINITY, false),
     };
-    (Gap { request, size, first: said(&here), second: said(&there), turned }, outcomes)
+    (AnswerGap { request, size, first: said(&here), second: said(&there), turned }, outcomes)
 }
 
 /// Infinite where one has an answer and the other has none, or one of another kind.
@@ -155,8 +155,8 @@ fn said(answer: &AnyAnswer) -> String {
     }
 }
 
-impl Tally {
-    fn add(&mut self, (gap, [first, second]): (Gap, [&'static str; 2]), keep: usize) {
+impl DiffTally {
+    fn add(&mut self, (gap, [first, second]): (AnswerGap, [&'static str; 2]), keep: usize) {
         // An answer beside none has no distance, and one infinity would make the mean say nothing.
         if gap.size.is_finite() {
             self.sum += gap.size;
@@ -188,8 +188,8 @@ impl Tally {
         for ((first, second), count) in &self.outcomes {
             lines.push(format!("{} were {first} and are {second}", thousands(*count as u64)));
         }
-        let size = |gap: &Gap| if gap.size.is_finite() { format!("{:.6}", gap.size) } else { "–".to_owned() };
-        let row = |gap: &Gap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
+        let size = |gap: &AnswerGap| if gap.size.is_finite() { format!("{:.6}", gap.size) } else { "–".to_owned() };
+        let row = |gap: &AnswerGap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
         let rows: Vec<Vec<String>> = self.top.iter().map(row).collect();
         if !rows.is_empty() {
             lines
@@ -203,16 +203,22 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn gap_of(size: f64) -> (Gap, [&'static str; 2]) {
+    fn gap_of(size: f64) -> (AnswerGap, [&'static str; 2]) {
         (
-            Gap { request: size.to_string(), size, first: String::new(), second: String::new(), turned: size > 0.5 },
+            AnswerGap {
+                request: size.to_string(),
+                size,
+                first: String::new(),
+                second: String::new(),
+                turned: size > 0.5,
+            },
             ["scored", "low_mass"],
         )
     }
 
     #[test]
     fn the_largest_differences_are_kept_in_order() {
-        let mut tally = Tally::default();
+        let mut tally = DiffTally::default();
         for size in [0.2, 0.9, f64::INFINITY, 0.1, 0.9, 0.3] {
             tally.add(gap_of(size), 3);
         }

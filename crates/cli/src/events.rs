@@ -1,9 +1,9 @@
 //! What happens in a plan, told on a terminal.
 
 use probity_lm::{ModelDescription, SinkError};
-use probity_methods::{Conclusion, Cost, Section, Summary};
+use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
-use probity_session::{DryRun, Events, Notice, PlannedPart, Report, Work, computing_in_force};
+use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 
 use crate::error::OutputError;
 use crate::global::Global;
@@ -13,7 +13,7 @@ use crate::terminal::{print, size, table, thousands, visible, visible_line, wrap
 /// Results on standard output, all else on standard error.
 pub(crate) struct Terminal {
     reporter: SharedReporter,
-    show: fn(&Summary) -> Result<(), OutputError>,
+    show: fn(&RunSummary) -> Result<(), OutputError>,
 }
 
 impl Terminal {
@@ -28,7 +28,7 @@ impl Terminal {
     }
 
     /// The same showing summaries in another way.
-    pub(crate) fn showing(self, show: fn(&Summary) -> Result<(), OutputError>) -> Self {
+    pub(crate) fn showing(self, show: fn(&RunSummary) -> Result<(), OutputError>) -> Self {
         Self { show, ..self }
     }
 
@@ -48,8 +48,10 @@ impl Events for Terminal {
             Notice::Loaded { model, seconds } => reporter.say(&loaded_text(model, seconds)),
             Notice::Tokens(progress) => reporter.watch(progress),
             Notice::Found(found) => reporter.looks_up(found),
-            Notice::Progress { what, work: Work::Questions, done, total } => reporter.questions(what, done, total),
-            Notice::Progress { what, work: Work::Candidates, done, total } => {
+            Notice::Progress { what, work: ProgressUnit::Questions, done, total } => {
+                reporter.questions(what, done, total)
+            }
+            Notice::Progress { what, work: ProgressUnit::Candidates, done, total } => {
                 reporter.candidates(what, done, total.unwrap_or(done));
             }
             Notice::Outcome(name) => reporter.outcome(name),
@@ -57,11 +59,11 @@ impl Events for Terminal {
         }
     }
 
-    fn report(&self, report: Report<'_>) -> Result<(), SinkError> {
+    fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError> {
         match report {
-            Report::Stage(name) => print(&format!("\n── {} ──", visible_line(name)))?,
-            Report::Summary(summary) => (self.show)(summary)?,
-            Report::DryRun(dry_run) => {
+            SessionReport::Stage(name) => print(&format!("\n── {} ──", visible_line(name)))?,
+            SessionReport::Summary(summary) => (self.show)(summary)?,
+            SessionReport::DryRun(dry_run) => {
                 print(&dry_run_text(dry_run))?;
                 let how = computing_in_force(dry_run.parts[0].options);
                 self.reporter()
@@ -81,7 +83,7 @@ fn loaded_text(model: &ModelDescription, seconds: f64) -> String {
 }
 
 /// Prints what a run says, its tables, and what it cost.
-fn show(summary: &Summary) -> Result<(), OutputError> {
+fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }

@@ -13,7 +13,7 @@ use crate::terminal::tell;
 
 /// A command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum Completed {
     /// All is well.
     Success,
     /// `--strict` was given and some samples are unscored.
@@ -29,11 +29,11 @@ const ERROR: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
 /// The exit code; an error is printed, as an event where progress is told so.
-pub(crate) fn report(result: miette::Result<Done>, progress: ProgressArg) -> ExitCode {
+pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -> ExitCode {
     let error = match result {
-        Ok(Done::Success) => return ExitCode::SUCCESS,
-        Ok(Done::Unscored | Done::Differs) => return ExitCode::from(1),
-        Ok(Done::InPart) => return ExitCode::from(ERROR),
+        Ok(Completed::Success) => return ExitCode::SUCCESS,
+        Ok(Completed::Unscored | Completed::Differs) => return ExitCode::from(1),
+        Ok(Completed::InPart) => return ExitCode::from(ERROR),
         Err(error) => error,
     };
     // The reader has all that it wanted, as in `probity show RUN | head`.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::progress::seconds_text;
-use crate::raw::{Line, at_most_one, check_prompt, prompt};
+use crate::raw::{AskedLine, at_most_one, check_prompt, prompt};
 use crate::terminal::thousands;
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -115,7 +115,7 @@ impl Record for GenerateLine {
     }
 }
 
-impl Line for GenerateLine {
+impl AskedLine for GenerateLine {
     type Request = GenerateRequest;
     type Result = GenerateResult;
 
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use probity_data::read_from;
     use probity_lm::{Finish, Precision, Prompt};
-    use probity_session::Told;
+    use probity_session::ErrorText;
     use serde_json::json;
 
     use crate::raw::answer;
@@ -255,7 +255,7 @@ mod tests {
             (r#""max_token":1"#, "nearest known name is `max_tokens`"),
         ] {
             let problems = read(&format!("{{\"id\":\"1\",\"prompt\":\"x\",{fields}}}")).problems;
-            let problems = Told::of(&problems).to_string();
+            let problems = ErrorText::of(&problems).to_string();
             assert!(problems.contains(told), "{told}\n{problems}");
         }
     }

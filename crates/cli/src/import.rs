@@ -6,7 +6,7 @@ use clap::Args;
 use probity_data::{importer, importers};
 
 use crate::data;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 
 /// Options of `import`.
@@ -30,9 +30,9 @@ pub(crate) fn after_help() -> String {
 }
 
 impl ImportArgs {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         let samples = importer(&self.name)?.import(&self.file)?;
         data::write(&samples, self.out.as_deref(), global)?;
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }

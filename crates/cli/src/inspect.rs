@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_runtime::hub::{Format, Located, Origin, locate};
+use probity_runtime::hub::{LocatedModel, ModelOrigin, WeightFormat, locate};
 use probity_runtime::tokenizer::chat_template_of;
-use probity_runtime::weights::{Adapter, GgufFile, SafetensorsFiles};
+use probity_runtime::weights::{GgufFile, LoraAdapter, SafetensorsFiles};
 use probity_runtime::{Checkpoint, DeviceChoice, LoadError, gguf_config};
 use serde_json::Value;
 
@@ -49,10 +49,10 @@ struct Tensor {
 impl InspectArgs {
     pub(crate) fn run(self) -> miette::Result<()> {
         let located = locate(&self.model)?.with_adapter(self.adapter);
-        let adapter = located.adapter.as_deref().map(Adapter::open).transpose()?;
+        let adapter = located.adapter.as_deref().map(LoraAdapter::open).transpose()?;
         let inspection = match located.format {
-            Format::Gguf => inspect_gguf(&located.path)?,
-            Format::Safetensors => inspect_folder(&located.path)?,
+            WeightFormat::Gguf => inspect_gguf(&located.path)?,
+            WeightFormat::Safetensors => inspect_folder(&located.path)?,
         };
         let asked = |checkpoint: Checkpoint| {
             checkpoint.check_generates(DeviceChoice::Cpu)?;
@@ -79,7 +79,7 @@ fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
         other => other,
     };
     let splitting = file.string("tokenizer.ggml.pre")?.map(|pre| format!(", splitting of `{pre}`")).unwrap_or_default();
-    let words = file.strings("tokenizer.ggml.tokens")?.map_or(0, probity_runtime::weights::Strings::len);
+    let words = file.strings("tokenizer.ggml.tokens")?.map_or(0, probity_runtime::weights::StringTable::len);
     Ok(Inspection {
         files: vec![path.to_owned()],
         config: gguf_config(&file)?,
@@ -131,16 +131,16 @@ fn json_file(path: &Path) -> miette::Result<Option<Value>> {
 }
 
 impl Inspection {
-    fn text(&self, located: &Located, adapter: Option<&Adapter>, runs: &Runs, all_tensors: bool) -> String {
+    fn text(&self, located: &LocatedModel, adapter: Option<&LoraAdapter>, runs: &Runs, all_tensors: bool) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<14} {}", visible(&value));
         };
         line("model", located.name.clone());
         let origin = match &located.origin {
-            Origin::Models => "probity's model folder".to_owned(),
-            Origin::Path => "the path given".to_owned(),
-            Origin::HubCache { revision } => format!("the Hugging Face cache, revision {revision}"),
+            ModelOrigin::Models => "probity's model folder".to_owned(),
+            ModelOrigin::Path => "the path given".to_owned(),
+            ModelOrigin::HubCache { revision } => format!("the Hugging Face cache, revision {revision}"),
         };
         line("found in", origin);
         for path in &self.files {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use crate::raw::{Line, check_prompt, exactly_one, prompt};
+use crate::raw::{AskedLine, check_prompt, exactly_one, prompt};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Ask for label or token log-probabilities: the raw interface.
@@ -113,7 +113,7 @@ impl Record for RequestLine {
     }
 }
 
-impl Line for RequestLine {
+impl AskedLine for RequestLine {
     type Request = ScoreRequest;
     type Result = ScoreResult;
 
@@ -183,16 +183,16 @@ mod tests {
 
     use probity_store::TableWriter;
 
-    use probity_session::{Context, Interrupt, Silent, Told};
+    use probity_session::{Context, ErrorText, Interrupt, Silent};
 
-    use crate::raw::{Answers, Tally, answer};
+    use crate::raw::{AnswerWriter, LineTally, answer};
 
     fn read(text: &str) -> probity_data::ReadReport<RequestLine> {
         read_from(text.as_bytes(), "r.jsonl".into(), None).expect("readable")
     }
 
     fn problem(line: &str) -> String {
-        Told::of(&read(line).problems).to_string()
+        ErrorText::of(&read(line).problems).to_string()
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         );
     }
 
-    fn answered(text: &str) -> (Vec<Value>, Tally) {
+    fn answered(text: &str) -> (Vec<Value>, LineTally) {
         let model = ScriptedModel::from_probabilities(|_| vec![0.3, 0.1]);
         let check = |request: &ScoreRequest| {
             let why = || LmError::Request { id: request.id.clone(), source: "not for this model".into() };
@@ -228,7 +228,7 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         let context = Context::new(std::sync::Arc::new(Silent), Interrupt::default());
         let table = TableWriter::create(&path, false).expect("created");
-        let answers = Answers::new(table, Precision::Exact, &context);
+        let answers = AnswerWriter::new(table, Precision::Exact, &context);
         let (_, tally) = answers.ask(&model, &mut read(text).records.into_iter(), check).expect("scripted");
         let text = std::fs::read_to_string(path).expect("read");
         (text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), tally)
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(written, read_lines.load(Relaxed), "what was read before is answered and written");
             read_lines.fetch_add(1, Relaxed);
         });
-        let answers = Answers::new(table, Precision::Exact, &context);
+        let answers = AnswerWriter::new(table, Precision::Exact, &context);
         let (_, tally) = answers.ask(&model, &mut lines, |_| Ok(())).expect("scripted");
         assert_eq!((tally.answered, read_lines.load(Relaxed)), (50, 50));
     }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use clap::Args;
 use probity_meta::Meta;
-use probity_methods::{DynMethod, Summary};
+use probity_methods::{DynMethod, RunSummary};
 use probity_session::{Plan, Stage};
 
 use crate::error::OutputError;
 use crate::events::Terminal;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
 use crate::stage_args::{StageArgs, StageCommand};
@@ -50,7 +50,7 @@ impl StageCommand for Meta {
 }
 
 impl MetaArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let stage = Stage::new(Meta::METHOD, &self.stage.given, None)?;
         let terminal = Terminal::new(global);
         let terminal = if self.json { terminal.showing(show_json) } else { terminal };
@@ -58,6 +58,6 @@ impl MetaArgs {
     }
 }
 
-fn show_json(summary: &Summary) -> Result<(), OutputError> {
+fn show_json(summary: &RunSummary) -> Result<(), OutputError> {
     print(&visible_json(&serde_json::to_string(summary).expect("a summary is plain values")))
 }

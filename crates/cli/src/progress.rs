@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use probity_runtime::{Progress, hub};
+use probity_runtime::{TokenProgress, hub};
 use serde_json::{Value, json};
 
 use crate::global::{Global, ProgressArg};
@@ -29,13 +29,13 @@ const ENOUGH: u64 = 50;
 
 /// What a step counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum StepUnit {
     Bytes,
     Questions,
     Candidates,
 }
 
-impl Unit {
+impl StepUnit {
     fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -69,14 +69,14 @@ impl SharedReporter {
 pub(crate) struct Reporter {
     quiet: bool,
     how: How,
-    step: Option<Step>,
-    tokens: Option<Arc<Progress>>,
+    step: Option<ProgressStep>,
+    tokens: Option<Arc<TokenProgress>>,
     found: Option<Arc<AtomicUsize>>,
 }
 
-struct Step {
+struct ProgressStep {
     what: String,
-    unit: Unit,
+    unit: StepUnit,
     total: Option<u64>,
     done: u64,
     /// What of this was there before: it makes no rate.
@@ -95,10 +95,10 @@ struct Step {
 
 /// The tokens of the model that a step asks, which may be loaded after it began.
 #[derive(Default)]
-struct Watched(Mutex<Option<Tokens>>);
+struct Watched(Mutex<Option<StepTokens>>);
 
 impl Watched {
-    fn watch(&self, tokens: Option<Tokens>) {
+    fn watch(&self, tokens: Option<StepTokens>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
@@ -117,8 +117,8 @@ impl Watched {
 }
 
 /// A model's tokens since a step began to ask it.
-struct Tokens {
-    progress: Arc<Progress>,
+struct StepTokens {
+    progress: Arc<TokenProgress>,
     computed: u64,
     seen: u64,
     /// Answers that were there already, which the model does not see.
@@ -127,8 +127,8 @@ struct Tokens {
     since: Instant,
 }
 
-impl Tokens {
-    fn new(progress: &Arc<Progress>) -> Self {
+impl StepTokens {
+    fn new(progress: &Arc<TokenProgress>) -> Self {
         Self {
             progress: progress.clone(),
             computed: progress.computed(),
@@ -175,10 +175,10 @@ impl Reporter {
     }
 
     /// Rates and times are told by the tokens of this model from now on: questions cost too different amounts.
-    pub(crate) fn watch(&mut self, progress: &Arc<Progress>) {
+    pub(crate) fn watch(&mut self, progress: &Arc<TokenProgress>) {
         self.tokens = Some(progress.clone());
-        if let Some(step) = self.step.as_ref().filter(|step| step.unit == Unit::Questions) {
-            step.tokens.watch(Some(Tokens::new(progress)));
+        if let Some(step) = self.step.as_ref().filter(|step| step.unit == StepUnit::Questions) {
+            step.tokens.watch(Some(StepTokens::new(progress)));
         }
     }
 
@@ -240,15 +240,15 @@ impl Reporter {
 
     /// `done` questions are answered, of `total` where it is known how many there are.
     pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
-        self.count(what, Unit::Questions, done, total);
+        self.count(what, StepUnit::Questions, done, total);
     }
 
     /// `done` of `total` candidates have their score.
     pub(crate) fn candidates(&mut self, what: &str, done: usize, total: usize) {
-        self.count(what, Unit::Candidates, done, Some(total));
+        self.count(what, StepUnit::Candidates, done, Some(total));
     }
 
-    fn count(&mut self, what: &str, unit: Unit, done: usize, total: Option<usize>) {
+    fn count(&mut self, what: &str, unit: StepUnit, done: usize, total: Option<usize>) {
         let of = total.map(|total| total as u64);
         match &mut self.step {
             // With nothing done a step begins, also under the words of the one before.
@@ -273,33 +273,33 @@ impl Reporter {
             if self.how == How::Json {
                 Self::event("end", &step);
             // Of bytes, whoever asked for them says what came of it.
-            } else if step.unit != Unit::Bytes && step.done > 0 {
+            } else if step.unit != StepUnit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }
         }
     }
 
     /// Asked for by name, progress in JSON is told with `--quiet` too.
-    fn event(event: &str, step: &Step) {
+    fn event(event: &str, step: &ProgressStep) {
         emit(&step.event(event));
     }
 
-    fn start(&mut self, what: &str, unit: Unit, total: Option<u64>) {
+    fn start(&mut self, what: &str, unit: StepUnit, total: Option<u64>) {
         self.finish();
         let now = Instant::now();
         let tokens = Arc::new(Watched::default());
-        tokens.watch(self.tokens.as_ref().filter(|_| unit == Unit::Questions).map(Tokens::new));
+        tokens.watch(self.tokens.as_ref().filter(|_| unit == StepUnit::Questions).map(StepTokens::new));
         let bar = (self.how == How::Bar && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
-        if self.how == How::Lines && (unit == Unit::Bytes || total.is_some()) {
+        if self.how == How::Lines && (unit == StepUnit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
-                (Unit::Bytes, _) | (_, None) => String::new(),
+                (StepUnit::Bytes, _) | (_, None) => String::new(),
                 (unit, Some(total)) => format!(": {} {}", thousands(total), unit.name()),
             };
             self.say(&format!("{what}{amount}"));
         }
         let (what, noted) = (what.to_owned(), BTreeMap::new());
         let found_before = self.found.as_ref().map_or(0, |found| found.load(Ordering::Relaxed));
-        let step = Step {
+        let step = ProgressStep {
             what,
             unit,
             total,
@@ -348,9 +348,11 @@ impl Drop for Reporter {
     }
 }
 
-fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Arc<Watched>) -> ProgressBar {
+fn bar(what: &str, unit: StepUnit, total: Option<u64>, tokens: Arc<Watched>) -> ProgressBar {
     let template = match (unit, total) {
-        (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+        (StepUnit::Bytes, Some(_)) => {
+            "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}"
+        }
         (_, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate}",
         (_, None) => "{spinner} {msg} {elapsed}",
     };
@@ -359,7 +361,7 @@ fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Arc<Watched>) -> Prog
         bar.set_style(style.with_key("rate", move |state: &ProgressState, text: &mut dyn fmt::Write| {
             let _ = match tokens.rate_and_left(state.len().unwrap_or(0)) {
                 Some((rate, left)) => write!(text, "{rate:.0} tokens/s, {}", left_text(left)),
-                None if unit == Unit::Questions => Ok(()),
+                None if unit == StepUnit::Questions => Ok(()),
                 None => write!(text, "{:.1}/s", state.per_sec()),
             };
         }));
@@ -369,7 +371,7 @@ fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Arc<Watched>) -> Prog
     bar
 }
 
-impl Step {
+impl ProgressStep {
     /// How many there are may come to be known on the way.
     fn set_total(&mut self, total: Option<u64>) {
         if self.total != total {
@@ -416,19 +418,19 @@ impl Step {
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = self.done.saturating_sub(self.here_before) as f64 / seconds.max(1e-9);
-        let count = |n: u64| if self.unit == Unit::Bytes { size(n) } else { thousands(n) };
+        let count = |n: u64| if self.unit == StepUnit::Bytes { size(n) } else { thousands(n) };
         let of = self.total.map(|total| format!(" of {}", count(total))).unwrap_or_default();
         let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
         let speed = match by_tokens {
             Some((tokens, _)) => format!(", {tokens:.0} tokens/s"),
-            None if self.unit == Unit::Candidates => format!(", {rate:.1}/s"),
+            None if self.unit == StepUnit::Candidates => format!(", {rate:.1}/s"),
             None => String::new(),
         };
         let time = match (self.total, by_tokens) {
             (Some(total), Some((_, left))) if self.done < total => left_text(left),
             // Of questions only the model's tokens tell: answers that were there come at once.
             (Some(total), None)
-                if self.done < total && self.done > self.here_before && self.unit != Unit::Questions =>
+                if self.done < total && self.done > self.here_before && self.unit != StepUnit::Questions =>
             {
                 left_text((total - self.done) as f64 / rate)
             }
@@ -459,13 +461,13 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
     }
 }
 
-impl hub::Progress for Reporter {
+impl hub::TransferProgress for Reporter {
     fn notice(&mut self, text: &str) {
         self.say(text);
     }
 
     fn begin(&mut self, what: &str, total: Option<u64>) {
-        self.start(what, Unit::Bytes, total);
+        self.start(what, StepUnit::Bytes, total);
     }
 
     fn resume(&mut self, bytes: u64) {
@@ -489,10 +491,10 @@ impl hub::Progress for Reporter {
 mod tests {
     use super::*;
 
-    fn step(unit: Unit, done: u64, here_before: u64) -> Step {
+    fn step(unit: StepUnit, done: u64, here_before: u64) -> ProgressStep {
         let ago = Instant::now().checked_sub(Duration::from_secs(10)).expect("the machine has run for ten seconds");
         let (what, noted) = ("step".to_owned(), BTreeMap::new());
-        Step {
+        ProgressStep {
             what,
             unit,
             total: Some(1_000),
@@ -519,12 +521,12 @@ mod tests {
     #[test]
     fn what_was_there_before_makes_no_rate() {
         // 900 of 1,000 bytes were here: the 50 that came in ten seconds say that 50 more take as long.
-        let line = step(Unit::Bytes, 950, 900).line();
+        let line = step(StepUnit::Bytes, 950, 900).line();
         assert!(line.ends_with("10 s left"), "{line}");
-        let nothing_yet = step(Unit::Bytes, 900, 900).line();
+        let nothing_yet = step(StepUnit::Bytes, 900, 900).line();
         assert!(!nothing_yet.contains("left"), "{nothing_yet}");
         // Questions without a model that computes have no rate at all.
-        let answered = step(Unit::Questions, 449, 0).line();
+        let answered = step(StepUnit::Questions, 449, 0).line();
         assert!(!answered.contains("left") && !answered.contains("/s"), "{answered}");
     }
 }

@@ -9,7 +9,7 @@ use probity_methods::{Builtin, methods};
 use serde_json::{Value, json};
 
 use crate::error::FileError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::progress::Reporter;
 use crate::terminal::print;
@@ -30,15 +30,15 @@ read like lines of a prompt are quoted whichever prompt it is.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptsCommand {
     /// List all prompts with their slots and hashes
-    List(ListArgs),
+    List(PromptListArgs),
     /// Print a prompt as it is
-    Show(ShowArgs),
+    Show(PromptShowArgs),
     /// Write all prompts into a folder, one for each method
     Export(ExportArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct PromptListArgs {
     /// Of this method alone
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct PromptShowArgs {
     /// The prompt's name: METHOD/NAME from `probity prompts list`
     #[arg(value_name = "NAME")]
     name: String,
@@ -68,7 +68,7 @@ pub(crate) struct ExportArgs {
 }
 
 impl PromptsCommand {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         match self {
             Self::List(args) => {
                 for shipped in of_method(args.method.as_deref())? {
@@ -78,7 +78,7 @@ impl PromptsCommand {
             Self::Show(args) => print(known(&args.name)?.prompt.source().trim_end_matches('\n'))?,
             Self::Export(args) => args.run(global)?,
         }
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }
 

@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use clap::Args;
 use miette::Diagnostic as _;
-use probity_data::{DataError, LineError, Problems, Record, Records};
+use probity_data::{DataError, LineError, LineProblems, Record, Records};
 use probity_lm::{LabelError, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::{Model, Planner};
 use probity_session::{
-    Context, DryRun, ModelOptions, Notice, PlannedPart, Report, SessionError, Work, answer_settings,
+    Context, DryRun, ModelOptions, Notice, PlannedPart, ProgressUnit, SessionError, SessionReport, answer_settings,
     computing_in_force, message, shared_answers, tell_damaged,
 };
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::FileError;
 use crate::events::Terminal;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
@@ -31,7 +31,7 @@ use crate::output::Stdout;
 use crate::progress::Reporter;
 
 /// What can be asked so.
-pub(crate) trait Line: Record + Send + 'static {
+pub(crate) trait AskedLine: Record + Send + 'static {
     /// What the model is asked.
     type Request: Send;
     /// What comes back.
@@ -149,7 +149,7 @@ fn names(fields: &[(&str, bool)]) -> String {
 
 impl RawArgs {
     /// Asks what the file's lines say.
-    pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run<L: AskedLine>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
         let to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
         let terminal = Arc::new(Terminal::by(if to_terminal { reporter.without_bar() } else { reporter }));
@@ -171,7 +171,7 @@ impl RawArgs {
         let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
         context.events.notice(Notice::Found(recorded.found_so_far()));
         // Whoever reads the answers through a pipe has each as it comes, and an interrupt loses none.
-        let answers = Answers::new(table.with_flush_every(1), model.description().precision, &context);
+        let answers = AnswerWriter::new(table.with_flush_every(1), model.description().precision, &context);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
         if let Some(told) = L::epilogue(&usage, started.elapsed().as_secs_f64()) {
@@ -188,7 +188,7 @@ impl RawArgs {
             "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
             "broken_lines": problems.count(), "usage": usage,
         }))?;
-        let done = if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success };
+        let done = if self.strict && tally.unanswered > 0 { Completed::Unscored } else { Completed::Success };
         Ok(told(problems).unwrap_or(done))
     }
 
@@ -198,7 +198,7 @@ impl RawArgs {
         write_whole(path, |writer| Ok(writeln!(writer, "{manifest:#}").map_err(cannot)?))
     }
 
-    fn dry_run<L: Line>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Done> {
+    fn dry_run<L: AskedLine>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Completed> {
         let model = context.models.language(&self.model)?;
         let planner = Planner::new(&model);
         let mut requests =
@@ -206,23 +206,23 @@ impl RawArgs {
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
         context.events.notice(Notice::Message("dry run: measuring this machine"));
         let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, planner.into_plan())?] };
-        context.events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
-        Ok(told(records.into_problems()).unwrap_or(Done::Success))
+        context.events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
+        Ok(told(records.into_problems()).unwrap_or(Completed::Success))
     }
 }
 
 /// The exit code of a file with broken lines, which are told, or without.
-fn told(problems: Problems) -> Option<Done> {
+fn told(problems: LineProblems) -> Option<Completed> {
     if problems.is_empty() {
         return None;
     }
     crate::terminal::tell(&message(&DataError::Problems(problems)));
-    Some(Done::InPart)
+    Some(Completed::InPart)
 }
 
 /// What became of the requests.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct LineTally {
     pub(crate) answered: usize,
     /// Too long, not finite …: an outcome without numbers.
     pub(crate) unanswered: usize,
@@ -232,11 +232,11 @@ pub(crate) struct Tally {
 
 /// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model
 /// holds of it.
-pub(crate) struct Answers<'a> {
+pub(crate) struct AnswerWriter<'a> {
     table: TableWriter,
     precision: Precision,
     context: &'a Context,
-    tally: Tally,
+    tally: LineTally,
     /// Requests read so far, and whether these are all.
     read: usize,
     at_end: bool,
@@ -245,20 +245,20 @@ pub(crate) struct Answers<'a> {
     next_asked: usize,
 }
 
-impl<'a> Answers<'a> {
+impl<'a> AnswerWriter<'a> {
     pub(crate) fn new(table: TableWriter, precision: Precision, context: &'a Context) -> Self {
-        let (tally, asked) = (Tally::default(), BTreeMap::new());
+        let (tally, asked) = (LineTally::default(), BTreeMap::new());
         Self { table, precision, context, tally, read: 0, at_end: false, asked, next_asked: 0 }
     }
 
     /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end
     /// the list for it.
-    pub(crate) fn ask<L: Line>(
+    pub(crate) fn ask<L: AskedLine>(
         self,
         model: &dyn LanguageModel,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: impl Fn(&L::Request) -> Result<(), LmError> + Sync,
-    ) -> miette::Result<(Usage, Tally)> {
+    ) -> miette::Result<(Usage, LineTally)> {
         let interrupt = self.context.interrupt.clone();
         // The model takes requests and gives answers by turns.
         let answers = Mutex::new(self);
@@ -285,7 +285,7 @@ impl<'a> Answers<'a> {
     }
 
     /// The next request that can be asked.
-    fn next_request<L: Line>(
+    fn next_request<L: AskedLine>(
         &mut self,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: &dyn Fn(&L::Request) -> Result<(), LmError>,
@@ -313,7 +313,7 @@ impl<'a> Answers<'a> {
         Ok(None)
     }
 
-    fn take<L: Line>(&mut self, index: usize, result: &L::Result) -> Result<(), StoreError> {
+    fn take<L: AskedLine>(&mut self, index: usize, result: &L::Result) -> Result<(), StoreError> {
         let (place, id) = self.asked.remove(&index).expect("the model answers each request once");
         let count = if L::outcome(result).has_answer() { &mut self.tally.answered } else { &mut self.tally.unanswered };
         *count += 1;
@@ -322,7 +322,7 @@ impl<'a> Answers<'a> {
         // Requests are not counted beforehand: they may come through a pipe, and a file is read no further than the
         // model asks.
         let total = self.at_end.then_some(self.read);
-        self.context.events.notice(Notice::Progress { what: "asking", work: Work::Questions, done, total });
+        self.context.events.notice(Notice::Progress { what: "asking", work: ProgressUnit::Questions, done, total });
         Ok(())
     }
 }
@@ -339,7 +339,7 @@ fn wrong_labels(error: &LabelError) -> LineError {
 }
 
 /// An answer's line.
-pub(crate) fn answer<L: Line>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
+pub(crate) fn answer<L: AskedLine>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
     let mut line = Map::new();
     line.insert("id".into(), id.into());
     // The outcome's reason, where it has one, stands beside it.

@@ -7,7 +7,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::error::{FileError, OutputError};
-use crate::exit::Done;
+use crate::exit::Completed;
 
 /// Options of `completions`.
 #[derive(Debug, Args)]
@@ -26,16 +26,16 @@ pub(crate) struct ManArgs {
 }
 
 impl CompletionsArgs {
-    pub(crate) fn run(self, command: &mut clap::Command) -> miette::Result<Done> {
+    pub(crate) fn run(self, command: &mut clap::Command) -> miette::Result<Completed> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "probity", &mut script);
         io::Write::write_all(&mut io::stdout().lock(), &script).map_err(OutputError::from)?;
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }
 
 impl ManArgs {
-    pub(crate) fn run(self, command: clap::Command) -> miette::Result<Done> {
+    pub(crate) fn run(self, command: clap::Command) -> miette::Result<Completed> {
         if let Some(folder) = self.out {
             let cannot = || format!("cannot write manual pages to {}", folder.display());
             std::fs::create_dir_all(&folder).map_err(FileError::of(cannot()))?;
@@ -45,6 +45,6 @@ impl ManArgs {
             clap_mangen::Man::new(command).render(&mut page).map_err(OutputError::from)?;
             io::Write::write_all(&mut io::stdout().lock(), &page).map_err(OutputError::from)?;
         }
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::IntoDiagnostic as _;
-use probity_report::{Options, Report, Run, Table};
+use probity_report::{Options, ReportTable, ReportedRun, RunReport};
 use probity_stats::Resampling;
 use probity_store::{MANIFEST, Manifest, write_whole};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::error::FileError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
 use crate::output::write_text;
@@ -98,9 +98,9 @@ enum TakenName {
 }
 
 impl ReportArgs {
-    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         self.options.report(&self.runs, &Reporter::new(global))?;
-        Ok(Done::Success)
+        Ok(Completed::Success)
     }
 }
 
@@ -109,9 +109,9 @@ impl ReportOptions {
     pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> miette::Result<()> {
         // A recipe was asked before its runs, and the files that these wrote are known only now.
         self.spare_other_files()?;
-        let runs = runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
+        let runs = runs.iter().map(|path| ReportedRun::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
-        let report = Report::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;
+        let report = RunReport::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;
         for (run, note) in report.notes() {
             reporter.say(&visible(&format!("{run}: {note}")));
         }
@@ -157,22 +157,22 @@ impl ReportOptions {
         [&self.html, &self.csv, &self.json, &self.markdown, &self.latex, &self.svg].into_iter().any(Option::is_some)
     }
 
-    fn write_tables(&self, report: &Report) -> miette::Result<()> {
+    fn write_tables(&self, report: &RunReport) -> miette::Result<()> {
         if let Some(folder) = &self.csv {
             for table in report.tables() {
                 write_file(folder, &table.id, "csv", &table.csv())?;
             }
         }
-        let joined = |form: fn(&Table) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
+        let joined = |form: fn(&ReportTable) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
         if let Some(path) = &self.json {
-            let tables: Vec<&Table> = report.tables().collect();
+            let tables: Vec<&ReportTable> = report.tables().collect();
             write_text(path, &(serde_json::to_string_pretty(&tables).into_diagnostic()? + "\n"))?;
         }
         if let Some(path) = &self.markdown {
-            write_text(path, &joined(Table::markdown))?;
+            write_text(path, &joined(ReportTable::markdown))?;
         }
         if let Some(path) = &self.latex {
-            write_text(path, &joined(Table::latex))?;
+            write_text(path, &joined(ReportTable::latex))?;
         }
         Ok(())
     }
@@ -184,9 +184,9 @@ fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> miette:
     write_text(&folder.join(format!("{name}.{extension}")), text)
 }
 
-fn print_table(shown: &Table) -> miette::Result<()> {
+fn print_table(shown: &ReportTable) -> miette::Result<()> {
     let rows: Vec<Vec<String>> =
-        shown.rows.iter().map(|row| row.iter().map(probity_report::Cell::shown).collect()).collect();
+        shown.rows.iter().map(|row| row.iter().map(probity_report::TableCell::shown).collect()).collect();
     print(&visible(&shown.title))?;
     if !shown.columns.is_empty() {
         print(&table(&shown.columns, &rows))?;

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::IntoDiagnostic as _;
-use probity_data::{Sample, Source};
+use probity_data::{Sample, SampleSource};
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest,
     ScoreResult, nearest,
 };
-use probity_runtime::encoder::Encoder;
-use probity_runtime::hub::{LocateError, Located, locate};
+use probity_runtime::encoder::PromptEncoder;
+use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, LoadOptions, Model};
-use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES, sample_of};
+use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES, sample_of};
 
 use crate::error::JsonError;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::terminal::{print, table, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -41,7 +41,7 @@ Examples:
 
 /// Options of `show`.
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct RunShowArgs {
     /// The folder of the run
     run: PathBuf,
     /// A sample's or a question's id
@@ -72,8 +72,8 @@ pub(crate) fn open_answers(run: &Path) -> miette::Result<(Manifest, Answers)> {
     Ok((manifest, Answers::open_read_only(&path)?))
 }
 
-impl ShowArgs {
-    pub(crate) fn run(self) -> miette::Result<Done> {
+impl RunShowArgs {
+    pub(crate) fn run(self) -> miette::Result<Completed> {
         let (manifest, answers) = open_answers(&self.run)?;
         let samples = samples(&self.run)?;
         let Some(id) = &self.id else { return list(&answers, &samples) };
@@ -88,11 +88,11 @@ impl ShowArgs {
             [one] => print(&self.question(one, &manifest)?)?,
             [first, ..] => print(&format!("{}\n\n{}", questions(&asked), self.question(first, &manifest)?))?,
         }
-        if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Done::Success) }
+        if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Completed::Success) }
     }
 
     /// The prompt as the model saw it, and the answer.
-    fn question(&self, asked: &Asked, manifest: &Manifest) -> miette::Result<String> {
+    fn question(&self, asked: &AskedRequest, manifest: &Manifest) -> miette::Result<String> {
         let name = self.model_name(manifest);
         let open = || -> miette::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
@@ -119,7 +119,7 @@ impl ShowArgs {
         self.model.as_deref().or_else(|| manifest.info.model["name"].as_str()).unwrap_or_default()
     }
 
-    fn located(&self, manifest: &Manifest) -> Result<Located, LocateError> {
+    fn located(&self, manifest: &Manifest) -> Result<LocatedModel, LocateError> {
         Ok(locate(self.model_name(manifest))?.with_adapter(manifest.info.model["adapter"].as_str().map(PathBuf::from)))
     }
 
@@ -144,7 +144,7 @@ impl ShowArgs {
 /// The samples that were judged; none where the run keeps none.
 fn samples(run: &Path) -> miette::Result<Vec<Sample>> {
     let path = run.join(SAMPLES);
-    if path.exists() { Ok(Source::new(&path).samples()?) } else { Ok(Vec::new()) }
+    if path.exists() { Ok(SampleSource::new(&path).samples()?) } else { Ok(Vec::new()) }
 }
 
 fn unknown(id: &str, samples: &[Sample], run: &Path) -> ShowError {
@@ -170,7 +170,7 @@ enum ShowError {
 }
 
 /// Every sample with its questions and how they ended, in the order of the run.
-fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Done> {
+fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Completed> {
     let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
     let mut rows: Vec<(String, usize, BTreeMap<String, usize>)> = Vec::new();
     answers.outcomes(|request, outcome| {
@@ -189,7 +189,7 @@ fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Done> {
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|(id, n, counts)| vec![id, n.to_string(), outcomes(counts)]).collect();
     print(&table(&["sample", "questions", "outcomes"].map(str::to_owned), &rows))?;
-    Ok(Done::Success)
+    Ok(Completed::Success)
 }
 
 fn heading(text: &str) -> String {
@@ -223,8 +223,8 @@ fn texts(sample: &Sample) -> String {
 }
 
 /// A table of questions with their answers in short.
-fn questions(asked: &[Asked]) -> String {
-    let row = |one: &Asked| {
+fn questions(asked: &[AskedRequest]) -> String {
+    let row = |one: &AskedRequest| {
         let (said, mass) = match &one.answer {
             AnyAnswer::Score(result) => match &result.answer {
                 Some(ScoreAnswer::Labels(labels)) => {
@@ -268,7 +268,7 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
 
 /// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are
 /// escaped.
-fn seen(encoder: &Encoder, asked: &Asked) -> miette::Result<String> {
+fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
         Some(Ask::Continuation(text)) => encoder.encode_continuation(&asked.prompt, text)?.prefix,
@@ -351,7 +351,7 @@ fn generated(result: &GenerateResult) -> String {
 }
 
 /// Asks the model again and compares bits.
-fn recompute(asked: &[Asked], model: &Model) -> miette::Result<Done> {
+fn recompute(asked: &[AskedRequest], model: &Model) -> miette::Result<Completed> {
     let mut same = 0;
     for one in asked {
         let Some(ask) = &one.ask else { continue };
@@ -368,7 +368,7 @@ fn recompute(asked: &[Asked], model: &Model) -> miette::Result<Done> {
     if scored < asked.len() {
         print(&format!("{} generated texts were not asked again", thousands((asked.len() - scored) as u64)))?;
     }
-    Ok(if same == scored { Done::Success } else { Done::Differs })
+    Ok(if same == scored { Completed::Success } else { Completed::Differs })
 }
 
 fn json_line(outcome: &Outcome) -> miette::Result<String> {

@@ -20,7 +20,7 @@ pub(crate) trait StageCommand {
 /// The options of a stage as they were typed.
 #[derive(Debug, Clone)]
 pub(crate) struct StageArgs<S> {
-    pub(crate) given: probity_options::Given,
+    pub(crate) given: probity_options::GivenOptions,
     of: PhantomData<S>,
 }
 

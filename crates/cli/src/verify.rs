@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_session::{Checked, message};
+use probity_session::{CheckedRun, message};
 use probity_store::Manifest;
 
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -24,20 +24,20 @@ folder is needed; answers that can be read are taken over with --cache and the o
 
 /// Options of `check`.
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct RunCheckArgs {
     /// Folders of runs, or of shared answers
     #[arg(required = true)]
     folder: Vec<PathBuf>,
 }
 
-impl CheckArgs {
-    pub(crate) fn run(self) -> miette::Result<Done> {
+impl RunCheckArgs {
+    pub(crate) fn run(self) -> miette::Result<Completed> {
         let mut whole = true;
         for folder in &self.folder {
             // A folder that is no run keeps no other from being checked.
-            let checked = Checked::of(folder);
-            let Checked { said, wrong } =
-                checked.unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(&error)] });
+            let checked = CheckedRun::of(folder);
+            let CheckedRun { said, wrong } =
+                checked.unwrap_or_else(|error| CheckedRun { said: "no run".to_owned(), wrong: vec![message(&error)] });
             whole &= wrong.is_empty();
             let state = if wrong.is_empty() {
                 "as it was written".to_owned()
@@ -54,7 +54,7 @@ impl CheckArgs {
                 print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
             }
         }
-        Ok(if whole { Done::Success } else { Done::Differs })
+        Ok(if whole { Completed::Success } else { Completed::Differs })
     }
 }
 

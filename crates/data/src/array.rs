@@ -3,17 +3,20 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use crate::error::Unit;
+use crate::error::RecordUnit;
 
 /// The reader, whose array, where it is one, is lines of its items; and how these are counted.
-pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, Unit) {
+pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, RecordUnit) {
     let start = reader.fill_buf().unwrap_or_default();
     // Editors on Windows put a byte order mark before the bracket.
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     if start.trim_ascii_start().starts_with(b"[") {
-        (Box::new(BufReader::new(Items { reader, depth: 0, text: Text::None, place: Place::Before })), Unit::Item)
+        (
+            Box::new(BufReader::new(ArrayItems { reader, depth: 0, text: Text::None, place: ArrayPlace::Before })),
+            RecordUnit::Item,
+        )
     } else {
-        (Box::new(reader), Unit::Line)
+        (Box::new(reader), RecordUnit::Line)
     }
 }
 
@@ -28,7 +31,7 @@ enum Text {
 
 /// Where in the list a byte stands.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum ArrayPlace {
     /// Before it, or behind its bracket.
     Before,
     /// In an item, or behind one.
@@ -39,35 +42,35 @@ enum Place {
     After,
 }
 
-struct Items<R> {
+struct ArrayItems<R> {
     reader: R,
     /// Brackets that are open; the array's own is the first.
     depth: usize,
     text: Text,
-    place: Place,
+    place: ArrayPlace,
 }
 
-impl<R: BufRead> Items<R> {
+impl<R: BufRead> ArrayItems<R> {
     /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of
     /// them.
     fn check(&mut self, byte: u8) -> io::Result<()> {
         // White space parts nothing here: how an item is laid out is left to the reader of JSON.
         if byte.is_ascii_whitespace()
-            || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == Place::Before
+            || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == ArrayPlace::Before
         {
             return Ok(());
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         match (self.place, byte, self.depth) {
             // Whoever appends rows to a JSON array by hand leaves such a file: they stand behind its bracket.
-            (Place::After, ..) => return wrong("something stands behind the list that the file is"),
-            (Place::Comma | Place::Before, b',', 1) | (Place::Comma, b']', 1) => {
+            (ArrayPlace::After, ..) => return wrong("something stands behind the list that the file is"),
+            (ArrayPlace::Comma | ArrayPlace::Before, b',', 1) | (ArrayPlace::Comma, b']', 1) => {
                 return wrong("the list has a comma with no item beside it");
             }
-            (Place::Before, b'[', 0) => {}
-            (Place::Item, b',', 1) if self.text == Text::None => self.place = Place::Comma,
-            (_, b']', 1) if self.text == Text::None => self.place = Place::After,
-            _ => self.place = Place::Item,
+            (ArrayPlace::Before, b'[', 0) => {}
+            (ArrayPlace::Item, b',', 1) if self.text == Text::None => self.place = ArrayPlace::Comma,
+            (_, b']', 1) if self.text == Text::None => self.place = ArrayPlace::After,
+            _ => self.place = ArrayPlace::Item,
         }
         Ok(())
     }
@@ -102,14 +105,14 @@ impl<R: BufRead> Items<R> {
     }
 }
 
-impl<R: BufRead> Read for Items<R> {
+impl<R: BufRead> Read for ArrayItems<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let available = self.reader.fill_buf()?;
         let count = available.len().min(out.len());
         out[..count].copy_from_slice(&available[..count]);
         self.reader.consume(count);
         // Whole items of a file that was cut off are good lines, so only the missing bracket tells.
-        if count == 0 && !out.is_empty() && self.place != Place::After {
+        if count == 0 && !out.is_empty() && self.place != ArrayPlace::After {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the list has no end: the file was cut off"));
         }
         for byte in &mut out[..count] {
@@ -125,7 +128,7 @@ impl<R: BufRead> Read for Items<R> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Vec<String>, Unit) {
+    fn read(text: &str) -> (Vec<String>, RecordUnit) {
         let (reader, unit) = items_as_lines(text.as_bytes());
         let lines =
             reader.lines().map(|line| line.expect("read").trim().to_owned()).filter(|line| !line.is_empty()).collect();
@@ -137,7 +140,7 @@ mod tests {
         let (lines, unit) =
             read("\u{feff}[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert_eq!(unit, Unit::Item);
+        assert_eq!(unit, RecordUnit::Item);
         let first: serde_json::Value =
             serde_json::from_str(lines[0].trim_start_matches('\u{feff}').trim()).expect("JSON");
         assert_eq!(first["b"], "x, ]} \" y");

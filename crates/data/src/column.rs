@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 /// A row of a table: values by column.
-pub(crate) type Row = Map<String, Value>;
+pub(crate) type TableRow = Map<String, Value>;
 
 /// Names of columns, of which there may be very many. Asked for membership alone, so their order does not matter.
 pub(crate) type Names<'c> = HashSet<&'c str>;
@@ -26,7 +26,7 @@ pub(crate) fn repeated(columns: &[String]) -> Option<&str> {
 /// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`,
 /// `responses[].text`).
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
+pub(crate) struct ColumnPath {
     /// As it was written.
     pub(crate) name: String,
     steps: Vec<Step>,
@@ -43,7 +43,7 @@ enum Step {
     Each,
 }
 
-impl Column {
+impl ColumnPath {
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), steps: steps(name), constant: None }
     }
@@ -80,7 +80,7 @@ impl Column {
     }
 
     /// The value, where the row has one that is not null.
-    pub(crate) fn value<'a>(&self, row: &'a Row) -> Option<Cow<'a, Value>> {
+    pub(crate) fn value<'a>(&self, row: &'a TableRow) -> Option<Cow<'a, Value>> {
         if let Some(value) = &self.constant {
             return Some(Cow::Owned(value.clone()));
         }
@@ -150,7 +150,7 @@ mod tests {
         let row = json!({
             "a.b": 1, "a": {"b": 2, "c": [{"t": "x"}, {"t": "y"}, {}]}, "m": [[5, 6], [7]], "odd[": 8, "x[k]": 9, "null": null
         });
-        Column::new(path).value(row.as_object().expect("an object")).map(Cow::into_owned)
+        ColumnPath::new(path).value(row.as_object().expect("an object")).map(Cow::into_owned)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
-use crate::column::{Row, names, repeated};
+use crate::column::{TableRow, names, repeated};
 use crate::line_error::{LineError, TO_UTF8};
 use crate::lines::MAX_LINE;
 
@@ -100,7 +100,7 @@ impl<R: BufRead> Delimited<R> {
 }
 
 impl<R: BufRead> Iterator for Delimited<R> {
-    type Item = (usize, Result<Row, LineError>);
+    type Item = (usize, Result<TableRow, LineError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.finished {
@@ -126,7 +126,7 @@ impl<R: BufRead> Iterator for Delimited<R> {
 }
 
 impl<R> Delimited<R> {
-    fn row(&self, record: &csv::StringRecord) -> Row {
+    fn row(&self, record: &csv::StringRecord) -> TableRow {
         let cells = self.columns.iter().zip(record).zip(&self.wanted);
         cells
             .filter(|(_, wanted)| **wanted)
@@ -285,7 +285,7 @@ impl<R: Read> Read for Quotes<R> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Vec<(usize, Result<Row, LineError>)> {
+    fn read(text: &str) -> Vec<(usize, Result<TableRow, LineError>)> {
         Delimited::new(text.as_bytes(), b',').map_err(|(_, e)| e).expect("a head").collect()
     }
 

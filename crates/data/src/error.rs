@@ -18,7 +18,7 @@ pub const KEPT: usize = 1000;
 
 /// How a file's records are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum RecordUnit {
     /// By lines of text; a row of several lines by its first.
     #[default]
     Line,
@@ -28,7 +28,7 @@ pub enum Unit {
     Item,
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for RecordUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Line => "line",
@@ -41,11 +41,11 @@ impl fmt::Display for Unit {
 /// A line that could not be used.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{unit} {line}: {error}")]
-pub struct Problem {
+pub struct LineProblem {
     /// The line's or row's number, from 1.
     pub line: usize,
     /// Which of both it is.
-    pub unit: Unit,
+    pub unit: RecordUnit,
     /// What is wrong with it.
     #[source]
     #[diagnostic_source]
@@ -54,25 +54,25 @@ pub struct Problem {
 
 /// All problems of one file. Its display is a message for a person; its help has a line for each hint.
 #[derive(Debug)]
-pub struct Problems {
+pub struct LineProblems {
     /// The file's name, as in messages.
     pub file: String,
     /// The first ones, in the order of the lines: at most `keep`.
-    pub kept: Vec<Problem>,
+    pub kept: Vec<LineProblem>,
     /// How many are kept: a thousand unless all were asked for.
     pub keep: usize,
     /// How the file's records are counted.
-    pub unit: Unit,
+    pub unit: RecordUnit,
     /// How many more there were.
     pub more: usize,
     /// A line as it should be, for the hint where a line has another shape.
     pub example: Option<&'static str>,
 }
 
-impl Problems {
+impl LineProblems {
     /// None yet, in `file`.
     pub fn new(file: impl Into<String>) -> Self {
-        Self { file: file.into(), kept: Vec::new(), keep: KEPT, unit: Unit::Line, more: 0, example: None }
+        Self { file: file.into(), kept: Vec::new(), keep: KEPT, unit: RecordUnit::Line, more: 0, example: None }
     }
 
     /// Whether there is none.
@@ -91,7 +91,7 @@ impl Problems {
         // line.
         let place = self.kept.partition_point(|problem| problem.line <= line);
         if place < self.keep {
-            self.kept.insert(place, Problem { line, unit: self.unit, error });
+            self.kept.insert(place, LineProblem { line, unit: self.unit, error });
         }
         if place >= self.keep || self.kept.len() > self.keep {
             self.kept.truncate(self.keep);
@@ -108,7 +108,7 @@ impl Problems {
                 hints.push(hint);
             }
         }
-        let shapes = |p: &Problem| matches!(p.error, LineError::Shape { nearest: None, .. });
+        let shapes = |p: &LineProblem| matches!(p.error, LineError::Shape { nearest: None, .. });
         if let Some(example) = self.example.filter(|_| self.kept.iter().take(LISTED).any(shapes)) {
             hints.push(format!("a good line: {example}"));
         }
@@ -139,7 +139,7 @@ fn cause_of(error: &LineError) -> (Option<String>, String) {
 }
 
 /// Problems by what is wrong, in the order in which causes come first.
-fn by_cause(problems: &[Problem]) -> Vec<Cause> {
+fn by_cause(problems: &[LineProblem]) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
     let mut places: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
     for problem in problems {
@@ -163,7 +163,7 @@ fn by_cause(problems: &[Problem]) -> Vec<Cause> {
 /// So many lines of one cause are named.
 const NAMED: usize = 5;
 
-impl Problems {
+impl LineProblems {
     /// `line 4`, or `lines 4, 7, 9 and 31 more`.
     fn places(&self, lines: &[usize]) -> String {
         let unit = self.unit;
@@ -181,7 +181,7 @@ impl Problems {
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for LineProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.kept[..], self.more) {
             ([], _) => write!(f, "no problem in {}", self.file)?,
@@ -203,9 +203,9 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for LineProblems {}
 
-impl Diagnostic for Problems {
+impl Diagnostic for LineProblems {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         let hints = self.hints();
         (!hints.is_empty()).then(|| Box::new(hints.join("\n")) as Box<dyn fmt::Display>)
@@ -229,7 +229,7 @@ pub enum DataError {
     /// Lines of the file are wrong.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Problems(Problems),
+    Problems(LineProblems),
     /// The file holds nothing.
     #[error("{file} holds no lines to read")]
     #[diagnostic(help("each line is one JSON object: {example}"))]
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn one_problem_is_one_line_with_a_hint() {
-        let mut problems = Problems::new("demo.jsonl");
+        let mut problems = LineProblems::new("demo.jsonl");
         problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
         assert_eq!(problems.to_string(), "broken line 17 of demo.jsonl: expected `,` or `}` at column 34");
         assert!(hint_of(&problems).starts_with("each line must be"));
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn problems_are_listed_by_line_with_each_hint_once_at_the_end() {
-        let mut problems = Problems::new("demo.jsonl");
+        let mut problems = LineProblems::new("demo.jsonl");
         for line in [9, 11, 4, 9] {
             problems.push(line, LineError::content("labels", format!("wrong {line}")).with_hint("choose others"));
         }
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn of_too_many_problems_those_of_the_first_lines_are_kept() {
-        let mut problems = Problems::new("demo.jsonl");
+        let mut problems = LineProblems::new("demo.jsonl");
         for line in (1..=KEPT + 5).rev() {
             problems.push(line, LineError::Utf8 { byte: 3 });
         }
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn different_causes_are_listed_up_to_twenty() {
-        let mut problems = Problems::new("demo.jsonl");
+        let mut problems = LineProblems::new("demo.jsonl");
         for line in 1..=30 {
             problems.push(line, LineError::Utf8 { byte: line });
         }
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn one_cause_on_many_lines_is_told_once_with_its_lines() {
-        let mut problems = Problems::new("demo.jsonl");
+        let mut problems = LineProblems::new("demo.jsonl");
         for line in 1..=KEPT + 5 {
             problems.push(line, LineError::Utf8 { byte: 3 });
         }

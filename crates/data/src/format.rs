@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The kinds of files that hold samples or tables of them. Each but Parquet may be packed by gzip or zstd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum DataFormat {
     /// A JSON object a line.
     Jsonl,
     /// Cells between commas, or between semicolons where the head has no comma; the first row names the columns.
@@ -21,7 +21,7 @@ pub enum Format {
     Parquet,
 }
 
-impl Format {
+impl DataFormat {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Jsonl, Self::Csv, Self::Tsv, Self::Parquet];
 
@@ -58,14 +58,14 @@ impl Format {
 }
 
 /// What a file's name says, without the ending that a packer gave it.
-fn named(path: &Path) -> Option<Format> {
+fn named(path: &Path) -> Option<DataFormat> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let name = [".gz", ".zst", ".zstd"].iter().find_map(|packed| name.strip_suffix(packed)).unwrap_or(&name);
     match name.rsplit_once('.')?.1 {
-        "jsonl" | "json" | "ndjson" => Some(Format::Jsonl),
-        "csv" => Some(Format::Csv),
-        "tsv" | "tab" => Some(Format::Tsv),
-        "parquet" => Some(Format::Parquet),
+        "jsonl" | "json" | "ndjson" => Some(DataFormat::Jsonl),
+        "csv" => Some(DataFormat::Csv),
+        "tsv" | "tab" => Some(DataFormat::Tsv),
+        "parquet" => Some(DataFormat::Parquet),
         _ => None,
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     start.starts_with(b"SQLite format 3").then_some(("a database of SQLite", "export its table as CSV"))
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for DataFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -93,13 +93,13 @@ impl fmt::Display for Format {
 
 /// A name that no [`Format`] has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("there is no format `{name}`; the formats are {}", Format::ALL.map(Format::as_str).join(", "))]
+#[error("there is no format `{name}`; the formats are {}", DataFormat::ALL.map(DataFormat::as_str).join(", "))]
 pub struct UnknownFormat {
     /// The name.
     pub name: String,
 }
 
-impl FromStr for Format {
+impl FromStr for DataFormat {
     type Err = UnknownFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
@@ -114,27 +114,27 @@ mod tests {
 
     #[test]
     fn content_tells_parquet_then_the_name_then_the_first_line() {
-        let cases: [(&[u8], &str, Format); 11] = [
-            (b"PAR1\x15", "data.csv", Format::Parquet),
-            (b"garbage", "d.parquet", Format::Parquet),
-            (b"a,b\n", "d.jsonl.gz", Format::Jsonl),
-            (b"{\"a\": 1}", "D.CSV.ZST", Format::Csv),
-            (b"a\tb,c\n1,2", "-", Format::Tsv),
-            (b"\xef\xbb\xbfid,context\n", "-", Format::Csv),
-            (b"id;context\n", "data", Format::Csv),
-            (b"\xef\xbb\xbf {\"id\": \"a,b\"}", "-", Format::Jsonl),
-            (b"[{}]", "-", Format::Jsonl),
-            (b"", "-", Format::Jsonl),
-            (b"text", "-", Format::Jsonl),
+        let cases: [(&[u8], &str, DataFormat); 11] = [
+            (b"PAR1\x15", "data.csv", DataFormat::Parquet),
+            (b"garbage", "d.parquet", DataFormat::Parquet),
+            (b"a,b\n", "d.jsonl.gz", DataFormat::Jsonl),
+            (b"{\"a\": 1}", "D.CSV.ZST", DataFormat::Csv),
+            (b"a\tb,c\n1,2", "-", DataFormat::Tsv),
+            (b"\xef\xbb\xbfid,context\n", "-", DataFormat::Csv),
+            (b"id;context\n", "data", DataFormat::Csv),
+            (b"\xef\xbb\xbf {\"id\": \"a,b\"}", "-", DataFormat::Jsonl),
+            (b"[{}]", "-", DataFormat::Jsonl),
+            (b"", "-", DataFormat::Jsonl),
+            (b"text", "-", DataFormat::Jsonl),
         ];
         for (start, name, expected) in cases {
-            assert_eq!(Format::told_by(start, Path::new(name)), expected, "{name}");
+            assert_eq!(DataFormat::told_by(start, Path::new(name)), expected, "{name}");
         }
     }
 
     #[test]
     fn names_are_read_back() {
-        assert!(Format::ALL.into_iter().all(|format| format.to_string().parse() == Ok(format)));
-        assert!("xlsx".parse::<Format>().is_err_and(|e| e.to_string().contains("jsonl, csv, tsv, parquet")));
+        assert!(DataFormat::ALL.into_iter().all(|format| format.to_string().parse() == Ok(format)));
+        assert!("xlsx".parse::<DataFormat>().is_err_and(|e| e.to_string().contains("jsonl, csv, tsv, parquet")));
     }
 }

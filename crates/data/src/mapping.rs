@@ -273,15 +273,15 @@ impl Serialize for Mapping {
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a column or a list of columns")]
-enum Columns {
+enum FieldColumns {
     One(String),
     Several(Vec<String>),
 }
 
 impl<'de> Deserialize<'de> for Mapping {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
+        struct FieldList;
+        impl<'de> Visitor<'de> for FieldList {
             type Value = Mapping;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,10 +290,10 @@ impl<'de> Deserialize<'de> for Mapping {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mapping, A::Error> {
                 let mut mapping = Mapping::default();
-                while let Some((field, columns)) = map.next_entry::<String, Columns>()? {
+                while let Some((field, columns)) = map.next_entry::<String, FieldColumns>()? {
                     let columns = match columns {
-                        Columns::One(column) => vec![column],
-                        Columns::Several(columns) => columns,
+                        FieldColumns::One(column) => vec![column],
+                        FieldColumns::Several(columns) => columns,
                     };
                     for column in columns {
                         // By way of the text, so that a mapping that is data is held to the same rules as one that is
@@ -305,7 +305,7 @@ impl<'de> Deserialize<'de> for Mapping {
                 Ok(mapping)
             }
         }
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(FieldList)
     }
 }
 

@@ -11,7 +11,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
-use crate::column::{Row, names, repeated};
+use crate::column::{TableRow, names, repeated};
 use crate::line_error::{LineError, shown};
 use crate::parquet_footer;
 
@@ -115,7 +115,7 @@ fn check_counts(group: &dyn RowGroupReader) -> Result<(), parquet::errors::Parqu
 }
 
 impl Iterator for ParquetRows {
-    type Item = (usize, Result<Row, LineError>);
+    type Item = (usize, Result<TableRow, LineError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.finished {
@@ -133,8 +133,8 @@ impl Iterator for ParquetRows {
     }
 }
 
-fn row(record: Record) -> Result<Row, LineError> {
-    let mut row = Row::new();
+fn row(record: Record) -> Result<TableRow, LineError> {
+    let mut row = TableRow::new();
     for (name, field) in record.into_columns() {
         let value = value(field).map_err(|why| LineError::cell(&name, "", why.to_string()))?;
         if !value.is_null() {

@@ -1,7 +1,7 @@
 //! A sample in the making: what one row or several say of it.
 
 use crate::line_error::{LineError, shown};
-use crate::plan::Plan;
+use crate::plan::PreparedMapping;
 use crate::{Candidate, Preference, Sample, TIE};
 
 /// What rows say of one sample.
@@ -25,7 +25,7 @@ impl Partial {
     }
 
     /// Adds what a later row says of the same sample. What contradicts an earlier row is told and left out.
-    pub(crate) fn add(&mut self, row: Self, plan: &Plan) -> Vec<LineError> {
+    pub(crate) fn add(&mut self, row: Self, plan: &PreparedMapping) -> Vec<LineError> {
         let mut wrong = Vec::new();
         let (first, id) = (self.place, shown(&self.id));
         let mut differs = |field: &str| {
@@ -72,7 +72,7 @@ impl Partial {
     }
 
     /// The sample.
-    pub(crate) fn finish(self, plan: &Plan) -> Result<Sample, Vec<LineError>> {
+    pub(crate) fn finish(self, plan: &PreparedMapping) -> Result<Sample, Vec<LineError>> {
         let candidates: Vec<Candidate> = self.candidates.into_iter().map(|(_, candidate)| candidate).collect();
         let preference =
             self.preference.map(|value| preferred(&value, &candidates, plan)).transpose().map_err(|e| vec![e])?;
@@ -90,7 +90,7 @@ impl Partial {
 
 /// Who is preferred: a value that was explained, a candidate's id or column, `tie`, or a letter where the candidates
 /// are columns or a list.
-fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Preference, LineError> {
+fn preferred(value: &str, candidates: &[Candidate], plan: &PreparedMapping) -> Result<Preference, LineError> {
     let has = |id: &str| candidates.iter().any(|candidate| candidate.id == id);
     let direct = |text: &str| match text {
         id if has(id) => Some(Preference::Candidate(id.to_owned())),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use probity_lm::nearest;
 
-use crate::column::{Column, Row, names};
+use crate::column::{ColumnPath, TableRow, names};
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
@@ -19,14 +19,14 @@ use crate::{Candidate, DataError, UnfitMapping};
 const LISTED: usize = 40;
 
 /// A mapping made ready.
-pub(crate) struct Plan {
-    id: Option<Column>,
-    context: Option<Column>,
-    instruction: Option<Column>,
-    slots: Vec<Slot>,
-    candidate_id: Option<Column>,
-    references: Vec<Column>,
-    preference: Option<Column>,
+pub(crate) struct PreparedMapping {
+    id: Option<ColumnPath>,
+    context: Option<ColumnPath>,
+    instruction: Option<ColumnPath>,
+    slots: Vec<CandidateColumn>,
+    candidate_id: Option<ColumnPath>,
+    references: Vec<ColumnPath>,
+    preference: Option<ColumnPath>,
     /// What values of the preference mean.
     pub(crate) meanings: Vec<(String, String)>,
     /// Whether rows of one id are one sample.
@@ -34,13 +34,13 @@ pub(crate) struct Plan {
 }
 
 /// A column of candidates.
-pub(crate) struct Slot {
+pub(crate) struct CandidateColumn {
     name: Option<String>,
-    column: Column,
-    scores: Vec<(String, Column)>,
+    column: ColumnPath,
+    scores: Vec<(String, ColumnPath)>,
 }
 
-impl Slot {
+impl CandidateColumn {
     /// What its candidate is called, where it is one text.
     pub(crate) fn called(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column.name)
@@ -51,7 +51,7 @@ impl Slot {
     }
 }
 
-impl Plan {
+impl PreparedMapping {
     /// Of a mapping, for a file with these columns, where it says so at its beginning.
     pub(crate) fn new(mapping: &Mapping, columns: Option<&[String]>, file: &str) -> Result<Self, DataError> {
         let refused = |source| DataError::Mapping { file: file.to_owned(), source };
@@ -69,7 +69,8 @@ impl Plan {
         let mut scores = Vec::new();
         let known = columns.map(names);
         for entry in mapping.entries() {
-            let column = if entry.constant { Column::constant(&entry.column) } else { Column::new(&entry.column) };
+            let column =
+                if entry.constant { ColumnPath::constant(&entry.column) } else { ColumnPath::new(&entry.column) };
             if let (Some(columns), Some(known)) = (columns, &known)
                 && !column.is_constant()
                 && !matches!(entry.field, Field::PreferenceValue(_))
@@ -81,7 +82,9 @@ impl Plan {
                 Field::Id => plan.id = Some(column),
                 Field::Context => plan.context = Some(column),
                 Field::Instruction => plan.instruction = Some(column),
-                Field::Candidate(name) => plan.slots.push(Slot { name: name.clone(), column, scores: Vec::new() }),
+                Field::Candidate(name) => {
+                    plan.slots.push(CandidateColumn { name: name.clone(), column, scores: Vec::new() })
+                }
                 Field::CandidateId => plan.candidate_id = Some(column),
                 Field::Reference => plan.references.push(column),
                 Field::Preference => plan.preference = Some(column),
@@ -155,7 +158,7 @@ impl Plan {
     }
 
     /// All that is looked at, with its field.
-    pub(crate) fn columns(&self) -> impl Iterator<Item = (String, &Column)> {
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (String, &ColumnPath)> {
         let single = [
             (Field::Id, &self.id),
             (Field::Context, &self.context),
@@ -173,12 +176,12 @@ impl Plan {
 
     /// The candidate that a column stands for.
     pub(crate) fn of_column(&self, column: &str) -> Option<&str> {
-        self.slots.iter().find(|slot| slot.column.name == column).map(Slot::called)
+        self.slots.iter().find(|slot| slot.column.name == column).map(CandidateColumn::called)
     }
 
     /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place
     /// among the rows.
-    pub(crate) fn read(&self, row: &Row, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
+    pub(crate) fn read(&self, row: &TableRow, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
         // Errors are gathered and the reading goes on, so that a row tells all that is wrong with it at once.
         let mut keep = |result: Result<Option<String>, LineError>| {
@@ -187,7 +190,7 @@ impl Plan {
                 None
             })
         };
-        let required = |field: Field, column: &Column| {
+        let required = |field: Field, column: &ColumnPath| {
             name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row))
         };
         let id = match &self.id {
@@ -238,8 +241,8 @@ impl Plan {
 
     /// What the candidates answer: where they are conversations, what was said before their last messages, all of it;
     /// else the column's text.
-    fn asked(&self, row: &Row, given: Option<String>) -> Result<Option<String>, LineError> {
-        let mut before: Option<(&Slot, String)> = None;
+    fn asked(&self, row: &TableRow, given: Option<String>) -> Result<Option<String>, LineError> {
+        let mut before: Option<(&CandidateColumn, String)> = None;
         for slot in &self.slots {
             let Some(value) = slot.column.value(row) else { continue };
             if last_is_no_answer(value.as_ref()) {
@@ -277,11 +280,16 @@ impl Plan {
     /// Whether the mapping itself says which candidate is the better one, as of preferences that were published for
     /// training.
     fn has_known_answer(&self) -> bool {
-        self.preference.as_ref().is_some_and(Column::is_constant)
+        self.preference.as_ref().is_some_and(ColumnPath::is_constant)
     }
 
     /// The candidates of a slot: none where the row has null there.
-    fn candidates(&self, slot: &Slot, row: &Row, called: Option<&str>) -> Result<Vec<Candidate>, Vec<LineError>> {
+    fn candidates(
+        &self,
+        slot: &CandidateColumn,
+        row: &TableRow,
+        called: Option<&str>,
+    ) -> Result<Vec<Candidate>, Vec<LineError>> {
         let Some(value) = slot.column.value(row) else { return Ok(Vec::new()) };
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
         let said = conversation(&value, true).map(Value::String);
@@ -379,8 +387,8 @@ enum CandidateError {
 /// The scores of one attribute, by candidate.
 fn scores(
     attribute: &str,
-    column: &Column,
-    row: &Row,
+    column: &ColumnPath,
+    row: &TableRow,
     items: Option<usize>,
 ) -> Result<Vec<Option<f64>>, Vec<LineError>> {
     let field = format!("score.{attribute}");
@@ -406,12 +414,12 @@ fn scores(
     if errors.is_empty() { Ok(numbers) } else { Err(errors) }
 }
 
-fn name(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+fn name(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<String>, LineError> {
     let Some(value) = column.value(row) else { return Ok(None) };
     plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
 }
 
-fn text(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+fn text(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<String>, LineError> {
     match column.value(row) {
         None => Ok(None),
         Some(value) => match value.as_ref() {
@@ -421,7 +429,7 @@ fn text(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, Lin
     }
 }
 
-fn not_a_text(field: &str, column: &Column, value: &Value) -> LineError {
+fn not_a_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
     let error = cell(field, column, format!("{}, not a text", kind(value)));
     match value {
         Value::Array(_) => error.with_hint(format!("say which item: --map {field}='{}[0]'", shown(&column.name))),
@@ -438,7 +446,7 @@ fn not_a_text(field: &str, column: &Column, value: &Value) -> LineError {
 }
 
 /// References: a text, a list of texts, or nothing.
-fn texts(column: &Column, row: &Row) -> Result<Vec<String>, LineError> {
+fn texts(column: &ColumnPath, row: &TableRow) -> Result<Vec<String>, LineError> {
     let Some(value) = column.value(row) else { return Ok(Vec::new()) };
     let one = |value: &Value| match value {
         Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
@@ -452,7 +460,7 @@ fn texts(column: &Column, row: &Row) -> Result<Vec<String>, LineError> {
 }
 
 /// As many names as there are candidates.
-fn list(column: &Column, row: &Row, items: usize, field: &str) -> Result<Vec<String>, LineError> {
+fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Result<Vec<String>, LineError> {
     let value = column.value(row).unwrap_or(Cow::Owned(Value::Null));
     let names: Option<Vec<String>> = value.as_array().and_then(|names| names.iter().map(plain).collect());
     match names {
@@ -463,12 +471,12 @@ fn list(column: &Column, row: &Row, items: usize, field: &str) -> Result<Vec<Str
 }
 
 /// Something wrong in a column.
-pub(crate) fn cell(field: &str, column: &Column, why: impl Into<String>) -> LineError {
+pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> LineError {
     LineError::cell(&column.name, field, why)
 }
 
 /// A value that a sample needs is not there.
-fn absent(field: &Field, column: &Column, row: &Row) -> LineError {
+fn absent(field: &Field, column: &ColumnPath, row: &TableRow) -> LineError {
     let keys: Vec<String> = row.keys().cloned().collect();
     if column.root(&names(&keys)).is_some() {
         return cell(&field.to_string(), column, "there is no value");

@@ -117,13 +117,13 @@ pub(crate) fn before_the_answer(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use crate::error::hint_of;
-    use crate::{Preference, Sample, Source};
+    use crate::{Preference, Sample, SampleSource};
 
     fn samples(name: &str, content: &str) -> Vec<Sample> {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join(name);
         std::fs::write(&path, content).expect("written");
-        Source::new(path).samples().unwrap_or_else(|error| panic!("{error}"))
+        SampleSource::new(path).samples().unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("p.jsonl");
         std::fs::write(&path, r#"{"chosen": "Because.", "rejected": "No."}"#).expect("written");
-        let told = Source::new(&path).samples().expect_err("refused");
+        let told = SampleSource::new(&path).samples().expect_err("refused");
         assert!(told.to_string().contains("`chosen` and `rejected` without the prompt"), "{told}");
         assert!(hint_of(&told).contains("--map instruction=COLUMN"), "{told:?}");
         let columns = samples("t.csv", "id,question,chosen,rejected\nq-7,Why?,Because.,No.\n");
@@ -210,7 +210,7 @@ mod tests {
                 format!("{{{prompt}\"chosen\": {}, \"rejected\": {}}}", talk(chosen), talk(rejected)),
             )
             .expect("written");
-            Source::new(&path).samples().map_err(|error| error.to_string())
+            SampleSource::new(&path).samples().map_err(|error| error.to_string())
         };
         let (u, a) = ("user", "assistant");
         let whole = read("q", &[(u, "q"), (a, "a1"), (u, "q2"), (a, "x")], &[(u, "q"), (a, "a1"), (u, "q2"), (a, "y")])
@@ -239,7 +239,7 @@ mod tests {
             "preference.1=2",
         ];
         let map = crate::Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping");
-        let read = Source { map, ..Source::new(path) }.samples().unwrap_or_else(|error| panic!("{error}"));
+        let read = SampleSource { map, ..SampleSource::new(path) }.samples().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(read[0].preference, Some(Preference::Candidate("llama".into())));
     }
 
@@ -255,7 +255,7 @@ mod tests {
         let read = |second: &str| {
             let map = ["context=q", &format!("candidate.first={second}"), "candidate=o"]
                 .map(|entry| entry.parse().expect("an entry"));
-            Source { map: crate::Mapping::new(map).expect("a mapping"), ..Source::new(&path) }.samples()
+            SampleSource { map: crate::Mapping::new(map).expect("a mapping"), ..SampleSource::new(&path) }.samples()
         };
         let told = read("t[-9]").expect_err("refused").to_string();
         assert!(told.contains("column `t[-9]` (candidate.first): it leads to nothing in any row"), "{told}");
@@ -268,7 +268,7 @@ mod tests {
         let refused = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, content).expect("written");
-            Source::new(path).samples().expect_err("refused")
+            SampleSource::new(path).samples().expect_err("refused")
         };
         let told = refused("s.xlsx", b"PK\x03\x04rest");
         assert!(told.to_string().contains("an Excel workbook (.xlsx)"), "{told}");

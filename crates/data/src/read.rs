@@ -11,7 +11,7 @@ use crate::array::items_as_lines;
 use crate::line_error::shown;
 use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
-use crate::{DataError, JsonLines, LineError, Problems, Sample};
+use crate::{DataError, JsonLines, LineError, LineProblems, Sample};
 
 /// A kind of line with an id that is unique in its file.
 pub trait Record: DeserializeOwned {
@@ -56,7 +56,7 @@ pub struct ReadReport<T> {
     /// The good records with their line numbers, in the order of the file.
     pub records: Vec<(usize, T)>,
     /// What was passed over.
-    pub problems: Problems,
+    pub problems: LineProblems,
 }
 
 impl<T> ReadReport<T> {
@@ -93,17 +93,17 @@ pub fn read_from<T: Record>(
 }
 
 /// Numbered records, or all that is wrong with each.
-pub(crate) type Items<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + Send + 'a>;
+pub(crate) type RecordItems<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + Send + 'a>;
 
 /// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are
 /// longer than memory. What is kept of those that were read is their ids.
 pub struct Records<'a, T> {
-    items: Items<'a, T>,
+    items: RecordItems<'a, T>,
     /// Read ahead, to tell an empty file.
     first: Option<(usize, T)>,
     left: usize,
     places_of_ids: BTreeMap<String, usize>,
-    problems: Problems,
+    problems: LineProblems,
 }
 
 impl<T: Record + 'static> Records<'static, T> {
@@ -116,17 +116,17 @@ impl<T: Record + 'static> Records<'static, T> {
 impl<'a, T: Record + 'a> Records<'a, T> {
     /// The records of JSON lines from any reader; `file` is its name in messages.
     pub fn new(reader: impl BufRead + Send + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
-        Self::lines(reader, Problems::new(file), limit)
+        Self::lines(reader, LineProblems::new(file), limit)
     }
 
     /// As [`Records::new`], with problems added to those.
     pub(crate) fn lines(
         reader: impl BufRead + Send + 'a,
-        problems: Problems,
+        problems: LineProblems,
         limit: Option<usize>,
     ) -> Result<Self, DataError> {
         let (reader, unit) = items_as_lines(reader);
-        let problems = Problems { unit, ..problems };
+        let problems = LineProblems { unit, ..problems };
         let mut lines = JsonLines::<T, _>::new(reader);
         let items = std::iter::from_fn(move || {
             let (number, item) = lines.next()?;
@@ -138,8 +138,12 @@ impl<'a, T: Record + 'a> Records<'a, T> {
 
 impl<'a, T: Record> Records<'a, T> {
     /// The records among items, whose problems are added to those.
-    pub(crate) fn of(items: Items<'a, T>, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
-        let problems = Problems { example: Some(T::EXAMPLE), ..problems };
+    pub(crate) fn of(
+        items: RecordItems<'a, T>,
+        problems: LineProblems,
+        limit: Option<usize>,
+    ) -> Result<Self, DataError> {
+        let problems = LineProblems { example: Some(T::EXAMPLE), ..problems };
         let left = limit.unwrap_or(usize::MAX);
         let mut records = Self { items, first: None, left, places_of_ids: BTreeMap::new(), problems };
         records.first = records.read();
@@ -151,7 +155,7 @@ impl<'a, T: Record> Records<'a, T> {
     }
 
     /// What was wrong with the lines that were passed over so far.
-    pub fn into_problems(self) -> Problems {
+    pub fn into_problems(self) -> LineProblems {
         self.problems
     }
 
@@ -216,7 +220,7 @@ fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Source;
+    use crate::SampleSource;
     use crate::error::hint_of;
 
     const GOOD: &str = r#"{"id":"s1","context":"c","candidates":[{"id":"a","text":"x"},{"id":"b","text":""}]}"#;
@@ -225,7 +229,7 @@ mod tests {
         read_from(text.as_bytes(), "demo.jsonl".into(), limit)
     }
 
-    fn problems(line: &str) -> Problems {
+    fn problems(line: &str) -> LineProblems {
         let report = lenient(line, None).expect("readable");
         assert!(report.records.is_empty());
         report.problems
@@ -337,10 +341,10 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_named() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let missing = Source::new(folder.path().join("absent.jsonl")).samples().expect_err("missing");
+        let missing = SampleSource::new(folder.path().join("absent.jsonl")).samples().expect_err("missing");
         assert!(missing.to_string().contains("absent.jsonl could not be opened"), "{missing}");
         assert!(hint_of(&missing).starts_with("check the path"));
-        let wrong = Source::new(folder.path()).samples().expect_err("folder");
+        let wrong = SampleSource::new(folder.path()).samples().expect_err("folder");
         assert!(hint_of(&wrong).starts_with("give one file"), "{wrong:?}");
     }
 
@@ -349,7 +353,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("d.jsonl");
         std::fs::write(&path, format!("{GOOD}\n{{\n")).expect("written");
-        let mut source = Source::new(&path);
+        let mut source = SampleSource::new(&path);
         assert!(matches!(source.samples(), Err(DataError::Problems(p)) if p.count() == 1));
         assert_eq!(Records::<Sample>::open(&path, None).expect("readable").count(), 1);
         source.limit = Some(1);

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::import::{Importer, importers};
-use crate::{DataError, Format, LineError, MapEntry, Mapping, Sample, Source};
+use crate::{DataError, DataFormat, LineError, MapEntry, Mapping, Sample, SampleSource};
 
 /// How a file is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct ReadOptions {
     pub map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell
     #[schemars(extend("form" = "FORMAT", "heading" = "Data and output"))]
-    pub data_format: Option<Format>,
+    pub data_format: Option<DataFormat>,
     /// Read only the first N samples
     #[schemars(extend("form" = "N", "heading" = "Data and output"))]
     pub limit: Option<usize>,
@@ -32,9 +32,9 @@ pub struct ReadOptions {
 
 impl ReadOptions {
     /// The file with these options.
-    pub fn source(&self, path: &Path) -> Result<Source, DataError> {
+    pub fn source(&self, path: &Path) -> Result<SampleSource, DataError> {
         let map = Mapping::new(self.map.iter().cloned())?;
-        Ok(Source { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
+        Ok(SampleSource { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
     }
 
     /// All samples of a file that were asked for.

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::JsonLines;
-use crate::column::Row;
+use crate::column::TableRow;
 use crate::delimited::Delimited;
 use crate::line_error::LineError;
 use crate::parquet_file::ParquetRows;
@@ -14,8 +14,8 @@ use crate::parquet_file::ParquetRows;
 const REMEMBERED: usize = 1000;
 
 /// The rows of a table, and what its columns are called.
-pub(crate) enum Rows<R> {
-    Lines(JsonLines<Row, R>, SeenColumns),
+pub(crate) enum TableRows<R> {
+    Lines(JsonLines<TableRow, R>, SeenColumns),
     Cells(Box<Delimited<R>>),
     Parquet(Box<ParquetRows>),
 }
@@ -51,7 +51,7 @@ impl SeenColumns {
     }
 }
 
-impl<R: BufRead> Rows<R> {
+impl<R: BufRead> TableRows<R> {
     /// All columns, where the file says so before its first row.
     pub(crate) fn columns(&self) -> Option<&[String]> {
         match self {
@@ -71,8 +71,8 @@ impl<R: BufRead> Rows<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Rows<R> {
-    type Item = (usize, Result<Row, LineError>);
+impl<R: BufRead> Iterator for TableRows<R> {
+    type Item = (usize, Result<TableRow, LineError>);
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {

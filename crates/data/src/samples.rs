@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use crate::column::{Column, names};
+use crate::column::{ColumnPath, names};
 use crate::line_error::LineError;
 use crate::mapping::MapEntry;
 use crate::partial::Partial;
-use crate::plan::{Plan, no_column};
-use crate::rows::{Rows, SeenColumns};
+use crate::plan::{PreparedMapping, no_column};
+use crate::rows::{SeenColumns, TableRows};
 use crate::{DataError, Mapping, Sample};
 
 /// Samples from rows, with all that is wrong with each.
 ///
 /// Where each row is a sample they come as they are read; where rows are gathered by their id, after the last row.
 pub(crate) struct MappedSamples<R> {
-    rows: Rows<R>,
-    plan: Plan,
+    rows: TableRows<R>,
+    plan: PreparedMapping,
     mapping: Mapping,
     seen: SeenColumns,
     place: usize,
@@ -24,13 +24,18 @@ pub(crate) struct MappedSamples<R> {
     at_end: bool,
     gathered: std::vec::IntoIter<Item>,
     /// Paths, with their fields, that have led to nothing so far.
-    unmet: Vec<(String, Column)>,
+    unmet: Vec<(String, ColumnPath)>,
 }
 
 type Item = (usize, Result<Sample, Vec<LineError>>);
 
 impl<R: BufRead> MappedSamples<R> {
-    pub(crate) fn new(mut rows: Rows<R>, mapping: &Mapping, seen: SeenColumns, file: &str) -> Result<Self, DataError> {
+    pub(crate) fn new(
+        mut rows: TableRows<R>,
+        mapping: &Mapping,
+        seen: SeenColumns,
+        file: &str,
+    ) -> Result<Self, DataError> {
         let columns = rows.columns().map(<[String]>::to_vec);
         let own;
         let mapping = match &columns {
@@ -40,7 +45,7 @@ impl<R: BufRead> MappedSamples<R> {
             }
             _ => mapping,
         };
-        let plan = Plan::new(mapping, columns.as_deref(), file)?;
+        let plan = PreparedMapping::new(mapping, columns.as_deref(), file)?;
         if let Some(columns) = &columns {
             rows.want(&plan.used(columns));
             seen.extend(columns);
@@ -55,7 +60,7 @@ impl<R: BufRead> MappedSamples<R> {
     }
 
     /// The columns that are looked at.
-    pub(crate) fn used(&self) -> Vec<Column> {
+    pub(crate) fn used(&self) -> Vec<ColumnPath> {
         self.plan.columns().map(|(_, column)| column.clone()).collect()
     }
 
@@ -104,8 +109,9 @@ impl<R: BufRead> MappedSamples<R> {
         let seen = self.seen.all();
         let known = names(&seen);
         let wrong = |entry: &MapEntry| {
-            let is_missing =
-                |column: &Column| !column.is_constant() && column.name == entry.column && column.root(&known).is_none();
+            let is_missing = |column: &ColumnPath| {
+                !column.is_constant() && column.name == entry.column && column.root(&known).is_none()
+            };
             let missing = self.plan.columns().any(|(_, column)| is_missing(column));
             missing.then(|| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
         };

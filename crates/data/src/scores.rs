@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::column::Row;
-use crate::error::Unit;
+use crate::column::TableRow;
+use crate::error::RecordUnit;
 use crate::line_error::{LineError, shown};
 use crate::open::file_name;
 use crate::rows::SeenColumns;
-use crate::source::{OpenRows, Source};
+use crate::source::{OpenRows, SampleSource};
 use crate::values::{NumberError, kind, number, plain};
-use crate::{DataError, Problems};
+use crate::{DataError, LineProblems};
 
 const EXAMPLE: &str = r#"{"item": "1", "candidate": "a", "metric": "bleu", "score": 0.31}"#;
 
@@ -42,7 +42,7 @@ pub struct ScoreTable {
     /// The file's name, as in messages.
     pub file: String,
     /// Whether its rows are counted by lines.
-    pub unit: Unit,
+    pub unit: RecordUnit,
     /// In the order of the file; no two say something of the same candidate, metric and attribute.
     pub rows: Vec<ScoreRow>,
     /// What people preferred, by item, where a column `preference` says so.
@@ -55,7 +55,7 @@ pub struct ScoreTable {
 /// cannot be read is none.
 pub fn is_score_table(path: &Path) -> bool {
     let seen = SeenColumns::default();
-    let opened = Source::new(path).rows(&seen, EXAMPLE);
+    let opened = SampleSource::new(path).rows(&seen, EXAMPLE);
     opened.is_ok_and(|mut opened| {
         opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item")))
     })
@@ -69,9 +69,9 @@ pub fn is_score_table(path: &Path) -> bool {
 /// already; a file with problems is refused with all of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     let seen = SeenColumns::default();
-    let opened = Source::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
-    let problems = Problems { unit: opened.unit, example: Some(EXAMPLE), ..Problems::new(file_name(path)) };
-    let (table, problems) = Reading { problems, ..Reading::default() }.read(opened);
+    let opened = SampleSource::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
+    let problems = LineProblems { unit: opened.unit, example: Some(EXAMPLE), ..LineProblems::new(file_name(path)) };
+    let (table, problems) = ColumnReading { problems, ..ColumnReading::default() }.read(opened);
     if !problems.is_empty() {
         return Err(DataError::Problems(problems));
     }
@@ -81,24 +81,24 @@ pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     Ok(table)
 }
 
-impl Default for Problems {
+impl Default for LineProblems {
     fn default() -> Self {
         Self::new("")
     }
 }
 
 #[derive(Default)]
-struct Reading {
+struct ColumnReading {
     rows: Vec<ScoreRow>,
     preferences: BTreeMap<String, String>,
     /// By column: the cells that are no numbers, until the column turns out to have any.
     doubtful: BTreeMap<String, Vec<(usize, NumberError)>>,
     numeric: BTreeSet<String>,
-    problems: Problems,
+    problems: LineProblems,
 }
 
-impl Reading {
-    fn read(mut self, opened: OpenRows) -> (ScoreTable, Problems) {
+impl ColumnReading {
+    fn read(mut self, opened: OpenRows) -> (ScoreTable, LineProblems) {
         for (line, row) in opened.rows {
             if let Err(error) = row.and_then(|row| self.row(line, &row)) {
                 self.problems.push(line, error);
@@ -122,7 +122,7 @@ impl Reading {
         (ScoreTable { file: problems.file.clone(), unit: problems.unit, rows, preferences, passed_over }, problems)
     }
 
-    fn row(&mut self, line: usize, row: &Row) -> Result<(), LineError> {
+    fn row(&mut self, line: usize, row: &TableRow) -> Result<(), LineError> {
         let text = |name: &str| match row.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => plain(value)

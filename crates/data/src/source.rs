@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::array::items_as_lines;
-use crate::column::{Column, Names, names};
+use crate::column::{ColumnPath, Names, names};
 use crate::delimited::Delimited;
-use crate::error::{KEPT, Unit};
-use crate::format::{Format, foreign};
+use crate::error::{KEPT, RecordUnit};
+use crate::format::{DataFormat, foreign};
 use crate::line_error::LineError;
 use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
 use crate::parquet_file::ParquetRows;
 use crate::preferences;
-use crate::read::{Items, ReadReport};
-use crate::rows::{Rows, SeenColumns};
+use crate::read::{ReadReport, RecordItems};
+use crate::rows::{SeenColumns, TableRows};
 use crate::samples::MappedSamples;
-use crate::{DataError, JsonLines, Mapping, Problems, Records, Sample};
+use crate::{DataError, JsonLines, LineProblems, Mapping, Records, Sample};
 
 /// The longest Parquet file that is read through a pipe, which has to be held in memory: 2 GiB.
 const LONGEST_PIPED: u64 = 2 << 30;
@@ -26,12 +26,12 @@ const LONGEST_PIPED: u64 = 2 << 30;
 /// A file of samples and how to read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct SampleSource {
     /// The file, `-` for standard input.
     pub path: PathBuf,
     /// What it is, where its content and name should not decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<Format>,
+    pub format: Option<DataFormat>,
     /// Which column is which. Empty for JSON lines in our own form, and for tables whose columns have our fields'
     /// names.
     #[serde(default, skip_serializing_if = "Mapping::is_empty")]
@@ -46,9 +46,9 @@ pub struct SampleFile {
     /// The samples.
     pub records: Records<'static, Sample>,
     /// What the file is.
-    pub format: Format,
+    pub format: DataFormat,
     /// The columns so far, and those that are used; none for JSON lines in our own form.
-    columns: Option<(SeenColumns, Vec<Column>)>,
+    columns: Option<(SeenColumns, Vec<ColumnPath>)>,
 }
 
 impl SampleFile {
@@ -64,11 +64,11 @@ impl SampleFile {
 
 /// An open file as rows.
 pub(crate) struct OpenRows {
-    pub(crate) rows: Rows<Box<dyn BufRead + Send>>,
-    pub(crate) unit: Unit,
+    pub(crate) rows: TableRows<Box<dyn BufRead + Send>>,
+    pub(crate) unit: RecordUnit,
 }
 
-impl Source {
+impl SampleSource {
     /// A file by itself.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), format: None, map: Mapping::default(), limit: None }
@@ -119,16 +119,16 @@ impl Source {
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file)?;
-        let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
-        let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
+        let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
+        let problems = |unit| LineProblems { keep, unit, ..LineProblems::new(file.clone()) };
         let mut map = Cow::Borrowed(&self.map);
         // A mapping says what the columns are, so nothing is guessed beside one.
-        if format == Format::Jsonl && self.map.is_empty() {
+        if format == DataFormat::Jsonl && self.map.is_empty() {
             let pairs =
                 preferences::mapping_of(start).map_err(|source| DataError::Mapping { file: file.clone(), source })?;
             let Some(pairs) = pairs else {
                 return Ok(SampleFile {
-                    records: Records::lines(reader, problems(Unit::Line), self.limit)?,
+                    records: Records::lines(reader, problems(RecordUnit::Line), self.limit)?,
                     format,
                     columns: None,
                 });
@@ -140,7 +140,7 @@ impl Source {
         let unit = rows.unit;
         let samples = MappedSamples::new(rows.rows, &map, seen.clone(), &file)?;
         let used = samples.used();
-        let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
+        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit)?;
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
     }
 
@@ -149,45 +149,45 @@ impl Source {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file_name(&self.path))?;
-        let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
+        let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
         self.rows_of(reader, format, true, seen, example)
     }
 
     fn rows_of(
         &self,
         mut reader: Box<dyn BufRead + Send>,
-        format: Format,
+        format: DataFormat,
         on_disk: bool,
         seen: &SeenColumns,
         example: &'static str,
     ) -> Result<OpenRows, DataError> {
         let file = file_name(&self.path);
         let wrong = |unit, place, error| {
-            let mut wrong = Problems { unit, ..Problems::new(file.clone()) };
+            let mut wrong = LineProblems { unit, ..LineProblems::new(file.clone()) };
             wrong.push(place, error);
             DataError::Problems(wrong)
         };
         let rows = match format {
-            Format::Jsonl => {
+            DataFormat::Jsonl => {
                 let (reader, unit) = items_as_lines(reader);
-                return Ok(OpenRows { rows: Rows::Lines(JsonLines::new(reader), seen.clone()), unit });
+                return Ok(OpenRows { rows: TableRows::Lines(JsonLines::new(reader), seen.clone()), unit });
             }
-            Format::Csv | Format::Tsv => {
+            DataFormat::Csv | DataFormat::Tsv => {
                 let delimiter = delimiter(format, reader.fill_buf().unwrap_or_default());
-                let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?;
+                let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(RecordUnit::Line, line, e))?;
                 if cells.columns().is_empty() {
                     return Err(DataError::Empty { file: file.clone(), example });
                 }
-                Rows::Cells(Box::new(cells))
+                TableRows::Cells(Box::new(cells))
             }
-            Format::Parquet => {
-                Rows::Parquet(Box::new(parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
+            DataFormat::Parquet => TableRows::Parquet(Box::new(
+                parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
                     LineError::Read(source) => DataError::open(file.clone())(source),
-                    other => wrong(Unit::Row, 0, other),
-                })?))
-            }
+                    other => wrong(RecordUnit::Row, 0, other),
+                })?,
+            )),
         };
-        let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
+        let unit = if format == DataFormat::Parquet { RecordUnit::Row } else { RecordUnit::Line };
         Ok(OpenRows { rows, unit })
     }
 }
@@ -218,10 +218,10 @@ fn refuse_foreign(start: &[u8], file: &str) -> Result<(), DataError> {
     foreign(start).map_or(Ok(()), |(what, hint)| Err(DataError::Foreign { file: file.to_owned(), what, hint }))
 }
 
-fn delimiter(format: Format, start: &[u8]) -> u8 {
+fn delimiter(format: DataFormat, start: &[u8]) -> u8 {
     let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
     match format {
-        Format::Tsv => b'\t',
+        DataFormat::Tsv => b'\t',
         // Spreadsheets in countries with a decimal comma write semicolons into files called CSV.
         _ if !head.contains(&b',') && head.contains(&b';') => b';',
         _ => b',',

@@ -13,7 +13,7 @@ pub const LONG_TEXT: usize = 100_000;
 
 /// Counts over samples. Its size does not grow with their number, but for a line for each attribute.
 #[derive(Debug, Default, Serialize)]
-pub struct Survey {
+pub struct SampleSurvey {
     /// Samples.
     pub samples: usize,
     /// Candidates of all of them.
@@ -29,19 +29,19 @@ pub struct Survey {
     /// Characters of the longest text.
     pub longest_text: usize,
     /// Gold scores by attribute.
-    pub attributes: BTreeMap<String, Scores>,
+    pub attributes: BTreeMap<String, ScoreSurvey>,
     /// How many warnings there are of each kind.
-    pub warnings: BTreeMap<Kind, usize>,
+    pub warnings: BTreeMap<WarningKind, usize>,
     /// The first of them.
     #[serde(rename = "first_warnings")]
-    pub kept: Vec<Warning>,
+    pub kept: Vec<SampleWarning>,
     #[serde(skip)]
     keep: usize,
 }
 
 /// Gold scores of one attribute.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Scores {
+pub struct ScoreSurvey {
     /// Candidates that have one.
     pub candidates: usize,
     /// The lowest.
@@ -53,7 +53,7 @@ pub struct Scores {
 /// What may be wrong with a sample that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum WarningKind {
     /// A candidate without text: methods answer it with the outcome `empty`.
     EmptyCandidate,
     /// Neither context nor instruction.
@@ -68,7 +68,7 @@ pub enum Kind {
     OddCharacter,
 }
 
-impl Kind {
+impl WarningKind {
     /// What it is, for people.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,25 +84,25 @@ impl Kind {
 
 /// A warning and where it belongs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Warning {
+pub struct SampleWarning {
     /// The line or row, as the file counts them.
     pub line: usize,
     /// The field.
     pub field: String,
     /// What kind it is.
-    pub kind: Kind,
+    pub kind: WarningKind,
     /// More about it; may be empty.
     pub detail: String,
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for SampleWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "field `{}`: {}", self.field, self.kind.as_str())?;
         if self.detail.is_empty() { Ok(()) } else { write!(f, ", {}", self.detail) }
     }
 }
 
-impl Survey {
+impl SampleSurvey {
     /// Nothing yet. Of the warnings so many are kept.
     pub fn keeping(warnings: usize) -> Self {
         Self { keep: warnings, ..Self::default() }
@@ -120,7 +120,7 @@ impl Survey {
             None => {}
         }
         for (attribute, &score) in sample.candidates.iter().flat_map(|candidate| &candidate.scores) {
-            let none = Scores { candidates: 0, lowest: score, highest: score };
+            let none = ScoreSurvey { candidates: 0, lowest: score, highest: score };
             let scores = self.attributes.entry(attribute.clone()).or_insert(none);
             scores.candidates += 1;
             scores.lowest = scores.lowest.min(score);
@@ -132,10 +132,10 @@ impl Survey {
     fn look_at(&mut self, line: usize, sample: &Sample) {
         let instruction = sample.instruction.as_deref().unwrap_or_default();
         if sample.context.trim().is_empty() && instruction.trim().is_empty() {
-            self.warn(line, "context".into(), Kind::EmptyContext, String::new());
+            self.warn(line, "context".into(), WarningKind::EmptyContext, String::new());
         }
         if sample.candidates.len() == 1 {
-            self.warn(line, "candidates".into(), Kind::SingleCandidate, String::new());
+            self.warn(line, "candidates".into(), WarningKind::SingleCandidate, String::new());
         }
         self.text(line, || "context".into(), &sample.context);
         self.text(line, || "instruction".into(), instruction);
@@ -143,10 +143,10 @@ impl Survey {
         for (index, candidate) in sample.candidates.iter().enumerate() {
             let field = || format!("candidates[{index}].text");
             if candidate.text.trim().is_empty() {
-                self.warn(line, field(), Kind::EmptyCandidate, format!("`{}`", shown(&candidate.id)));
+                self.warn(line, field(), WarningKind::EmptyCandidate, format!("`{}`", shown(&candidate.id)));
             } else if let Some(first) = first_of_text.insert(candidate.text.as_str(), &candidate.id) {
                 let detail = format!("`{}` and `{}`", shown(first), shown(&candidate.id));
-                self.warn(line, field(), Kind::IdenticalCandidates, detail);
+                self.warn(line, field(), WarningKind::IdenticalCandidates, detail);
             }
             self.text(line, field, &candidate.text);
         }
@@ -159,18 +159,18 @@ impl Survey {
         let characters = text.chars().count();
         self.longest_text = self.longest_text.max(characters);
         if characters > LONG_TEXT {
-            self.warn(line, field(), Kind::LongText, format!("{characters} characters"));
+            self.warn(line, field(), WarningKind::LongText, format!("{characters} characters"));
         }
         if let Some(odd) = text.chars().find(|&c| is_odd(c)) {
-            self.warn(line, field(), Kind::OddCharacter, format!("U+{:04X}", u32::from(odd)));
+            self.warn(line, field(), WarningKind::OddCharacter, format!("U+{:04X}", u32::from(odd)));
         }
     }
 
-    fn warn(&mut self, line: usize, field: String, kind: Kind, detail: String) {
+    fn warn(&mut self, line: usize, field: String, kind: WarningKind, detail: String) {
         *self.warnings.entry(kind).or_default() += 1;
         // Counted beyond that and not kept: a broken export can have a warning on every line.
         if self.kept.len() < self.keep {
-            self.kept.push(Warning { line, field, kind, detail });
+            self.kept.push(SampleWarning { line, field, kind, detail });
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_there_is_is_counted() {
-        let mut survey = Survey::keeping(KEPT);
+        let mut survey = SampleSurvey::keeping(KEPT);
         survey.add(1, &sample("good", &["a", "b"]));
         survey.add(2, &sample("good", &["a", "b", "longest"]));
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_warning_says_where() {
-        let mut survey = Survey::keeping(KEPT);
+        let mut survey = SampleSurvey::keeping(KEPT);
         survey.add(7, &sample(" ", &["same\u{202e}", "same\u{202e}", ""]));
         survey.add(8, &sample(&"x".repeat(LONG_TEXT + 1), &["y"]));
         let told: Vec<String> = survey.kept.iter().map(|w| format!("{}: {w}", w.line)).collect();
@@ -241,8 +241,8 @@ mod tests {
 
     #[test]
     fn warnings_are_kept_up_to_a_thousand_and_counted_beyond() {
-        let mut survey = Survey::keeping(KEPT);
+        let mut survey = SampleSurvey::keeping(KEPT);
         (1..=KEPT + 5).for_each(|line| survey.add(line, &sample("c", &["a", ""])));
-        assert_eq!((survey.kept.len(), survey.warnings[&Kind::EmptyCandidate]), (KEPT, KEPT + 5));
+        assert_eq!((survey.kept.len(), survey.warnings[&WarningKind::EmptyCandidate]), (KEPT, KEPT + 5));
     }
 }

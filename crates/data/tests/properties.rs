@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use probity_data::{Candidate, Field, Format, MapEntry, Mapping, Preference, Sample, Source};
+use probity_data::{Candidate, DataFormat, Field, MapEntry, Mapping, Preference, Sample, SampleSource};
 use proptest::prelude::*;
 
 type Texts = (String, [String; 2], Option<String>, Option<String>);
@@ -67,14 +67,14 @@ fn score(candidate: &Candidate) -> String {
     candidate.scores.get("f.g").map(f64::to_string).unwrap_or_default()
 }
 
-fn read(bytes: Vec<u8>, format: Format, map: &[(Field, &str)]) -> Result<Vec<Sample>, String> {
+fn read(bytes: Vec<u8>, format: DataFormat, map: &[(Field, &str)]) -> Result<Vec<Sample>, String> {
     let entry = |(field, column): &(Field, &str)| MapEntry {
         field: field.clone(),
         constant: false,
         column: (*column).to_owned(),
     };
     let map = Mapping::new(map.iter().map(entry)).expect("a mapping");
-    let source = Source { format: Some(format), map, ..Source::new("memory") };
+    let source = SampleSource { format: Some(format), map, ..SampleSource::new("memory") };
     let mut file = source.open_from(Cursor::new(bytes)).map_err(|e| e.to_string())?;
     let samples = file.records.by_ref().map(|(_, sample)| sample).collect();
     let problems = file.records.into_problems();
@@ -93,7 +93,7 @@ proptest! {
                 preference(sample), one.text.clone(), two.text.clone(), score(one), score(two),
             ]
         };
-        let (format, delimiter) = if tabs { (Format::Tsv, b'\t') } else { (Format::Csv, b',') };
+        let (format, delimiter) = if tabs { (DataFormat::Tsv, b'\t') } else { (DataFormat::Csv, b',') };
         let bytes = table(std::iter::once(head).chain(samples.iter().map(row)), delimiter);
         let id = |place: usize| samples[0].candidates[place].id.clone();
         let map = [
@@ -122,7 +122,7 @@ proptest! {
             (Field::Id, "doc"), (Field::Context, "context"), (Field::Instruction, "instruction"), (Field::Reference, "gold"),
             (Field::Preference, "winner"), (Field::CandidateId, "system"), (Field::Candidate(None), "text"), (Field::Score("f.g".into()), "f.g"),
         ];
-        prop_assert_eq!(read(bytes, Format::Csv, &map), Ok(samples));
+        prop_assert_eq!(read(bytes, DataFormat::Csv, &map), Ok(samples));
     }
 
     #[test]
@@ -141,7 +141,7 @@ proptest! {
         for map in ["", "input.text", "article"] {
             let entries = ["context", "candidate"].into_iter().filter(|_| !map.is_empty()).map(|field| format!("{field}={map}").parse());
             let map = Mapping::new(entries.map(|entry| entry.expect("an entry"))).expect("a mapping");
-            let Ok(mut file) = (Source { map, ..Source::new(&path) }).open_from(Cursor::new(bytes.clone())) else { continue };
+            let Ok(mut file) = (SampleSource { map, ..SampleSource::new(&path) }).open_from(Cursor::new(bytes.clone())) else { continue };
             // A damaged count can rightly say that there are many rows.
             let good = file.records.by_ref().take(1000).all(|(line, sample)| line > 0 && sample.check().is_empty());
             prop_assert!(good);

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use probity_data::{Format, Mapping, Sample, Source};
+use probity_data::{DataFormat, Mapping, Sample, SampleSource};
 
 fn golden(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../tests/goldens/tables", name].iter().collect()
 }
 
-fn read(name: &str, map: &[&str]) -> (Vec<Sample>, Format, Vec<String>) {
+fn read(name: &str, map: &[&str]) -> (Vec<Sample>, DataFormat, Vec<String>) {
     let entries = map.iter().map(|entry| entry.parse().expect("an entry"));
-    let source = Source { map: Mapping::new(entries).expect("a mapping"), ..Source::new(golden(name)) };
+    let source = SampleSource { map: Mapping::new(entries).expect("a mapping"), ..SampleSource::new(golden(name)) };
     let mut file = source.open().unwrap_or_else(|error| panic!("{name}: {error}"));
     let samples = file.records.by_ref().map(|(_, sample)| sample).collect();
     let (format, unmapped) = (file.format, file.unmapped());
@@ -20,14 +20,14 @@ fn read(name: &str, map: &[&str]) -> (Vec<Sample>, Format, Vec<String>) {
 }
 
 fn expected() -> Vec<Sample> {
-    Source::new(golden("expected.jsonl")).samples().expect("our own form")
+    SampleSource::new(golden("expected.jsonl")).samples().expect("our own form")
 }
 
 #[test]
 fn our_own_form_is_read_from_parquet_in_every_compression() {
     for kind in ["none", "snappy", "gzip", "brotli", "zstd", "lz4", "plain-v2"] {
         let (samples, format, unmapped) = read(&format!("nested-{kind}.parquet"), &[]);
-        assert_eq!((samples, format, unmapped), (expected(), Format::Parquet, Vec::new()), "{kind}");
+        assert_eq!((samples, format, unmapped), (expected(), DataFormat::Parquet, Vec::new()), "{kind}");
     }
 }
 
@@ -85,10 +85,10 @@ const WIDE: [&str; 11] = [
 #[test]
 fn a_row_a_sample_is_read_from_every_kind_of_table() {
     let kinds = [
-        ("wide.parquet", Format::Parquet),
-        ("wide.csv", Format::Csv),
-        ("wide-semicolon.csv", Format::Csv),
-        ("wide.tsv", Format::Tsv),
+        ("wide.parquet", DataFormat::Parquet),
+        ("wide.csv", DataFormat::Csv),
+        ("wide-semicolon.csv", DataFormat::Csv),
+        ("wide.tsv", DataFormat::Tsv),
     ];
     for (name, format) in kinds {
         let (samples, found, _) = read(name, &WIDE);

@@ -5,15 +5,15 @@ use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
 use crate::error::{MetaError, NoOverlap};
-use crate::gold::{Candidate, Gold};
-use crate::scores::Metric;
+use crate::gold::{GoldCandidate, GoldScores};
+use crate::scores::EvaluatedScores;
 use probity_report::text::{thousands, visible_line};
 
 /// A metric's scores by gold's items and candidates.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Aligned<'a> {
-    pub(crate) metric: &'a Metric,
-    scores: Vec<Vec<Place>>,
+pub(crate) struct AlignedScores<'a> {
+    pub(crate) metric: &'a EvaluatedScores,
+    scores: Vec<Vec<PlaceScore>>,
     /// Rows of items or candidates that gold does not know, and where the first stands.
     pub(crate) unknown: usize,
     pub(crate) first_unknown: Option<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Aligned<'a> {
 
 /// What there is at a place.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum PlaceScore {
     /// No row.
     Missing,
     /// A row without a score.
@@ -31,7 +31,7 @@ enum Place {
 
 /// How much of a metric could be compared with an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct AlignmentCounts {
     /// Scores with gold.
     pub(crate) compared: usize,
     /// Rows without a score, though there is gold.
@@ -42,10 +42,10 @@ pub(crate) struct Counts {
     pub(crate) without_gold: usize,
 }
 
-impl<'a> Aligned<'a> {
+impl<'a> AlignedScores<'a> {
     /// An error where nothing of the metric is known to gold.
-    pub(crate) fn new(metric: &'a Metric, gold: &Gold) -> Result<Self, MetaError> {
-        let scores = gold.items.iter().map(|item| vec![Place::Missing; item.candidates.len()]).collect();
+    pub(crate) fn new(metric: &'a EvaluatedScores, gold: &GoldScores) -> Result<Self, MetaError> {
+        let scores = gold.items.iter().map(|item| vec![PlaceScore::Missing; item.candidates.len()]).collect();
         let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
         for row in &metric.rows {
             let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
@@ -55,7 +55,7 @@ impl<'a> Aligned<'a> {
                     .get_or_insert_with(|| told(metric, row.line, &row.item, row.candidate.as_deref()));
                 continue;
             };
-            aligned.scores[item][candidate] = row.score.map_or(Place::Undefined, Place::Score);
+            aligned.scores[item][candidate] = row.score.map_or(PlaceScore::Undefined, PlaceScore::Score);
         }
         // Some rows without gold are told in a note. All of them are names that differ between the files: figures over
         // nothing would hide that.
@@ -65,7 +65,7 @@ impl<'a> Aligned<'a> {
         Ok(aligned)
     }
 
-    fn no_overlap(&self, gold: &Gold) -> MetaError {
+    fn no_overlap(&self, gold: &GoldScores) -> MetaError {
         let first = self.metric.rows.first().expect("a metric has rows");
         let known = gold.items.iter().find(|item| item.id == first.item);
         let (what, name, names): (&'static str, &str, Vec<&str>) = match known {
@@ -92,35 +92,35 @@ impl<'a> Aligned<'a> {
 
     pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
         match self.scores[item][candidate] {
-            Place::Score(score) => Some(score),
-            Place::Missing | Place::Undefined => None,
+            PlaceScore::Score(score) => Some(score),
+            PlaceScore::Missing | PlaceScore::Undefined => None,
         }
     }
 
     /// Scores with gold, by context.
-    pub(crate) fn contexts<'g>(&self, gold: &'g Gold, attribute: &str) -> Vec<Vec<SystemScore<'g>>> {
+    pub(crate) fn contexts<'g>(&self, gold: &'g GoldScores, attribute: &str) -> Vec<Vec<SystemScore<'g>>> {
         by_context(gold, attribute, |item, candidate, system, gold| {
             Some(SystemScore { system, predicted: self.score(item, candidate)?, gold })
         })
     }
 
     /// Candidates with both metrics' scores and gold, by context.
-    pub(crate) fn against<'g>(&self, other: &Self, gold: &'g Gold, attribute: &str) -> Vec<Vec<Rivals<'g>>> {
+    pub(crate) fn against<'g>(&self, other: &Self, gold: &'g GoldScores, attribute: &str) -> Vec<Vec<Rivals<'g>>> {
         by_context(gold, attribute, |item, candidate, system, gold| {
             Some(Rivals { system, first: self.score(item, candidate)?, second: other.score(item, candidate)?, gold })
         })
     }
 
-    pub(crate) fn counts(&self, gold: &Gold, attribute: &str) -> Counts {
-        let mut counts = Counts { compared: 0, undefined: 0, without_score: 0, without_gold: self.unknown };
+    pub(crate) fn counts(&self, gold: &GoldScores, attribute: &str) -> AlignmentCounts {
+        let mut counts = AlignmentCounts { compared: 0, undefined: 0, without_score: 0, without_gold: self.unknown };
         for (item, places) in gold.items.iter().zip(&self.scores) {
             for (candidate, place) in item.candidates.iter().zip(places) {
                 match (candidate.scores.contains_key(attribute), place) {
-                    (true, Place::Score(_)) => counts.compared += 1,
-                    (true, Place::Undefined) => counts.undefined += 1,
-                    (true, Place::Missing) => counts.without_score += 1,
-                    (false, Place::Score(_)) => counts.without_gold += 1,
-                    (false, Place::Undefined | Place::Missing) => {}
+                    (true, PlaceScore::Score(_)) => counts.compared += 1,
+                    (true, PlaceScore::Undefined) => counts.undefined += 1,
+                    (true, PlaceScore::Missing) => counts.without_score += 1,
+                    (false, PlaceScore::Score(_)) => counts.without_gold += 1,
+                    (false, PlaceScore::Undefined | PlaceScore::Missing) => {}
                 }
             }
         }
@@ -138,17 +138,17 @@ impl<'a> Aligned<'a> {
     }
 }
 
-fn told(metric: &Metric, line: usize, item: &str, candidate: Option<&str>) -> String {
+fn told(metric: &EvaluatedScores, line: usize, item: &str, candidate: Option<&str>) -> String {
     let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
     format!("{} {line} of {}: item `{}`{candidate}", metric.unit, metric.file, visible_line(item))
 }
 
 fn by_context<'g, T>(
-    gold: &'g Gold,
+    gold: &'g GoldScores,
     attribute: &str,
     make: impl Fn(usize, usize, &'g str, f64) -> Option<T>,
 ) -> Vec<Vec<T>> {
-    let of = |item: usize, (candidate, known): (usize, &'g Candidate)| {
+    let of = |item: usize, (candidate, known): (usize, &'g GoldCandidate)| {
         let gold = *known.scores.get(attribute)?;
         make(item, candidate, known.id.as_deref().unwrap_or(""), gold)
     };

@@ -1,40 +1,40 @@
 //! Every metric against every attribute, averages, preferences and differences.
 
 use probity_methods::{Headline, MethodError, Outcomes};
-use probity_stats::{Correlation, Figures, MetricDifference, Resampling, compare_metrics};
+use probity_stats::{AgreementFigures, Correlation, MetricDifference, Resampling, compare_metrics};
 use serde::Serialize;
 
-use crate::align::{Aligned, Counts};
+use crate::align::{AlignedScores, AlignmentCounts};
 use crate::error::MetaError;
-use crate::gold::Gold;
+use crate::gold::GoldScores;
 use crate::preference::{PreferenceFigures, preference};
-use crate::scores::Compare;
+use crate::scores::MetricPair;
 
 /// A metric against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Evaluated {
+pub(crate) struct EvaluatedMetric {
     pub(crate) metric: String,
     pub(crate) attribute: String,
-    pub(crate) counts: Counts,
+    pub(crate) counts: AlignmentCounts,
     #[serde(flatten)]
-    pub(crate) figures: Figures,
+    pub(crate) figures: AgreementFigures,
 }
 
 /// A metric's figures averaged over attributes; absent where one of them is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Averaged {
+pub(crate) struct AveragedFigures {
     pub(crate) metric: String,
     pub(crate) attributes: Vec<String>,
-    pub(crate) pearson: Levels,
-    pub(crate) spearman: Levels,
-    pub(crate) kendall: Levels,
+    pub(crate) pearson: LevelFigures,
+    pub(crate) spearman: LevelFigures,
+    pub(crate) kendall: LevelFigures,
     pub(crate) pairwise: Option<f64>,
     pub(crate) pairwise_with_ties: Option<f64>,
 }
 
 /// One correlation at three levels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Levels {
+pub(crate) struct LevelFigures {
     pub(crate) per_context: Option<f64>,
     pub(crate) system: Option<f64>,
     pub(crate) pooled: Option<f64>,
@@ -42,9 +42,9 @@ pub(crate) struct Levels {
 
 /// Two metrics against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Compared {
+pub(crate) struct ComparedMetrics {
     #[serde(flatten)]
-    pub(crate) metrics: Compare,
+    pub(crate) metrics: MetricPair,
     pub(crate) attribute: String,
     /// Candidates with both scores and gold.
     pub(crate) scores: usize,
@@ -55,18 +55,18 @@ pub(crate) struct Compared {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Evaluation {
     pub(crate) gold: String,
-    pub(crate) metrics: Vec<Evaluated>,
-    pub(crate) averages: Vec<Averaged>,
+    pub(crate) metrics: Vec<EvaluatedMetric>,
+    pub(crate) averages: Vec<AveragedFigures>,
     pub(crate) preferences: Vec<PreferenceFigures>,
-    pub(crate) comparisons: Vec<Compared>,
+    pub(crate) comparisons: Vec<ComparedMetrics>,
     pub(crate) notes: Vec<String>,
 }
 
 impl Evaluation {
     /// Every metric against every attribute. `going_on` is asked between them: figures of many contexts take long.
     pub(crate) fn of(
-        aligned: &[Aligned<'_>],
-        gold: &Gold,
+        aligned: &[AlignedScores<'_>],
+        gold: &GoldScores,
         resampling: &Resampling,
         going_on: &mut dyn FnMut() -> Result<(), MethodError>,
     ) -> Result<Self, MethodError> {
@@ -76,14 +76,19 @@ impl Evaluation {
             averages: Vec::new(),
             preferences: aligned.iter().filter_map(|one| preference(one, gold, resampling)).collect(),
             comparisons: Vec::new(),
-            notes: aligned.iter().filter_map(Aligned::note).collect(),
+            notes: aligned.iter().filter_map(AlignedScores::note).collect(),
         };
         for one in aligned {
             for attribute in attributes(one, gold) {
                 going_on()?;
-                let figures = Figures::of(&one.contexts(gold, attribute), resampling);
+                let figures = AgreementFigures::of(&one.contexts(gold, attribute), resampling);
                 let (metric, attribute) = (one.metric.name.clone(), attribute.clone());
-                evaluation.metrics.push(Evaluated { counts: one.counts(gold, &attribute), metric, attribute, figures });
+                evaluation.metrics.push(EvaluatedMetric {
+                    counts: one.counts(gold, &attribute),
+                    metric,
+                    attribute,
+                    figures,
+                });
             }
         }
         Ok(evaluation)
@@ -103,9 +108,9 @@ impl Evaluation {
     /// Tests the differences between metrics.
     pub(crate) fn compare(
         &mut self,
-        pairs: &[Compare],
-        aligned: &[Aligned<'_>],
-        gold: &Gold,
+        pairs: &[MetricPair],
+        aligned: &[AlignedScores<'_>],
+        gold: &GoldScores,
         resampling: &Resampling,
     ) -> Result<(), MetaError> {
         for pair in pairs {
@@ -117,7 +122,7 @@ impl Evaluation {
     /// How many scores there were with gold; besides these whatever no figure holds: scores that are undefined, gold
     /// without a score, scores without gold, and preferences where a candidate has no score.
     pub(crate) fn outcomes(&self) -> Outcomes {
-        let sum = |of: fn(&Counts) -> usize| self.metrics.iter().map(|one| of(&one.counts)).sum::<usize>();
+        let sum = |of: fn(&AlignmentCounts) -> usize| self.metrics.iter().map(|one| of(&one.counts)).sum::<usize>();
         let mut outcomes = Outcomes::default();
         outcomes.add_several("scored", sum(|c| c.compared));
         outcomes.add_several("undefined", sum(|c| c.undefined));
@@ -129,7 +134,7 @@ impl Evaluation {
 
     /// Spearman per context; over all scores where no item has several candidates.
     pub(crate) fn headline(&self) -> Vec<Headline> {
-        let of = |one: &Evaluated| {
+        let of = |one: &EvaluatedMetric| {
             let spearman = &one.figures.spearman;
             let single = spearman.per_context.figure.contexts == 0;
             let (figure, value) = if single {
@@ -153,24 +158,24 @@ impl Evaluation {
 }
 
 /// Scores that say what they judge are held against gold of that name where there is any, others against all gold.
-fn attributes<'g>(aligned: &Aligned<'_>, gold: &'g Gold) -> Vec<&'g String> {
+fn attributes<'g>(aligned: &AlignedScores<'_>, gold: &'g GoldScores) -> Vec<&'g String> {
     let own = aligned.metric.attribute.as_ref().and_then(|own| gold.attributes.iter().find(|name| *name == own));
     own.map_or_else(|| gold.attributes.iter().collect(), |own| vec![own])
 }
 
-fn averaged(metric: &str, all: &[Evaluated]) -> Option<Averaged> {
-    let of_metric: Vec<&Evaluated> = all.iter().filter(|one| one.metric == metric).collect();
-    let mean = |value: &dyn Fn(&Figures) -> Option<f64>| {
+fn averaged(metric: &str, all: &[EvaluatedMetric]) -> Option<AveragedFigures> {
+    let of_metric: Vec<&EvaluatedMetric> = all.iter().filter(|one| one.metric == metric).collect();
+    let mean = |value: &dyn Fn(&AgreementFigures) -> Option<f64>| {
         // All or none: a mean over fewer attributes would not compare with the other metrics'.
         let values: Option<Vec<f64>> = of_metric.iter().map(|one| value(&one.figures)).collect();
         values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let levels = |of: Correlation| Levels {
+    let levels = |of: Correlation| LevelFigures {
         per_context: mean(&|figures| figures.correlation(of).per_context.figure.mean),
         system: mean(&|figures| figures.correlation(of).system.and_then(|system| system.figure.coefficient)),
         pooled: mean(&|figures| figures.correlation(of).pooled.figure.coefficient),
     };
-    (of_metric.len() > 1).then(|| Averaged {
+    (of_metric.len() > 1).then(|| AveragedFigures {
         metric: metric.to_owned(),
         attributes: of_metric.iter().map(|one| one.attribute.clone()).collect(),
         pearson: levels(Correlation::Pearson),
@@ -183,11 +188,11 @@ fn averaged(metric: &str, all: &[Evaluated]) -> Option<Averaged> {
 
 /// A pair against each attribute that both are held against.
 fn compared(
-    pair: &Compare,
-    aligned: &[Aligned<'_>],
-    gold: &Gold,
+    pair: &MetricPair,
+    aligned: &[AlignedScores<'_>],
+    gold: &GoldScores,
     resampling: &Resampling,
-) -> Result<Vec<Compared>, MetaError> {
+) -> Result<Vec<ComparedMetrics>, MetaError> {
     let mut found = Vec::new();
     for first in aligned.iter().filter(|one| one.metric.name == pair.first) {
         for second in aligned.iter().filter(|one| one.metric.name == pair.second) {
@@ -196,7 +201,12 @@ fn compared(
                 let contexts = first.against(second, gold, attribute);
                 let scores = contexts.iter().map(Vec::len).sum();
                 let differences = compare_metrics(&contexts, resampling);
-                found.push(Compared { metrics: pair.clone(), attribute: attribute.clone(), scores, differences });
+                found.push(ComparedMetrics {
+                    metrics: pair.clone(),
+                    attribute: attribute.clone(),
+                    scores,
+                    differences,
+                });
             }
         }
     }

@@ -10,15 +10,15 @@ use crate::scores::named;
 
 /// An item with its candidates.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Item {
+pub(crate) struct GoldItem {
     pub(crate) id: String,
-    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) candidates: Vec<GoldCandidate>,
     pub(crate) preference: Option<Preference>,
 }
 
 /// A candidate with its gold scores by attribute.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Candidate {
+pub(crate) struct GoldCandidate {
     /// Absent in a table without that column.
     pub(crate) id: Option<String>,
     pub(crate) scores: BTreeMap<String, f64>,
@@ -26,15 +26,15 @@ pub(crate) struct Candidate {
 
 /// All gold.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Gold {
+pub(crate) struct GoldScores {
     pub(crate) file: String,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<GoldItem>,
     pub(crate) attributes: Vec<String>,
     places: BTreeMap<String, usize>,
 }
 
-impl Gold {
-    fn new(file: String, items: Vec<Item>) -> Self {
+impl GoldScores {
+    fn new(file: String, items: Vec<GoldItem>) -> Self {
         let names: BTreeSet<&String> =
             items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
         let attributes = names.into_iter().cloned().collect();
@@ -43,8 +43,8 @@ impl Gold {
     }
 
     pub(crate) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
-        let candidate = |c: probity_data::Candidate| Candidate { id: Some(c.id), scores: c.scores };
-        let item = |s: Sample| Item {
+        let candidate = |c: probity_data::Candidate| GoldCandidate { id: Some(c.id), scores: c.scores };
+        let item = |s: Sample| GoldItem {
             id: s.id,
             candidates: s.candidates.into_iter().map(candidate).collect(),
             preference: s.preference,
@@ -55,7 +55,7 @@ impl Gold {
     /// Of a table of scores: its attributes are the rows' attributes or metrics, or its columns.
     pub(crate) fn of_table(path: &Path) -> Result<Self, MetaError> {
         let table = read_scores(path).map_err(MetaError::Gold)?;
-        let mut items: Vec<Item> = Vec::new();
+        let mut items: Vec<GoldItem> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for row in table.rows {
             let place = *places.entry(row.item.clone()).or_insert_with(|| {
@@ -63,13 +63,13 @@ impl Gold {
                     .preferences
                     .get(&row.item)
                     .map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
-                items.push(Item { id: row.item.clone(), candidates: Vec::new(), preference });
+                items.push(GoldItem { id: row.item.clone(), candidates: Vec::new(), preference });
                 items.len() - 1
             });
             let candidates = &mut items[place].candidates;
             let known = candidates.iter().position(|candidate| candidate.id == row.candidate);
             let known = known.unwrap_or_else(|| {
-                candidates.push(Candidate { id: row.candidate, scores: BTreeMap::new() });
+                candidates.push(GoldCandidate { id: row.candidate, scores: BTreeMap::new() });
                 candidates.len() - 1
             });
             if let Some(score) = row.score {

@@ -7,8 +7,8 @@ use probity_stats::{
 };
 use serde::Serialize;
 
-use crate::align::Aligned;
-use crate::gold::{Gold, Item};
+use crate::align::AlignedScores;
+use crate::gold::{GoldItem, GoldScores};
 
 /// How a metric's best candidates are those that people preferred.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,16 +36,20 @@ pub(crate) struct PreferenceFigures {
 }
 
 /// A choice by the candidate's place; none for a tie.
-type Choice = Option<usize>;
+type CandidateChoice = Option<usize>;
 
-pub(crate) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resampling) -> Option<PreferenceFigures> {
+pub(crate) fn preference(
+    aligned: &AlignedScores<'_>,
+    gold: &GoldScores,
+    resampling: &Resampling,
+) -> Option<PreferenceFigures> {
     let with_preference =
         gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
-    let all: Vec<Option<(Choice, Choice, f64)>> =
+    let all: Vec<Option<(CandidateChoice, CandidateChoice, f64)>> =
         with_preference.map(|(place, item)| choices(aligned, place, item)).collect();
-    let chosen: Vec<(Choice, Choice, f64)> = all.iter().flatten().copied().collect();
+    let chosen: Vec<(CandidateChoice, CandidateChoice, f64)> = all.iter().flatten().copied().collect();
     let hits: Vec<f64> = chosen.iter().filter(|(preferred, ..)| preferred.is_some()).map(|(.., hit)| *hit).collect();
-    let (preferred, best): (Vec<Choice>, Vec<Choice>) =
+    let (preferred, best): (Vec<CandidateChoice>, Vec<CandidateChoice>) =
         chosen.iter().map(|(preferred, best, _)| (*preferred, *best)).unzip();
     let mean = |values: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
@@ -66,7 +70,11 @@ pub(crate) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resamp
 }
 
 /// People's choice, the metric's, and how far it is theirs; nothing where a candidate has no score.
-fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, Choice, f64)> {
+fn choices(
+    aligned: &AlignedScores<'_>,
+    place: usize,
+    item: &GoldItem,
+) -> Option<(CandidateChoice, CandidateChoice, f64)> {
     let given: Vec<Option<f64>> = (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
     let scores: Vec<f64> = given.iter().copied().collect::<Option<_>>()?;
     let preferred = match item.preference.as_ref()? {

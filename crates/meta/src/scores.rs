@@ -16,7 +16,7 @@ const SCORES: &str = "scores.jsonl";
 
 /// One metric's scores.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Metric {
+pub(crate) struct EvaluatedScores {
     /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have
     /// one of that name.
     pub(crate) name: String,
@@ -25,12 +25,12 @@ pub(crate) struct Metric {
     /// Where they come from, in messages: `line 3 of scores.jsonl` begins with the unit.
     pub(crate) file: String,
     pub(crate) unit: String,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ScoreLine>,
 }
 
 /// A score or that there is none.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct ScoreLine {
     pub(crate) line: usize,
     pub(crate) item: String,
     pub(crate) candidate: Option<String>,
@@ -39,18 +39,18 @@ pub(crate) struct Row {
 
 /// All metrics, in the order of files and rows.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Metrics {
-    pub(crate) list: Vec<Metric>,
+pub(crate) struct AllScores {
+    pub(crate) list: Vec<EvaluatedScores>,
 }
 
 /// Two metrics to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Compare {
+pub(crate) struct MetricPair {
     pub(crate) first: String,
     pub(crate) second: String,
 }
 
-impl Compare {
+impl MetricPair {
     /// Both names, for tables.
     pub(crate) fn names(&self) -> [&str; 2] {
         [&self.first, &self.second]
@@ -62,7 +62,7 @@ pub(crate) fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(SCORES) } else { path.to_owned() }
 }
 
-impl Metrics {
+impl AllScores {
     /// The metrics of all files.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self, MetaError> {
         let mut files = Vec::new();
@@ -90,7 +90,10 @@ impl Metrics {
         let list = files.into_iter().zip(labels).flat_map(|(metrics, label)| {
             let several = |name: &String| files_with[name] > 1;
             let called = |name: String| if several(&name) { format!("{name} ({label})") } else { name };
-            metrics.into_iter().map(|metric| Metric { name: called(metric.name.clone()), ..metric }).collect::<Vec<_>>()
+            metrics
+                .into_iter()
+                .map(|metric| EvaluatedScores { name: called(metric.name.clone()), ..metric })
+                .collect::<Vec<_>>()
         });
         Ok(Self { list: list.collect() })
     }
@@ -103,10 +106,10 @@ impl Metrics {
     }
 
     /// Two metrics to be compared: `bleu,rouge-l`.
-    pub(crate) fn pair(&self, text: &str) -> Result<Compare, MetaError> {
+    pub(crate) fn pair(&self, text: &str) -> Result<MetricPair, MetaError> {
         let names = named(&[text.to_owned()], &self.names(), "metric", "compare")?;
         match &names[..] {
-            [first, second] if first != second => Ok(Compare { first: first.clone(), second: second.clone() }),
+            [first, second] if first != second => Ok(MetricPair { first: first.clone(), second: second.clone() }),
             _ => Err(MetaError::NoPair { known: self.names().join(" and ") }),
         }
     }
@@ -177,17 +180,22 @@ fn own_name(file: &Path) -> String {
     manifest.map_or_else(|| "score".to_owned(), |manifest| manifest.info.command)
 }
 
-fn of_table(table: ScoreTable, own_name: &str) -> Vec<Metric> {
-    let mut metrics: Vec<Metric> = Vec::new();
+fn of_table(table: ScoreTable, own_name: &str) -> Vec<EvaluatedScores> {
+    let mut metrics: Vec<EvaluatedScores> = Vec::new();
     let mut places: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
     for row in table.rows {
         let name = row.metric.unwrap_or_else(|| own_name.to_owned());
         let place = *places.entry((name.clone(), row.attribute.clone())).or_insert_with(|| {
             let (file, unit) = (table.file.clone(), table.unit.to_string());
-            metrics.push(Metric { name, attribute: row.attribute, file, unit, rows: Vec::new() });
+            metrics.push(EvaluatedScores { name, attribute: row.attribute, file, unit, rows: Vec::new() });
             metrics.len() - 1
         });
-        metrics[place].rows.push(Row { line: row.line, item: row.item, candidate: row.candidate, score: row.score });
+        metrics[place].rows.push(ScoreLine {
+            line: row.line,
+            item: row.item,
+            candidate: row.candidate,
+            score: row.score,
+        });
     }
     metrics
 }

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use probity_data::{Sample, is_score_table};
-use probity_methods::{Configured, DynMethod, Input, MethodError, Needs, Report, Run, Signature, Summary};
-use probity_options::{Given, OptionSpec, read, specs};
+use probity_methods::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Run, RunSummary, Signature};
+use probity_options::{GivenOptions, OptionSpec, read, specs};
 use probity_stats::Resampling;
 use probity_store::SAMPLES;
 use serde_json::{Value, json};
 
-use crate::align::Aligned;
+use crate::align::AlignedScores;
 use crate::error::MetaError;
 use crate::evaluate::Evaluation;
-use crate::gold::Gold;
+use crate::gold::GoldScores;
 use crate::options::MetaParams;
-use crate::scores::{Compare, Metrics, file_of};
+use crate::scores::{AllScores, MetricPair, file_of};
 use crate::tables::sections;
 
 const NAME: &str = "meta";
@@ -60,41 +60,41 @@ correlations and accuracy alike."
         specs::<MetaParams>()
     }
 
-    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
-        Ok(Box::new(Configuration { params: read(given)?, rehearsed: Mutex::default() }))
+    fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError> {
+        Ok(Box::new(MetaConfiguration { params: read(given)?, rehearsed: Mutex::default() }))
     }
 }
 
-struct Configuration {
+struct MetaConfiguration {
     params: MetaParams,
     /// What a rehearsal has read. A run takes it: what comes through a pipe is gone, and what was hashed for the
     /// manifest in between is what was read.
-    rehearsed: Mutex<Option<Material>>,
+    rehearsed: Mutex<Option<MetaInputs>>,
 }
 
 /// What is compared with what.
-struct Material {
-    metrics: Metrics,
-    gold: Gold,
-    pairs: Vec<Compare>,
+struct MetaInputs {
+    metrics: AllScores,
+    gold: GoldScores,
+    pairs: Vec<MetricPair>,
 }
 
-impl Material {
+impl MetaInputs {
     fn read(params: &MetaParams) -> Result<Self, MetaError> {
-        let metrics = Metrics::read(&params.scores)?.chosen(&params.metric)?;
+        let metrics = AllScores::read(&params.scores)?.chosen(&params.metric)?;
         let path = gold_path(params).ok_or(MetaError::NoGold)?;
         let gold = if is_score_table(&path) {
-            Gold::of_table(&path)?
+            GoldScores::of_table(&path)?
         } else {
-            Gold::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
+            GoldScores::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
         };
         let gold = gold.chosen(&params.attribute)?;
         let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
         Ok(Self { metrics, gold, pairs })
     }
 
-    fn aligned(&self) -> Result<Vec<Aligned<'_>>, MetaError> {
-        self.metrics.list.iter().map(|metric| Aligned::new(metric, &self.gold)).collect()
+    fn aligned(&self) -> Result<Vec<AlignedScores<'_>>, MetaError> {
+        self.metrics.list.iter().map(|metric| AlignedScores::new(metric, &self.gold)).collect()
     }
 }
 
@@ -104,7 +104,7 @@ fn gold_path(params: &MetaParams) -> Option<PathBuf> {
     params.gold.clone().or_else(kept)
 }
 
-impl Configured for Configuration {
+impl Configured for MetaConfiguration {
     fn options_in_force(&self) -> Value {
         json!(self.params)
     }
@@ -114,9 +114,9 @@ impl Configured for Configuration {
         scores.chain(gold_path(&self.params).map(|path| Input { option: "gold", path })).collect()
     }
 
-    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
         let read_before = self.rehearsed.lock().take();
-        let material = read_before.map_or_else(|| Material::read(&self.params), Ok)?;
+        let material = read_before.map_or_else(|| MetaInputs::read(&self.params), Ok)?;
         let aligned = material.aligned()?;
         if run.is_rehearsal() {
             drop(aligned);
@@ -130,7 +130,7 @@ impl Configured for Configuration {
         }
         evaluation.compare(&material.pairs, &aligned, &material.gold, &resampling)?;
         let names = material.metrics.names().join(",");
-        let report = Report {
+        let report = MethodReport {
             values: json!(evaluation),
             sections: sections(&evaluation, &resampling),
             signature: Signature::without_model(NAME)
@@ -142,14 +142,14 @@ impl Configured for Configuration {
             headline: evaluation.headline(),
             verdict: Vec::new(),
         };
-        let summary = Summary::new(NAME, report, run.cost());
+        let summary = RunSummary::new(NAME, report, run.cost());
         // What changes figures most stands first, as it always has.
         let Resampling { rounds, confidence, seed } = resampling;
         let signature_line = format!(
             "{NAME}|version:{}|metrics:{names}|rounds:{rounds}|confidence:{confidence}|seed:{seed}",
             summary.signature.version
         );
-        Ok(Summary { signature_line, ..summary })
+        Ok(RunSummary { signature_line, ..summary })
     }
 }
 

@@ -3,7 +3,7 @@
 use probity_methods::Section;
 use probity_stats::{Correlation, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
-use crate::evaluate::{Evaluated, Evaluation, Levels};
+use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures};
 use probity_report::text::thousands;
 
 /// All tables, those that have rows.
@@ -46,10 +46,10 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
 }
 
 /// A figure, its interval, its p.
-type Shown = (Option<f64>, Option<Interval>, Option<f64>);
+type ShownFigure = (Option<f64>, Option<Interval>, Option<f64>);
 
 /// What a level has of a correlation, and over how many; nothing where the level is not there.
-type AtLevel = fn(&Evaluated, Correlation) -> Option<(Shown, usize)>;
+type AtLevel = fn(&EvaluatedMetric, Correlation) -> Option<(ShownFigure, usize)>;
 
 /// `0.412 [0.310, 0.520]`, a dash for what is not defined.
 fn estimate(value: Option<f64>, interval: Option<Interval>) -> String {
@@ -92,7 +92,7 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
 }
 
 /// Levels at which a coefficient has no interval, with the reason.
-fn without_interval(one: &Evaluated) -> Vec<String> {
+fn without_interval(one: &EvaluatedMetric) -> Vec<String> {
     let mut notes = Vec::new();
     let mut add = |level: &str, defined: bool, why: Option<NoInterval>| {
         if let Some(why) = why.filter(|_| defined) {
@@ -113,18 +113,18 @@ fn without_interval(one: &Evaluated) -> Vec<String> {
     notes
 }
 
-fn per_context(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+fn per_context(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).per_context;
     let figure = found.figure;
     (figure.contexts > 0).then_some(((figure.mean, found.interval, figure.p), figure.contexts))
 }
 
-fn system(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+fn system(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).system?;
     Some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.systems))
 }
 
-fn pooled(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+fn pooled(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).pooled;
     (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.n))
 }
@@ -161,7 +161,7 @@ fn averages(evaluation: &Evaluation) -> Section {
     let mut section = Section::new("Average over attributes", columns);
     for one in &evaluation.averages {
         for name in ["per context", "systems", "all scores"] {
-            let at = |levels: Levels| match name {
+            let at = |levels: LevelFigures| match name {
                 "per context" => levels.per_context,
                 "systems" => levels.system,
                 _ => levels.pooled,

@@ -2,7 +2,7 @@
 
 /// A quality with its word forms and what a judge should look at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct KnownAttribute {
     pub(crate) name: &'static str,
     adjective: &'static str,
     comparative: &'static str,
@@ -15,12 +15,12 @@ const fn known(
     adjective: &'static str,
     comparative: &'static str,
     definition: &'static str,
-) -> Known {
-    Known { name, adjective, comparative, definition }
+) -> KnownAttribute {
+    KnownAttribute { name, adjective, comparative, definition }
 }
 
 /// Sorted by name.
-pub(crate) const KNOWN: &[Known] = &[
+pub(crate) const KNOWN: &[KnownAttribute] = &[
     known(
         "coherence",
         "coherent",
@@ -125,7 +125,7 @@ pub(crate) const KNOWN: &[Known] = &[
 
 /// The words for one attribute in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Words {
+pub(crate) struct AttributeWords {
     /// `coherence`.
     pub(crate) attribute: String,
     /// `coherent`.
@@ -135,7 +135,7 @@ pub(crate) struct Words {
 }
 
 /// The entry for an attribute, by noun or by adjective, in any case and with `_` or spaces for `-`.
-pub(crate) fn lookup(attribute: &str) -> Option<&'static Known> {
+pub(crate) fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
     let plain = attribute.trim().to_lowercase().replace(['_', ' '], "-");
     let name = match plain.as_str() {
         "overall" | "overall-quality" => "quality",
@@ -147,16 +147,18 @@ pub(crate) fn lookup(attribute: &str) -> Option<&'static Known> {
 }
 
 /// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
-pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> Words {
+pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();
     if let Some(adjective) = adjective {
-        return Words { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
+        return AttributeWords { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
     }
     match lookup(&attribute) {
-        Some(known) => {
-            Words { attribute, adjective: known.adjective.to_owned(), comparative: known.comparative.to_owned() }
-        }
-        None => Words {
+        Some(known) => AttributeWords {
+            attribute,
+            adjective: known.adjective.to_owned(),
+            comparative: known.comparative.to_owned(),
+        },
+        None => AttributeWords {
             adjective: format!("good in terms of {attribute}"),
             comparative: format!("better in terms of {attribute}"),
             attribute,

@@ -12,22 +12,22 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::LabelSet;
-use probity_stats::{Figures, RankMethod};
+use probity_stats::{AgreementFigures, RankMethod};
 use serde_json::json;
 
-pub use options::{ComparativeParams, Debias, Decide, LabelWords};
+pub use options::{ComparativeParams, DebiasMode, Decide, LabelWords};
 
-use crate::attributes::Words;
+use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot};
-use crate::conclusion::Case;
+use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
-use crate::pairs::Pairs;
+use crate::pairs::PairSelection;
 use crate::question::{MATERIAL, capitalised, word_settings};
 use crate::summary::{Mass, number};
-use crate::template::{Layout, Template, TemplateError};
-use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
-use figures::{Cell, CellFigures};
-use judge::{Judge, Judged};
+use crate::template::{PromptLayout, Template, TemplateError};
+use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
+use figures::{CellFigures, ComparisonCell};
+use judge::{ComparisonJudge, JudgedComparisons};
 
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/compare_1.j2"), data: DATA },
@@ -91,7 +91,7 @@ cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
@@ -101,7 +101,7 @@ cannot close its block or write a verdict.";
         let rank = params.rank.of(samples);
         let signature = signature(params, rank, &layout, &templates, run);
         let precision = run.model().description().precision;
-        let judge = Judge { params, samples, labels, layout, templates, precision };
+        let judge = ComparisonJudge { params, samples, labels, layout, templates, precision };
         let judged = judge.judge(run)?;
         report(params, rank, samples, &gold, &judged, signature, run)
     }
@@ -123,7 +123,7 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     if params.max_tokens == 0 {
         return Err(MethodError::option("--max-tokens 0", "an answer needs a token", "leave it out for 5"));
     }
-    if params.analyses && params.pairs != Pairs::Full {
+    if params.analyses && params.pairs != PairSelection::Full {
         return Err(MethodError::option(
             "--analyses",
             "the analyses draw from all comparisons",
@@ -168,7 +168,11 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     }
 }
 
-fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) -> Result<Vec<Template>, TemplateError> {
+fn load_templates(
+    params: &ComparativeParams,
+    words: &AttributeWords,
+    layout: &PromptLayout,
+) -> Result<Vec<Template>, TemplateError> {
     let mut settings: BTreeMap<&'static str, String> = word_settings(words, &params.subject.noun);
     let [label_a, label_b] = &params.label_words.0;
     // A label word that names the text itself (`Summary A`) is the text's name.
@@ -186,7 +190,7 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
 fn signature(
     params: &ComparativeParams,
     rank: RankMethod,
-    layout: &Layout,
+    layout: &PromptLayout,
     templates: &[Vec<Template>],
     run: &Run<'_>,
 ) -> Signature {
@@ -217,10 +221,10 @@ fn report(
     rank: RankMethod,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
-    judged: &Judged,
+    judged: &JudgedComparisons,
     signature: Signature,
     run: &mut Run<'_>,
-) -> Result<Report, MethodError> {
+) -> Result<MethodReport, MethodError> {
     let mut outcomes = Outcomes::default();
     judged.verdicts.iter().for_each(|verdict| outcomes.add(&verdict.outcome));
     let one_candidate = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
@@ -273,7 +277,7 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes, headline, verdict })
+    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
 }
 
 /// What the verdicts on one attribute come to, over all templates.
@@ -283,7 +287,7 @@ fn conclusion(
     attribute: usize,
     figures: &[CellFigures],
     scores: &[Vec<Option<f64>>],
-    gold: Option<&Figures>,
+    gold: Option<&AgreementFigures>,
 ) -> Conclusion {
     let name = &params.subject.attribute[attribute];
     let of_attribute: Vec<&CellFigures> = figures.iter().filter(|cell| cell.attribute == *name).collect();
@@ -294,7 +298,7 @@ fn conclusion(
         .sum();
     let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
     let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
-    let case = Case {
+    let case = ConclusionCase {
         about: (params.subject.attribute.len() > 1).then(|| name.clone()),
         samples,
         scores,
@@ -320,10 +324,10 @@ fn against_gold(
     params: &ComparativeParams,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
-    all_cells: &[Cell],
+    all_cells: &[ComparisonCell],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
-) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<Figures>>) {
+) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<AgreementFigures>>) {
     let mut table = gold::section();
     let mut accuracy = Section::new(
         "Single comparisons against gold",

@@ -6,7 +6,7 @@ use std::fmt;
 
 use probity_data::{Preference, Sample};
 use probity_stats::{
-    Figures, Interval, Range, Resampling, equalised, mean_interval, order, preference_point, sign_test,
+    AgreementFigures, Interval, Range, Resampling, equalised, mean_interval, order, preference_point, sign_test,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -67,13 +67,13 @@ impl fmt::Display for Trust {
 }
 
 /// What a conclusion is drawn from.
-pub(crate) struct Case<'a> {
+pub(crate) struct ConclusionCase<'a> {
     pub(crate) about: Option<String>,
     pub(crate) samples: &'a [Sample],
     /// By sample and candidate; higher is better.
     pub(crate) scores: &'a [Vec<Option<f64>>],
     /// Agreement with gold scores.
-    pub(crate) gold: Option<&'a Figures>,
+    pub(crate) gold: Option<&'a AgreementFigures>,
     /// Whether preferences in the samples may be looked at.
     pub(crate) preferences: bool,
     /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
@@ -84,7 +84,7 @@ pub(crate) struct Case<'a> {
 }
 
 /// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
-struct Said {
+struct Finding {
     says: String,
     /// What is said instead where the judge is not to be believed.
     unbelieved: Option<String>,
@@ -99,7 +99,7 @@ enum Doubt {
     Unreliable(String),
 }
 
-impl Case<'_> {
+impl ConclusionCase<'_> {
     /// What a reader should know first.
     pub(crate) fn conclusion(&self) -> Conclusion {
         let said = self
@@ -113,7 +113,7 @@ impl Case<'_> {
         Conclusion { about: self.about.clone(), says, trust, because, figures: said.figures }
     }
 
-    fn trust(&self, said: &Said) -> (Trust, String) {
+    fn trust(&self, said: &Finding) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
         let turns = self.turned.map(|(share, pairs)| {
             let pairs = format!("{} {}", thousands(pairs), if pairs == 1 { "pair" } else { "pairs" });
@@ -155,13 +155,13 @@ impl Case<'_> {
         (Trust::Reliable, format!("it was held against gold, and the interval is clear of chance{order}"))
     }
 
-    fn correlation(&self) -> Option<Said> {
+    fn correlation(&self) -> Option<Finding> {
         let figures = self.gold?;
         let found = figures.spearman.per_context;
         // Where scores are constant in every context that could tell, the mean is 0 by rule, and has no interval.
         let constant = found.figure.contexts > 0 && found.figure.constant_predictions == found.figure.contexts;
         if constant || self.is_level() {
-            return Some(Said {
+            return Some(Finding {
                 says: "No agreement with gold: the candidates of each sample have equal scores".to_owned(),
                 unbelieved: None,
                 figures: json!({ "spearman": null, "interval": null }),
@@ -205,7 +205,7 @@ impl Case<'_> {
             .accuracy
             .map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)))
             .unwrap_or_default();
-        Some(Said {
+        Some(Finding {
             says: format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval)),
             unbelieved: None,
             figures: json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count }),
@@ -214,7 +214,7 @@ impl Case<'_> {
     }
 
     /// Over samples whose preferred candidate and its best rival have scores.
-    fn preference(&self) -> Option<Said> {
+    fn preference(&self) -> Option<Finding> {
         if !self.preferences {
             return None;
         }
@@ -250,7 +250,7 @@ impl Case<'_> {
             Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
             _ => "Agrees with the preferences",
         };
-        Some(Said {
+        Some(Finding {
             says: format!("{agrees} in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval)),
             unbelieved: None,
             figures: json!({ "accuracy": share, "interval": interval, "samples": n }),
@@ -259,7 +259,7 @@ impl Case<'_> {
     }
 
     /// The best of candidates that recur from sample to sample, against the next.
-    fn best(&self) -> Option<Said> {
+    fn best(&self) -> Option<Finding> {
         let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
         for (sample, scores) in self.samples.iter().zip(self.scores) {
             for (candidate, score) in sample.candidates.iter().zip(scores) {
@@ -277,12 +277,12 @@ impl Case<'_> {
         // By name where means are equal, so that the sentence does not depend on the order of the file.
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         let [(mut first, mut mean), (mut second, mut second_mean), ..] = systems[..] else { return None };
-        let mut met = Meeting::of(self, first, second)?;
+        let mut met = HeadToHead::of(self, first, second)?;
         let two = systems.len() == 2;
         // Of two the samples decide, as the sign test counts them; of more, the mean over all that they met.
         if two && met.losses > met.wins {
             (first, second, mean, second_mean) = (second, first, second_mean, mean);
-            met = Meeting::of(self, first, second)?;
+            met = HeadToHead::of(self, first, second)?;
         }
         let tie = if two { met.wins == met.losses } else { mean == second_mean };
         let clear = met.p.is_some_and(|p| p < SIGNIFICANT);
@@ -313,7 +313,7 @@ impl Case<'_> {
                 )
             }
         });
-        Some(Said {
+        Some(Finding {
             says,
             unbelieved,
             figures: json!({
@@ -333,12 +333,12 @@ impl Case<'_> {
         self.scores.iter().flatten().flatten().next().is_some() && self.scores.iter().all(level)
     }
 
-    fn no_systems(&self) -> Said {
+    fn no_systems(&self) -> Finding {
         let scored: usize = self.scores.iter().flatten().flatten().count();
         let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
         let figures = json!({ "scored": scored, "candidates": all });
         if scored == 0 {
-            return Said {
+            return Finding {
                 says: format!("No verdict: none of {} candidates has a score", thousands(all)),
                 unbelieved: None,
                 figures,
@@ -351,7 +351,7 @@ impl Case<'_> {
             thousands(all),
             thousands(self.samples.len())
         );
-        Said {
+        Finding {
             says,
             unbelieved: None,
             figures,
@@ -361,7 +361,7 @@ impl Case<'_> {
 }
 
 /// How two candidates fare against each other in the samples that have scores of both.
-struct Meeting {
+struct HeadToHead {
     wins: usize,
     ties: usize,
     losses: usize,
@@ -371,8 +371,8 @@ struct Meeting {
     p: Option<f64>,
 }
 
-impl Meeting {
-    fn of(case: &Case<'_>, first: &str, second: &str) -> Option<Self> {
+impl HeadToHead {
+    fn of(case: &ConclusionCase<'_>, first: &str, second: &str) -> Option<Self> {
         let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
             let score = |id: &str| {
                 sample.candidates.iter().zip(scores).find(|(candidate, _)| candidate.id == id)?.1.as_ref().copied()
@@ -471,7 +471,7 @@ mod tests {
         let scores: Vec<Vec<Option<f64>>> =
             scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
         let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
-        let case = Case {
+        let case = ConclusionCase {
             about: None,
             samples: &samples,
             scores: &scores,
@@ -534,7 +534,7 @@ mod tests {
     fn a_judge_that_names_the_first_is_not_believed_though_no_pair_was_turned() {
         let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
         let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
-        let case = |first_wins| Case {
+        let case = |first_wins| ConclusionCase {
             about: None,
             samples: &samples,
             scores: &scores,
@@ -639,7 +639,7 @@ mod tests {
     #[test]
     fn nothing_scored_is_no_verdict() {
         let samples = [sample("a", &[1.0, 2.0])];
-        let case = Case {
+        let case = ConclusionCase {
             about: Some("coherence".into()),
             samples: &samples,
             scores: &[vec![None, None]],

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::quote::Quoted;
 use crate::quote::{LONGEST_VERDICT, fold};
-use crate::{Report, Section};
+use crate::{MethodReport, Section};
 
 /// Candidates that are named one by one; all are counted.
 const NAMED: usize = 1_000;
@@ -134,7 +134,7 @@ impl Flags {
     }
 
     /// Puts into a report which candidates were quoted and which speak about their judgement.
-    pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut Report) {
+    pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut MethodReport) {
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
         let candidates =
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));
@@ -197,10 +197,10 @@ fn candidates_have(count: usize) -> String {
 }
 
 /// A word of a form: what it may be; absent for a gap.
-type Slot = Option<Vec<String>>;
+type FormSlot = Option<Vec<String>>;
 
 /// A form without its first word, and the place of its pattern.
-type Rest = (usize, Vec<Slot>);
+type Rest = (usize, Vec<FormSlot>);
 
 /// The forms by the words that they may begin with.
 static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
@@ -209,7 +209,7 @@ static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
     for (place, pattern) in PATTERNS.iter().enumerate() {
         for form in pattern.forms {
             let slots = form.replace("ANSWER", ANSWER);
-            let slots: Vec<Slot> =
+            let slots: Vec<FormSlot> =
                 slots.split(' ').map(|slot| (slot != "..").then(|| slot.split('|').map(folded).collect())).collect();
             for first in slots.first().into_iter().flatten().flatten() {
                 forms.entry(first.clone()).or_default().push((place, slots[1..].to_vec()));
@@ -220,7 +220,7 @@ static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
 });
 
 /// Whether the words begin with what is left of a form.
-fn begins(words: &[String], slots: &[Slot]) -> bool {
+fn begins(words: &[String], slots: &[FormSlot]) -> bool {
     match slots {
         [] => true,
         [None, rest @ ..] => (0..=GAP.min(words.len())).any(|skipped| begins(&words[skipped..], rest)),

@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::attributes::Words;
+use crate::attributes::AttributeWords;
 use crate::builtin::Builtin;
-use crate::pointwise::{Asking, Pointwise, Reading};
+use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::run::write_row;
-use crate::scale::Scale;
-use crate::template::{Layout, Template};
-use crate::{Method, MethodError, Report, Run, Signature};
+use crate::scale::RatingScale;
+use crate::template::{PromptLayout, Template};
+use crate::{Method, MethodError, MethodReport, Run, Signature};
 
 /// The rating's prompt, then that of the steps.
 const TEMPLATES: &[Builtin] = &[
@@ -53,8 +53,8 @@ pub struct GEvalParams {
     pub steps_tokens: u32,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
     #[schemars(extend("form" = "MIN..MAX"))]
-    #[default(Scale { min: 1, max: 5 })]
-    pub scale: Scale,
+    #[default(RatingScale { min: 1, max: 5 })]
+    pub scale: RatingScale,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
@@ -98,7 +98,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let words = params.subject.words()?;
         let labels = params.scale.labels()?;
@@ -136,7 +136,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             samples,
             attributes: &params.subject.attribute,
             templates: &templates,
-            asking: Asking::Labels { labels, read: &read },
+            asking: PointwiseAsk::Labels { labels, read: &read },
             layout,
             other: None,
             no_gold: params.subject.no_gold,
@@ -147,8 +147,12 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 }
 
 /// By attribute, then by `--template`.
-fn load(params: &GEvalParams, settings: &[Settings], layout: &Layout) -> Result<Vec<Vec<Template>>, MethodError> {
-    let load = |settings: &Settings| {
+fn load(
+    params: &GEvalParams,
+    settings: &[PromptSettings],
+    layout: &PromptLayout,
+) -> Result<Vec<Vec<Template>>, MethodError> {
+    let load = |settings: &PromptSettings| {
         let load = |choice: &String| Ok(Template::load(choice, &TEMPLATES[..1], settings.clone(), layout)?);
         params.template.iter().map(load).collect()
     };
@@ -159,7 +163,7 @@ fn load(params: &GEvalParams, settings: &[Settings], layout: &Layout) -> Result<
 struct StepsWriter<'a> {
     params: &'a GEvalParams,
     templates: Vec<Template>,
-    layout: Layout,
+    layout: PromptLayout,
 }
 
 /// What the model wrote for one attribute.
@@ -175,11 +179,11 @@ struct StepsRow<'a> {
 }
 
 impl<'a> StepsWriter<'a> {
-    fn new(params: &'a GEvalParams, settings: &[Settings], layout: &Layout) -> Result<Self, MethodError> {
+    fn new(params: &'a GEvalParams, settings: &[PromptSettings], layout: &PromptLayout) -> Result<Self, MethodError> {
         // The answer is a list, not a score.
         let answer_prefix = if layout.chat { String::new() } else { "Steps:".to_owned() };
-        let layout = Layout { answer_prefix, ..layout.clone() };
-        let load = |settings: &Settings| {
+        let layout = PromptLayout { answer_prefix, ..layout.clone() };
+        let load = |settings: &PromptSettings| {
             let mut settings = settings.clone();
             // The prompt that asks for steps has none: a template that prints them is refused by name.
             settings.remove("steps");
@@ -249,9 +253,9 @@ impl<'a> StepsWriter<'a> {
 }
 
 /// What a prompt says besides data.
-type Settings = BTreeMap<&'static str, String>;
+type PromptSettings = BTreeMap<&'static str, String>;
 
-fn settings(params: &GEvalParams, words: &Words) -> Result<Settings, MethodError> {
+fn settings(params: &GEvalParams, words: &AttributeWords) -> Result<PromptSettings, MethodError> {
     let criteria = criteria(params.criteria.as_deref(), words, params.subject.attribute.len())?;
     let steps = match &params.steps {
         Some(steps) if steps != GENERATE => text_or_file("--steps", steps)?,
@@ -265,7 +269,7 @@ fn settings(params: &GEvalParams, words: &Words) -> Result<Settings, MethodError
     Ok(settings)
 }
 
-fn default_steps(words: &Words, noun: &str) -> String {
+fn default_steps(words: &AttributeWords, noun: &str) -> String {
     format!(
         "1. Read what the {noun} was written for, where it is given, and note its main points.\n\
          2. Read the {noun} and look for what speaks for and against its {attribute}; leave all other qualities \
@@ -276,17 +280,17 @@ fn default_steps(words: &Words, noun: &str) -> String {
 }
 
 /// Σ k·P(k) / Σ P(k).
-fn expectation(answer: &LabelAnswer, min: u32) -> Reading {
+fn expectation(answer: &LabelAnswer, min: u32) -> LabelReading {
     let score = answer.labels.iter().enumerate().map(|(k, label)| (f64::from(min) + k as f64) * label.prob).sum();
     let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
-    Reading { score: Ok(score), probabilities }
+    LabelReading { score: Ok(score), probabilities }
 }
 
 #[cfg(test)]
 mod tests {
     use probity_lm::{Ask, Finish, GenerateResult, ScriptedModel, Termination};
 
-    use super::Scale;
+    use super::RatingScale;
     use crate::testing::{generated, qualities, run, sample, told};
 
     /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
@@ -319,7 +323,8 @@ mod tests {
 
     #[test]
     fn scales_whose_numbers_begin_one_another_include_the_end_of_the_answer() {
-        let termination = |text: &str| text.parse::<Scale>().expect("valid").labels().expect("valid").termination();
+        let termination =
+            |text: &str| text.parse::<RatingScale>().expect("valid").labels().expect("valid").termination();
         assert_eq!(termination("1..5"), Termination::Open);
         assert_eq!(termination("0..9"), Termination::Open);
         assert_eq!(termination("1..10"), Termination::EndOfTurn);

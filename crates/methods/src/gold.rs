@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::{Candidate, Sample};
-use probity_stats::{Figures, Resampling, SystemScore};
+use probity_stats::{AgreementFigures, Resampling, SystemScore};
 
 use crate::summary::number;
 use crate::{MethodError, Section};
@@ -50,7 +50,7 @@ fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
 }
 
 /// Compares `scores[item][candidate]` with gold over the candidates that have both.
-pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Figures {
+pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
     let score = |candidate: &'a Candidate, predicted: Option<f64>| {
         Some(SystemScore { system: &candidate.id, predicted: predicted?, gold: *candidate.scores.get(attribute)? })
     };
@@ -58,7 +58,7 @@ pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<
         sample.candidates.iter().zip(scores).filter_map(|(candidate, predicted)| score(candidate, *predicted)).collect()
     };
     let contexts: Vec<Vec<SystemScore<'_>>> = samples.iter().zip(scores).map(context).collect();
-    Figures::of(&contexts, &Resampling::default())
+    AgreementFigures::of(&contexts, &Resampling::default())
 }
 
 /// An empty table for [`push`].
@@ -93,7 +93,7 @@ pub(crate) fn section() -> Section {
 }
 
 /// Adds a row to a table of [`section`].
-pub(crate) fn push(figures: &Figures, attribute: &str, scores: &str, table: &mut Section) {
+pub(crate) fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &mut Section) {
     let spearman = figures.spearman.per_context;
     let system = figures.spearman.system.map(|system| system.figure);
     let pairwise = figures.pairwise;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::builtin::Builtin;
-use crate::pointwise::{Asking, Pointwise};
+use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{MATERIAL, SubjectOptions, word_settings};
-use crate::template::{Layout, Template};
-use crate::{Method, MethodError, Report, Run, Signature};
+use crate::template::{PromptLayout, Template};
+use crate::{Method, MethodError, MethodReport, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2"), data: &MATERIAL }];
 
@@ -69,9 +69,9 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         // No chat, whatever the model: the text has to follow the prompt directly, without a turn's marks between them.
-        let layout = Layout { chat: false, answer_prefix: String::new(), guarded: "" };
+        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "" };
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
             let settings = word_settings(words, &params.subject.noun);
@@ -93,7 +93,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             samples,
             attributes: &params.subject.attribute,
             templates: &templates,
-            asking: Asking::Candidate { read: &read },
+            asking: PointwiseAsk::Candidate { read: &read },
             layout,
             other: None,
             no_gold: params.subject.no_gold,

@@ -7,7 +7,7 @@ use probity_lm::{Message, Prompt, ScriptedModel};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::judge::{NoVerdict, last_verdict};
-use crate::template::{Layout, Template};
+use crate::template::{PromptLayout, Template};
 use crate::testing::{generated, run, sample};
 use crate::{Builtin, methods};
 
@@ -143,8 +143,8 @@ fn closing(delimiters: &[String]) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn layout() -> Layout {
-    Layout { chat: true, answer_prefix: String::new(), guarded: "Answer:" }
+fn layout() -> PromptLayout {
+    PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:" }
 }
 
 /// A built-in prompt with plain settings; verdicts are guarded where it asks for them.

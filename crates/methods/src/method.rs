@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use probity_data::{LineError, Sample};
-use probity_options::{Given, OptionSpec, Options, read, specs};
+use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flags::Flags;
-use crate::{Builtin, MethodError, Report, Run, StageSpec, Summary};
+use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
 /// A model that a method asks besides the one of its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub trait Method {
     }
 
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
-    fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError>;
+    fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError>;
 }
 
 /// What somebody works with, whatever its options are. It is known without them, since it says which options there are.
@@ -116,7 +116,7 @@ pub trait DynMethod: Sync {
     /// All its options, those that every method has included.
     fn options(&self) -> Vec<OptionSpec>;
     /// The method with these options.
-    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError>;
+    fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError>;
 }
 
 /// A method with its options.
@@ -141,28 +141,28 @@ pub trait Configured: Send + Sync {
     }
     /// Runs the method. One that names other models needs a run that has them. Where the run is a rehearsal, everything
     /// is read and checked, and it ends by [`MethodError::Rehearsed`] before the work.
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError>;
 }
 
 /// The options of a method and those that every method has.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, bound = "P: Options")]
 #[schemars(bound = "P: Options")]
-struct All<P> {
+struct AllOptions<P> {
     #[serde(flatten)]
     params: P,
     #[serde(flatten)]
     flags: Flags,
 }
 
-struct Erased<M>(PhantomData<fn() -> M>);
+struct ErasedMethod<M>(PhantomData<fn() -> M>);
 
 /// The method as the registry holds it; so can one that is none of this crate's.
 pub const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
-    const { &Erased::<M>(PhantomData) }
+    const { &ErasedMethod::<M>(PhantomData) }
 }
 
-impl<M: Method + 'static> DynMethod for Erased<M> {
+impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
     fn name(&self) -> &'static str {
         M::NAME
     }
@@ -180,15 +180,15 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
     }
 
     fn options(&self) -> Vec<OptionSpec> {
-        specs::<All<M::Params>>()
+        specs::<AllOptions<M::Params>>()
     }
 
-    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+    fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError> {
         Ok(Box::new(WithOptions::<M>(read(given)?)))
     }
 }
 
-struct WithOptions<M: Method>(All<M::Params>);
+struct WithOptions<M: Method>(AllOptions<M::Params>);
 
 impl<M: Method> Configured for WithOptions<M> {
     fn options_in_force(&self) -> Value {
@@ -203,16 +203,16 @@ impl<M: Method> Configured for WithOptions<M> {
         M::stages(&self.0.params)
     }
 
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
         if samples.is_empty() {
             return Err(MethodError::NoSamples);
         }
-        let All { params, flags } = &self.0;
+        let AllOptions { params, flags } = &self.0;
         let stages: Vec<&'static str> = self.stages().iter().map(|stage| stage.name).collect();
         run.staging().check(M::NAME, &stages)?;
         run.begin(stages, samples);
         let mut report = M::run(params, samples, run)?;
         flags.tell(samples, run.quoted(), &mut report);
-        Ok(Summary::new(M::NAME, report, run.cost()))
+        Ok(RunSummary::new(M::NAME, report, run.cost()))
     }
 }

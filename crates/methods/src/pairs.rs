@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 /// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R
 /// counts comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pairs {
+pub enum PairSelection {
     /// All N(N−1).
     Full,
     /// R of all, drawn without replacement.
@@ -24,7 +24,7 @@ pub enum Pairs {
     Symmetric(usize),
 }
 
-impl Pairs {
+impl PairSelection {
     /// The most comparisons that a context of `n` candidates has under this scheme.
     pub fn max(self, n: usize) -> usize {
         let all = n * n.saturating_sub(1);
@@ -77,7 +77,7 @@ fn draw(mut pairs: Vec<(usize, usize)>, count: usize, rng: &mut impl Rng) -> Vec
     pairs.partial_shuffle(rng, count).0.to_vec()
 }
 
-impl fmt::Display for Pairs {
+impl fmt::Display for PairSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("full"),
@@ -88,7 +88,7 @@ impl fmt::Display for Pairs {
     }
 }
 
-written_as_text!(Pairs);
+written_as_text!(PairSelection);
 
 /// Why a text is no [`Pairs`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
@@ -112,7 +112,7 @@ pub enum PairsError {
 
 const FORMS: &str = "full, random:R, no-repeat:R or symmetric:R, where R is the number of comparisons per context";
 
-impl FromStr for Pairs {
+impl FromStr for PairSelection {
     type Err = PairsError;
 
     fn from_str(text: &str) -> Result<Self, PairsError> {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn select(pairs: &str, n: usize, seed: u64) -> Vec<(usize, usize)> {
-        pairs.parse::<Pairs>().expect("valid").select(n, &mut rng_for(seed, &["item"]))
+        pairs.parse::<PairSelection>().expect("valid").select(n, &mut rng_for(seed, &["item"]))
     }
 
     #[test]
@@ -208,14 +208,14 @@ mod tests {
             ("symmetric:3", "symmetric:4"),
             ("odd:3", "`odd`"),
         ] {
-            assert!(text.parse::<Pairs>().expect_err("malformed").to_string().contains(part), "{text}");
+            assert!(text.parse::<PairSelection>().expect_err("malformed").to_string().contains(part), "{text}");
         }
     }
 
     #[test]
     fn forms_are_read_back() {
         for text in ["full", "random:3", "no-repeat:4", "symmetric:6"] {
-            assert_eq!(text.parse::<Pairs>().expect("valid").to_string(), text);
+            assert_eq!(text.parse::<PairSelection>().expect("valid").to_string(), text);
         }
     }
 }

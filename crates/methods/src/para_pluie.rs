@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::builtin::{Builtin, DataSlot};
-use crate::pointwise::{Asking, Other, Pointwise, Reading};
+use crate::pointwise::{LabelReading, OtherText, Pointwise, PointwiseAsk};
 use crate::question::LayoutOptions;
 use crate::template::Template;
-use crate::{LabelWords, Method, MethodError, Report, Run, Signature};
+use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2"), data: DATA },
@@ -93,7 +93,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
@@ -102,8 +102,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
         let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
         let other = match params.against {
-            Against::Context => Other::Context,
-            Against::Reference => Other::References,
+            Against::Context => OtherText::Context,
+            Against::Reference => OtherText::References,
         };
         let signature = Signature::new(Self::NAME, run.model())
             .with("against", &format!("{other:?}").to_lowercase())
@@ -115,7 +115,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             samples,
             attributes: &params.attribute,
             templates: &templates,
-            asking: Asking::Labels { labels, read: &log_ratio },
+            asking: PointwiseAsk::Labels { labels, read: &log_ratio },
             layout,
             other: Some(other),
             no_gold: params.no_gold,
@@ -126,7 +126,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 }
 
 /// log P(first) − log P(second); not a number where either is impossible.
-fn log_ratio(answer: &LabelAnswer) -> Reading {
+fn log_ratio(answer: &LabelAnswer) -> LabelReading {
     let score = answer.labels[0].logprob - answer.labels[1].logprob;
     // −∞ of either answer would decide every mean that it is in.
     let score = if score.is_finite() {
@@ -136,7 +136,7 @@ fn log_ratio(answer: &LabelAnswer) -> Reading {
         Err(Outcome::NotFinite { why: format!("the answer `{impossible}` has no probability at all") })
     };
     let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
-    Reading { score, probabilities }
+    LabelReading { score, probabilities }
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use smart_default::SmartDefault;
 
 use crate::builtin::Builtin;
 use crate::pairs::seed_for;
-use crate::pointwise::{Asking, Pointwise};
+use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, word_settings};
-use crate::scale::Scale;
+use crate::scale::RatingScale;
 use crate::template::Template;
-use crate::{Method, MethodError, Report, Run, Signature};
+use crate::{Method, MethodError, MethodReport, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/score_1.j2"), data: RATED },
@@ -31,8 +31,8 @@ pub struct PromptScoringParams {
     pub subject: SubjectOptions,
     /// The scores: whole numbers from MIN (worst) to MAX (best).
     #[schemars(extend("form" = "MIN..MAX"))]
-    #[default(Scale { min: 1, max: 10 })]
-    pub scale: Scale,
+    #[default(RatingScale { min: 1, max: 10 })]
+    pub scale: RatingScale,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged
     /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
@@ -84,7 +84,7 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn run(params: &PromptScoringParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &PromptScoringParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
@@ -101,7 +101,11 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             samples,
             attributes: &params.subject.attribute,
             templates: &templates,
-            asking: Asking::Texts { samples: usize::from(params.samples.unwrap_or(1)), request: &request, read: &read },
+            asking: PointwiseAsk::Texts {
+                samples: usize::from(params.samples.unwrap_or(1)),
+                request: &request,
+                read: &read,
+            },
             other: None,
             no_gold: params.subject.no_gold,
             unit: "written score",
@@ -136,7 +140,7 @@ fn request(params: &PromptScoringParams, id: &str, prompt: Prompt, sample: usize
     GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), prompt, max_tokens) }
 }
 
-fn read(result: &GenerateResult, scale: Scale) -> Result<f64, Outcome> {
+fn read(result: &GenerateResult, scale: RatingScale) -> Result<f64, Outcome> {
     let cut_off = result.finish == Some(Finish::Length);
     last_score(&result.text, scale, cut_off).map(f64::from).map_err(|why| Outcome::Unparsed { why: why.to_string() })
 }
@@ -147,11 +151,11 @@ enum NoScore {
     #[error("the text ends in {0}, which the limit of tokens may have cut off")]
     CutOff(u32),
     #[error("no whole number from {} to {} in the text", .0.min, .0.max)]
-    NoNumber(Scale),
+    NoNumber(RatingScale),
 }
 
 /// The last whole number within the scale, as a word of its own; or why there is none.
-fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, NoScore> {
+fn last_score(text: &str, scale: RatingScale, cut_off: bool) -> Result<u32, NoScore> {
     let mut last = None;
     let mut end = 0;
     while let Some(start) = text[end..].find(|c: char| c.is_ascii_digit()).map(|at| end + at) {

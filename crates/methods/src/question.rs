@@ -10,15 +10,15 @@ use sha2::{Digest, Sha256};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::attributes::{self, Words, words};
+use crate::attributes::{self, AttributeWords, words};
 use crate::builtin::DataSlot;
 use crate::summary::Signature;
-use crate::template::Layout;
+use crate::template::PromptLayout;
 
 /// How prompts are put to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum PromptFormat {
     /// As a chat where the model has a chat template, else as plain text.
     #[default]
     Auto,
@@ -50,7 +50,7 @@ pub struct SubjectOptions {
 
 impl SubjectOptions {
     /// The word forms of each attribute; an adjective is given for one attribute only.
-    pub(crate) fn words(&self) -> Result<Vec<Words>, MethodError> {
+    pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
         if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
             return Err(MethodError::option(format!("--attribute {twice}"), "given twice", "name each attribute once"));
@@ -81,7 +81,7 @@ impl SubjectOptions {
 #[serde(default)]
 pub struct LayoutOptions {
     /// How the prompt is put to the model.
-    pub format: Format,
+    pub format: PromptFormat,
     /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where
     /// the answer is a turn of its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
     #[schemars(extend("form" = "TEXT"))]
@@ -92,12 +92,16 @@ impl LayoutOptions {
     /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned
     /// models answer a turn directly, and a word put before the answer costs label mass (0.83 against 0.998 for
     /// Qwen2.5-Coder-1.5B, in ten comparisons).
-    pub(crate) fn layout(&self, model: &ModelDescription, default_prefix: &'static str) -> Result<Layout, MethodError> {
+    pub(crate) fn layout(
+        &self,
+        model: &ModelDescription,
+        default_prefix: &'static str,
+    ) -> Result<PromptLayout, MethodError> {
         let chat = match self.format {
-            Format::Auto => model.has_chat_template,
-            Format::Text => false,
-            Format::Chat if model.has_chat_template => true,
-            Format::Chat => {
+            PromptFormat::Auto => model.has_chat_template,
+            PromptFormat::Text => false,
+            PromptFormat::Chat if model.has_chat_template => true,
+            PromptFormat::Chat => {
                 let why = format!("the model `{}` has no chat template that can be used", model.name);
                 let hint = "probity model inspect says whether there is one and what is wrong with it; leave --format \
                             out, or say --format text";
@@ -105,7 +109,7 @@ impl LayoutOptions {
             }
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
-        Ok(Layout { chat, answer_prefix, guarded: default_prefix })
+        Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix })
     }
 }
 
@@ -121,7 +125,7 @@ pub(crate) fn material(sample: &Sample) -> [(&'static str, &str); 2] {
 }
 
 /// The settings that any template about an attribute may use.
-pub(crate) fn word_settings(words: &Words, noun: &str) -> BTreeMap<&'static str, String> {
+pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("attribute", words.attribute.clone()),
         ("adjective", words.adjective.clone()),
@@ -152,7 +156,7 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
 
 /// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text
 /// for several attributes.
-pub(crate) fn criteria(given: Option<&str>, words: &Words, attributes: usize) -> Result<String, MethodError> {
+pub(crate) fn criteria(given: Option<&str>, words: &AttributeWords, attributes: usize) -> Result<String, MethodError> {
     match (given, attributes::lookup(&words.attribute)) {
         (Some(_), _) if attributes > 1 => {
             let why = "one text cannot define several attributes";

@@ -10,15 +10,15 @@ mod tests;
 use probity_data::Sample;
 use serde_json::json;
 
-pub(crate) use options::Focus;
-pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
-pub(crate) use reviser::{Job, Reviser, Revising, Revision, Revisions};
-pub(crate) use rows::{Tally, revisions_section};
+pub(crate) use options::RevisionFocus;
+pub use options::{Aspect, OwnTemplate, ReviseParams, ReviserOptions, RevisionKind};
+pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings, RevisionStage};
+pub(crate) use rows::{RevisionTally, revisions_section};
 
 use crate::Builtin;
 use crate::attributes::words;
 use crate::judge::Mode;
-use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature, StageSpec, chats};
+use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature, StageSpec, chats};
 
 /// The table of all references that were made.
 pub(crate) const REVISIONS: &str = "revisions";
@@ -75,11 +75,11 @@ comparative, criteria.";
         vec![StageSpec { name: REVISIONS, roles: &["model"] }]
     }
 
-    fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let options = &params.reviser;
         options.check(&[params.kind], "--kind")?;
         ReviserOptions::check_mode(&[params.kind], params.mode, "--kind")?;
-        if params.kind == Kind::Diversified && samples.iter().all(|sample| sample.references.is_empty()) {
+        if params.kind == RevisionKind::Diversified && samples.iter().all(|sample| sample.references.is_empty()) {
             return Err(MethodError::option(
                 "--kind diversified",
                 "no sample has references to paraphrase",
@@ -88,14 +88,14 @@ comparative, criteria.";
         }
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let ReviseParams { mode, max_tokens, seed, .. } = *params;
-        let how = Revising { options, mode, noun: &params.noun, max_tokens, layout, seed };
+        let how = RevisionSettings { options, mode, noun: &params.noun, max_tokens, layout, seed };
         let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
         let signature = reviser
             .sign(Signature::new(Self::NAME, run.model()))
             .with("kind", &params.kind)
             .with("noun", &params.noun)
             .with("seed", &seed);
-        let made = run.stage(&Revisions::new(&reviser, run.model()))?.parts;
+        let made = run.stage(&RevisionStage::new(&reviser, run.model()))?.parts;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));
@@ -109,11 +109,11 @@ comparative, criteria.";
     }
 }
 
-fn focus(params: &ReviseParams) -> Result<Focus, MethodError> {
+fn focus(params: &ReviseParams) -> Result<RevisionFocus, MethodError> {
     let criteria = params.criteria.as_deref();
     match &params.attribute {
-        Some(attribute) => Focus::attribute(&words(attribute, None), criteria, 1),
-        None => Focus::whole(criteria),
+        Some(attribute) => RevisionFocus::attribute(&words(attribute, None), criteria, 1),
+        None => RevisionFocus::whole(criteria),
     }
 }
 
@@ -156,7 +156,7 @@ fn with_references(sample: &Sample, part: Option<usize>, references: Vec<String>
     }
 }
 
-fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: Signature) -> Report {
+fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: Signature) -> MethodReport {
     let mut outcomes = Outcomes::default();
     let use_truncated = reviser.how.options.use_truncated;
     for revision in made {
@@ -165,7 +165,7 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let pairs = reviser.how.mode == Mode::Pairwise;
     let not_a_pair = reviser.samples.iter().filter(|sample| pairs && sample.candidates.len() != 2).count();
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
-    let tallies: Vec<Tally> = Tally::all(reviser, made);
+    let tallies: Vec<RevisionTally> = RevisionTally::all(reviser, made);
     let mut section = revisions_section(&tallies);
     outcomes.notes(signature.model.as_ref(), &mut section);
     if left_out > 0 {
@@ -174,5 +174,5 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
-    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
+    MethodReport { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
 }

@@ -19,19 +19,21 @@ use serde_json::{Value, json};
 pub use options::{Reference, RevisEvalParams};
 
 use crate::gold;
-use crate::judge::{Judging, Mode, Verdict};
-use crate::revise::{Focus, REVISIONS, Reviser, Revising, Revision, Revisions, Tally, revisions_section};
-use crate::{
-    Conclusion, Headline, Method, MethodError, Outcomes, Report, RoleModel, Run, Section, Signature, StageSpec,
+use crate::judge::{JudgeVerdict, Mode, ModelJudge};
+use crate::revise::{
+    REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionStage, RevisionTally, revisions_section,
 };
-use judged::{Asking, TEMPERATURES, VERDICTS, Verdicts};
+use crate::{
+    Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Section, Signature, StageSpec,
+};
+use judged::{ReferenceQuestions, ReferenceVerdictStage, TEMPERATURES, VERDICTS};
 use options::Chosen;
-use ratings::{RATINGS, Ratings};
-use references::{Shelf, Unit, units};
-use scored::{Ready, Scored};
-use sets::Sets;
-use tables::{Tables, pairs_section};
-use voices::{By, PairFigures, Voice};
+use ratings::{RATINGS, RatingStage};
+use references::{EvaluatedUnit, ReferencePool, units};
+use scored::{ReadyMetric, ReferenceScores};
+use sets::TrainingSets;
+use tables::{EvaluatorTables, pairs_section};
+use voices::{Evaluator, EvaluatorVerdicts, PairFigures};
 
 /// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
 pub struct RevisEval;
@@ -93,40 +95,40 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         std::iter::once(StageSpec { name: REVISIONS, roles: &["model"] }).chain(verdicts).chain(ratings).collect()
     }
 
-    fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let chosen = params.check(samples)?;
         let attributes = &params.judging.attribute;
         let pointwise = params.judging.mode == Mode::Pointwise;
         let gold = gold::uses(samples, attributes, params.no_gold || !pointwise)?;
-        let judges = Judges::new(params, run)?;
+        let judges = JudgeParts::new(params, run)?;
         let reviser = reviser(params, samples, run)?;
         let signature =
             judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
         let signature = sign(params, &chosen, signature);
         let units = units(samples, params.judging.mode, attributes.len());
-        let made = run.stage(&Revisions::new(&reviser, run.model()))?;
-        let shelf = Shelf::new(&reviser, &made.parts);
-        let work = Work { params, samples, units: &units, shelf: &shelf };
-        let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
+        let made = run.stage(&RevisionStage::new(&reviser, run.model()))?;
+        let shelf = ReferencePool::new(&reviser, &made.parts);
+        let work = ReferenceWork { params, samples, units: &units, shelf: &shelf };
+        let asking = ReferenceQuestions::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
         let inputs = || [signature.to_string(), made.key.clone()];
         let verdicts = if params.no_judge {
             Vec::new()
         } else {
-            run.stage(&Verdicts { asking: &asking, judges: &judges.cycles, inputs: inputs() })?.parts
+            run.stage(&ReferenceVerdictStage { asking: &asking, judges: &judges.cycles, inputs: inputs() })?.parts
         };
         let mut rated = None;
         if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
-            let ratings = Ratings::new(judge, samples, &units, &params.reference, &shelf, inputs());
+            let ratings = RatingStage::new(judge, samples, &units, &params.reference, &shelf, inputs());
             let verdicts = run.stage(&ratings)?.parts;
             rated = Some((ratings.means(&verdicts), attribute));
         }
         let mut voices = work.judge_voices(&asking, &verdicts);
         let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
         voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
-        let tables = Tables { samples, units: &units, attributes, voices: &voices };
+        let tables = EvaluatorTables { samples, units: &units, attributes, voices: &voices };
         tables.write(run)?;
 
-        let mut told = Told::default();
+        let mut told = SummaryParts::default();
         told.pairs(&tables, params);
         told.gold(&tables, &gold);
         told.verdict = tables.conclusions(&gold, params);
@@ -135,11 +137,11 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
             told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));
         }
         if let (Some((_, judge)), true) = (judges.cycles.first(), params.reviser.export_sets) {
-            let sets = Sets { samples, asking: &asking, verdicts: &verdicts, seed: params.judging.seed };
+            let sets = TrainingSets { samples, asking: &asking, verdicts: &verdicts, seed: params.judging.seed };
             let written = sets.write(judge, &reviser, &shelf, run)?;
             told.add("sets", json!(written), sets::section(&written));
         }
-        let tallies = Tally::all(&reviser, &made.parts);
+        let tallies = RevisionTally::all(&reviser, &made.parts);
         told.add("references", json!(tallies), revisions_section(&tallies));
         told.values["metrics"] = json!(metrics);
         Ok(told.report(&work, &made.parts, &verdicts, signature))
@@ -148,7 +150,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
 
 fn sign(params: &RevisEvalParams, chosen: &Chosen, signature: Signature) -> Signature {
     let references: Vec<String> = params.reference.iter().map(ToString::to_string).collect();
-    let metrics: Vec<&str> = chosen.metrics.iter().map(probity_metrics::Choice::label).collect();
+    let metrics: Vec<&str> = chosen.metrics.iter().map(probity_metrics::ChosenMetric::label).collect();
     signature
         .with("reference", &references.join(","))
         .with("metric", &metrics.join(","))
@@ -158,17 +160,17 @@ fn sign(params: &RevisEvalParams, chosen: &Chosen, signature: Signature) -> Sign
 }
 
 /// The judge in all parts that it has.
-struct Judges<'m> {
+struct JudgeParts<'m> {
     /// With the temperature of each cycle; empty without a judge.
-    cycles: Vec<(Option<f64>, Judging<'m>)>,
+    cycles: Vec<(Option<f64>, ModelJudge<'m>)>,
     /// For ratings of single texts.
-    rating: Option<Judging<'m>>,
+    rating: Option<ModelJudge<'m>>,
 }
 
-impl<'m> Judges<'m> {
+impl<'m> JudgeParts<'m> {
     fn new(params: &RevisEvalParams, run: &Run<'m>) -> Result<Self, MethodError> {
         let model: &'m dyn LanguageModel = run.other_models().first().copied().unwrap_or(run.model());
-        let judge = || Judging::new(&params.judging, model);
+        let judge = || ModelJudge::new(&params.judging, model);
         let mut cycles = Vec::new();
         if !params.no_judge {
             cycles.push((None, judge()?));
@@ -181,7 +183,7 @@ impl<'m> Judges<'m> {
         let rating = params
             .rate
             .as_ref()
-            .map(|attribute| Judging::new(&ratings::options(&params.judging, attribute), model))
+            .map(|attribute| ModelJudge::new(&ratings::options(&params.judging, attribute), model))
             .transpose()?;
         Ok(Self { cycles, rating })
     }
@@ -196,26 +198,27 @@ fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>
     let judging = &params.judging;
     let layout = judging.layout.layout(run.model().description(), "Answer:")?;
     let words = judging.words()?;
-    let focus = |words: &crate::attributes::Words| match (words.attribute.as_str(), &judging.criteria) {
+    let focus = |words: &crate::attributes::AttributeWords| match (words.attribute.as_str(), &judging.criteria) {
         // The default: the text as a whole.
-        ("quality", None) => Focus::whole(None),
-        (_, criteria) => Focus::attribute(words, criteria.as_deref(), judging.attribute.len()),
+        ("quality", None) => RevisionFocus::whole(None),
+        (_, criteria) => RevisionFocus::attribute(words, criteria.as_deref(), judging.attribute.len()),
     };
     let foci = words.iter().map(focus).collect::<Result<Vec<_>, _>>()?;
     let (options, max_tokens) = (&params.reviser, params.revision_tokens);
-    let how = Revising { options, mode: judging.mode, noun: &judging.noun, max_tokens, layout, seed: judging.seed };
+    let how =
+        RevisionSettings { options, mode: judging.mode, noun: &judging.noun, max_tokens, layout, seed: judging.seed };
     Reviser::new(how, &params.kinds(), &foci, samples)
 }
 
 /// What is judged, and what it is held against.
-struct Work<'a> {
+struct ReferenceWork<'a> {
     params: &'a RevisEvalParams,
     samples: &'a [Sample],
-    units: &'a [Unit],
-    shelf: &'a Shelf<'a>,
+    units: &'a [EvaluatedUnit],
+    shelf: &'a ReferencePool<'a>,
 }
 
-impl Work<'_> {
+impl ReferenceWork<'_> {
     fn pairs(&self) -> bool {
         self.params.judging.mode == Mode::Pairwise
     }
@@ -229,11 +232,11 @@ impl Work<'_> {
         self.params.reference.iter().copied().filter(|reference| *reference != Reference::None)
     }
 
-    fn judge_voices(&self, asking: &Asking<'_>, verdicts: &[Verdict]) -> Vec<Voice> {
+    fn judge_voices(&self, asking: &ReferenceQuestions<'_>, verdicts: &[JudgeVerdict]) -> Vec<EvaluatorVerdicts> {
         let labels = self.params.judging.verdict.has_labels();
-        let voice = |&reference: &Reference| Voice {
+        let voice = |&reference: &Reference| EvaluatorVerdicts {
             reference,
-            by: By::Judge,
+            by: Evaluator::Judge,
             says: asking.settle(verdicts, reference, labels, false),
         };
         self.judged().iter().map(voice).collect()
@@ -244,12 +247,12 @@ impl Work<'_> {
         &self,
         chosen: &Chosen,
         run: &Run<'_>,
-        voices: &mut Vec<Voice>,
+        voices: &mut Vec<EvaluatorVerdicts>,
     ) -> Result<Vec<Value>, MethodError> {
         let ready = chosen
             .metrics
             .iter()
-            .map(|choice| Ready::new(choice, run.metric_models()))
+            .map(|choice| ReadyMetric::new(choice, run.metric_models()))
             .collect::<Result<Vec<_>, _>>()?;
         for reference in self.with_references() {
             let mut metrics = Vec::with_capacity(ready.len());
@@ -259,20 +262,24 @@ impl Work<'_> {
                 // whatever they are.
                 let averaged = matches!(reference, Reference::Diversified | Reference::Each);
                 let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
-                metrics.push(Voice::without_order(reference, By::Metric(metric.choice.label().to_owned()), says));
+                metrics.push(EvaluatorVerdicts::without_order(
+                    reference,
+                    Evaluator::Metric(metric.choice.label().to_owned()),
+                    says,
+                ));
             }
-            let vote = (self.pairs() && metrics.len() > 1).then(|| Voice::vote(reference, &metrics));
+            let vote = (self.pairs() && metrics.len() > 1).then(|| EvaluatorVerdicts::vote(reference, &metrics));
             voices.extend(metrics.into_iter().chain(vote));
         }
-        Ok(ready.iter().map(Ready::described).collect())
+        Ok(ready.iter().map(ReadyMetric::described).collect())
     }
 
     /// How alike references and candidates are; nothing without a judge, who is compared by it.
-    fn similarity(&self, chosen: &Chosen, run: &Run<'_>) -> Result<Vec<(Reference, Scored)>, MethodError> {
+    fn similarity(&self, chosen: &Chosen, run: &Run<'_>) -> Result<Vec<(Reference, ReferenceScores)>, MethodError> {
         if self.params.no_judge || !self.params.reference.contains(&Reference::None) {
             return Ok(Vec::new());
         }
-        let metric = Ready::new(&chosen.similarity, run.metric_models())?;
+        let metric = ReadyMetric::new(&chosen.similarity, run.metric_models())?;
         self.with_references()
             .map(|reference| Ok((reference, metric.score(self.samples, self.units, self.shelf, reference)?)))
             .collect()
@@ -280,26 +287,26 @@ impl Work<'_> {
 }
 
 /// What the summary says.
-struct Told {
+struct SummaryParts {
     values: Value,
     sections: Vec<Section>,
     headline: Vec<Headline>,
     verdict: Vec<Conclusion>,
 }
 
-impl Default for Told {
+impl Default for SummaryParts {
     fn default() -> Self {
         Self { values: json!({}), sections: Vec::new(), headline: Vec::new(), verdict: Vec::new() }
     }
 }
 
-impl Told {
+impl SummaryParts {
     fn add(&mut self, name: &str, value: Value, section: Section) {
         self.values[name] = value;
         self.sections.push(section);
     }
 
-    fn pairs(&mut self, tables: &Tables<'_>, params: &RevisEvalParams) {
+    fn pairs(&mut self, tables: &EvaluatorTables<'_>, params: &RevisEvalParams) {
         if params.judging.mode == Mode::Pointwise {
             return;
         }
@@ -318,9 +325,9 @@ impl Told {
         self.add("subsets", json!(values), section);
     }
 
-    fn gold(&mut self, tables: &Tables<'_>, gold: &[gold::GoldUse<'_>]) {
+    fn gold(&mut self, tables: &EvaluatorTables<'_>, gold: &[gold::GoldUse<'_>]) {
         let (values, sections, headline) = tables.against_gold(gold);
-        let (averages, section) = Tables::averages(&values);
+        let (averages, section) = EvaluatorTables::averages(&values);
         self.values["gold"] = json!(values);
         self.add("gold_average", json!(averages), section);
         self.sections.extend(sections);
@@ -329,11 +336,11 @@ impl Told {
 
     fn analyses(
         &mut self,
-        work: &Work<'_>,
-        asking: &Asking<'_>,
-        verdicts: &[Verdict],
-        voices: &[Voice],
-        similarity: &[(Reference, Scored)],
+        work: &ReferenceWork<'_>,
+        asking: &ReferenceQuestions<'_>,
+        verdicts: &[JudgeVerdict],
+        voices: &[EvaluatorVerdicts],
+        similarity: &[(Reference, ReferenceScores)],
     ) {
         let (params, samples, units) = (work.params, work.samples, work.units);
         let tokens = analyses::tokens(asking, verdicts, &params.reference, work.shelf);
@@ -354,7 +361,13 @@ impl Told {
         }
     }
 
-    fn report(mut self, work: &Work<'_>, made: &[Revision], verdicts: &[Verdict], signature: Signature) -> Report {
+    fn report(
+        mut self,
+        work: &ReferenceWork<'_>,
+        made: &[Revision],
+        verdicts: &[JudgeVerdict],
+        signature: Signature,
+    ) -> MethodReport {
         let mut outcomes = Outcomes::default();
         let use_truncated = work.params.reviser.use_truncated;
         for revision in made {
@@ -375,7 +388,7 @@ impl Told {
             outcomes.notes(signature.model.as_ref(), first);
         }
         self.values["items"] = json!(work.samples.len());
-        Report {
+        MethodReport {
             values: self.values,
             sections: self.sections,
             signature,

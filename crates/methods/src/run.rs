@@ -8,7 +8,7 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
     Usage, plain_error,
 };
-use probity_metrics::{Item, Metric, Models, Scores};
+use probity_metrics::{Metric, MetricItem, MetricModels, MetricScores};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ use crate::{Artefact, MethodError, MethodStage, StageDone, Staging};
 /// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each
 /// position once; a method that dies half-way has handed over every row that was finished. An error stops the run after
 /// what is in flight and comes back unchanged as [`MethodError::Output`].
-pub trait Output: Send {
+pub trait RunOutput: Send {
     /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
 
@@ -76,7 +76,7 @@ impl MemoryOutput {
     }
 }
 
-impl Output for MemoryOutput {
+impl RunOutput for MemoryOutput {
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
         if self.tables.iter().any(|(name, _)| *name == table) {
             return Err(format!("table `{table}` is announced twice").into());
@@ -153,8 +153,8 @@ pub struct Run<'a> {
     /// Absent for whoever [needs](crate::Needs) none.
     model: Option<&'a dyn LanguageModel>,
     others: &'a [&'a dyn LanguageModel],
-    metric_models: Models,
-    output: &'a mut dyn Output,
+    metric_models: MetricModels,
+    output: &'a mut dyn RunOutput,
     staging: Staging,
     /// The names of the method's stages.
     stages: Vec<&'static str>,
@@ -170,16 +170,16 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// A run that starts now.
-    pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
+    pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn RunOutput) -> Self {
         Self { model: Some(model), ..Self::without_model(output) }
     }
 
     /// A run of somebody that [needs](crate::Needs) no model; it starts now.
-    pub fn without_model(output: &'a mut dyn Output) -> Self {
+    pub fn without_model(output: &'a mut dyn RunOutput) -> Self {
         Self {
             model: None,
             others: &[],
-            metric_models: Models::default(),
+            metric_models: MetricModels::default(),
             output,
             staging: Staging::default(),
             stages: Vec::new(),
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
 
     /// The same with the models of [`Configured::models`](crate::Configured::models) that are for metrics.
     #[must_use]
-    pub fn with_metric_models(self, metric_models: Models) -> Self {
+    pub fn with_metric_models(self, metric_models: MetricModels) -> Self {
         Self { metric_models, ..self }
     }
 
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
     }
 
     /// The models that metrics are made with, as far as they are there.
-    pub fn metric_models(&self) -> &Models {
+    pub fn metric_models(&self) -> &MetricModels {
         &self.metric_models
     }
 
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where rows go.
-    pub(crate) fn output(&mut self) -> &mut dyn Output {
+    pub(crate) fn output(&mut self) -> &mut dyn RunOutput {
         self.output
     }
 
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
     pub fn score(
         &mut self,
         requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
-        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError> + Send,
+        each: impl FnMut(usize, ScoreResult, &mut dyn RunOutput) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.score_by(self.model(), requests, each)
     }
@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
         &mut self,
         model: &dyn LanguageModel,
         requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
-        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError> + Send,
+        each: impl FnMut(usize, ScoreResult, &mut dyn RunOutput) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.ask(requests, |requests, sink| model.score(requests, sink), each)
     }
@@ -304,7 +304,7 @@ impl<'a> Run<'a> {
     pub fn generate(
         &mut self,
         requests: impl ExactSizeIterator<Item = GenerateRequest> + Send,
-        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
+        each: impl FnMut(usize, GenerateResult, &mut dyn RunOutput) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.generate_by(self.model(), requests, each)
     }
@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
         &mut self,
         model: &dyn LanguageModel,
         requests: impl ExactSizeIterator<Item = GenerateRequest> + Send,
-        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
+        each: impl FnMut(usize, GenerateResult, &mut dyn RunOutput) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.ask(requests, |requests, sink| model.generate(requests, sink), each)
     }
@@ -324,9 +324,9 @@ impl<'a> Run<'a> {
         &mut self,
         told_as: Option<&str>,
         metric: &dyn Metric,
-        items: &[Item<'_>],
-    ) -> Result<Scores, MethodError> {
-        let tell = |output: &mut dyn Output, done: usize| {
+        items: &[MetricItem<'_>],
+    ) -> Result<MetricScores, MethodError> {
+        let tell = |output: &mut dyn RunOutput, done: usize| {
             if let Some(name) = told_as {
                 output.measured(name, done, items.len());
             }
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
         let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
         self.output.begin_stage(S::NAME);
         self.table(S::NAME, stage.parts())?;
-        let mut kept = Kept { stage, parts: (0..stage.parts()).map(|_| None).collect(), rows: 0 };
+        let mut kept = StageParts { stage, parts: (0..stage.parts()).map(|_| None).collect(), rows: 0 };
         let given = self.staging.tables.remove(S::NAME);
         match &given {
             // Which row is whose cannot be told where what they are about was stood in for.
@@ -389,7 +389,7 @@ impl<'a> Run<'a> {
     }
 
     /// All parts of a stage; those that came of nothing, since nothing is answered, are stood in for.
-    fn with_stand_ins<S: MethodStage>(&mut self, kept: Kept<'_, S>) -> Vec<S::Part> {
+    fn with_stand_ins<S: MethodStage>(&mut self, kept: StageParts<'_, S>) -> Vec<S::Part> {
         self.stood_in |= self.staging.stands_in && kept.parts.iter().any(Option::is_none);
         let stand_in = |number: usize| self.staging.stands_in.then(|| kept.stage.stand_in(number));
         let parts = kept.parts.into_iter().enumerate().map(|(number, part)| part.or_else(|| stand_in(number)));
@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
         &mut self,
         mut requests: impl ExactSizeIterator<Item = Q> + Send,
         answer: impl FnOnce(&mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
-        mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError> + Send,
+        mut each: impl FnMut(usize, A, &mut dyn RunOutput) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         let total = requests.len();
         if total == 0 {
@@ -433,14 +433,14 @@ impl<'a> Run<'a> {
 }
 
 /// What has come of a stage so far.
-struct Kept<'s, S: MethodStage> {
+struct StageParts<'s, S: MethodStage> {
     stage: &'s S,
     parts: Vec<Option<S::Part>>,
     rows: usize,
 }
 
-impl<S: MethodStage> Kept<'_, S> {
-    fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn Output) -> Result<(), SinkError> {
+impl<S: MethodStage> StageParts<'_, S> {
+    fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn RunOutput) -> Result<(), SinkError> {
         let rows = self.stage.rows(number, &part).map_err(plain_error)?;
         self.rows += rows.len();
         output.rows(S::NAME, number, rows)?;
@@ -451,7 +451,7 @@ impl<S: MethodStage> Kept<'_, S> {
 
 /// Serialises a row and hands it over.
 pub(crate) fn write_row(
-    output: &mut dyn Output,
+    output: &mut dyn RunOutput,
     table: &'static str,
     index: usize,
     row: &impl Serialize,

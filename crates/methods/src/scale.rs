@@ -7,7 +7,7 @@ use crate::MethodError;
 
 /// Whole numbers from `min` to `max`, of which there are at least two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scale {
+pub struct RatingScale {
     pub(crate) min: u32,
     pub(crate) max: u32,
 }
@@ -37,7 +37,7 @@ pub enum ScaleError {
     TooMany,
 }
 
-impl std::str::FromStr for Scale {
+impl std::str::FromStr for RatingScale {
     type Err = ScaleError;
 
     fn from_str(text: &str) -> Result<Self, ScaleError> {
@@ -57,15 +57,15 @@ impl std::str::FromStr for Scale {
     }
 }
 
-impl std::fmt::Display for Scale {
+impl std::fmt::Display for RatingScale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}..{}", self.min, self.max)
     }
 }
 
-written_as_text!(Scale);
+written_as_text!(RatingScale);
 
-impl Scale {
+impl RatingScale {
     /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
     /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
@@ -81,12 +81,12 @@ impl Scale {
 
 #[cfg(test)]
 mod tests {
-    use super::Scale;
+    use super::RatingScale;
 
     #[test]
     fn malformed_scales_are_refused() {
         for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "at most")] {
-            assert!(text.parse::<Scale>().expect_err("malformed").to_string().contains(part), "{text}");
+            assert!(text.parse::<RatingScale>().expect_err("malformed").to_string().contains(part), "{text}");
         }
     }
 }

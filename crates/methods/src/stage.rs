@@ -15,7 +15,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::run::Cost;
-use crate::{MethodError, Output, Run};
+use crate::{MethodError, Run, RunOutput};
 
 /// What a method says of one of its stages before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct StageSpec {
 }
 
 /// Takes each part of a stage's work as it is there, by its number, with the output to write its rows to.
-pub type Keep<'k, P> = dyn FnMut(usize, P, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
+pub type KeepPart<'k, P> = dyn FnMut(usize, P, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 /// Why a row of a given table is none of the stage.
 pub type RowError = Box<dyn Error + Send + Sync>;
@@ -52,7 +52,7 @@ pub trait MethodStage: Sync {
     fn inputs(&self) -> Vec<String>;
 
     /// Asks, and hands over each part.
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Self::Part>) -> Result<(), MethodError>;
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Self::Part>) -> Result<(), MethodError>;
 
     /// The fields of a part's rows that tell which part they are of.
     fn identity(&self, number: usize) -> Value;

@@ -158,7 +158,7 @@ impl std::fmt::Display for Headline {
 
 /// What [`Method::run`](crate::Method::run) returns.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct MethodReport {
     /// The method's own figures.
     pub values: Value,
     /// The same for people.
@@ -175,7 +175,7 @@ pub struct Report {
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
 #[derive(Debug, Clone, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// The method's name.
     pub method: &'static str,
     /// What the run says, and how far to trust it.
@@ -197,10 +197,10 @@ pub struct Summary {
     pub sections: Vec<Section>,
 }
 
-impl Summary {
+impl RunSummary {
     /// Of what a method or the like returned.
-    pub fn new(method: &'static str, report: Report, cost: Cost) -> Self {
-        let Report { values, sections, signature, outcomes, headline, verdict } = report;
+    pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
+        let MethodReport { values, sections, signature, outcomes, headline, verdict } = report;
         Self {
             method,
             verdict,

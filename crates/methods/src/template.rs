@@ -107,7 +107,7 @@ pub(crate) struct Rendered {
 
 /// How prompts are put to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct PromptLayout {
     /// As a chat, or as plain text.
     pub(crate) chat: bool,
     /// What the answer begins with (`Answer:`); empty for none.
@@ -116,7 +116,7 @@ pub(crate) struct Layout {
     pub(crate) guarded: &'static str,
 }
 
-impl Layout {
+impl PromptLayout {
     /// `chat` or `text`.
     pub(crate) fn name(&self) -> &'static str {
         if self.chat { "chat" } else { "text" }
@@ -133,7 +133,7 @@ impl Rendered {
 
     /// A chat whose last answer begins with the prefix, and with the template's last turn where that is the
     /// assistant's; or the same as plain text, turns apart by an empty line.
-    pub(crate) fn prompt(mut self, layout: &Layout) -> Prompt {
+    pub(crate) fn prompt(mut self, layout: &PromptLayout) -> Prompt {
         let prefix = layout.answer_prefix.as_str();
         let begins = match self.turns.pop_if(|(role, _)| *role == Role::Assistant) {
             Some((_, begun)) => format!("{prefix}\n{begun}\n").trim_start().to_owned(),
@@ -167,7 +167,7 @@ impl Template {
         choice: &str,
         builtins: &[Builtin],
         settings: BTreeMap<&'static str, String>,
-        layout: &Layout,
+        layout: &PromptLayout,
     ) -> Result<Self, TemplateError> {
         let builtin = builtins.iter().find(|b| b.name == choice);
         let source = match builtin {
@@ -272,7 +272,7 @@ impl Template {
 
     /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of
     /// an `if` are seen; lists with one text and with as many as may be.
-    fn read_scaffold(&mut self, layout: &Layout) -> Result<(), TemplateError> {
+    fn read_scaffold(&mut self, layout: &PromptLayout) -> Result<(), TemplateError> {
         let mut scaffold = Scaffold::default();
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {
             scaffold.add(announced, true);
@@ -404,13 +404,13 @@ mod tests {
 
     fn load(source: &'static str) -> Result<Template, TemplateError> {
         let settings = BTreeMap::from([("noun", "Summary".to_owned())]);
-        let layout = Layout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
+        let layout = PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
         Template::load("t", &[Builtin { name: "t", source, data: SLOTS }], settings, &layout)
     }
 
     fn text(template: &Template, data: &[(&'static str, &str)]) -> String {
         let rendered = template.render("s", data).expect("renders");
-        rendered.prompt(&Layout { chat: false, answer_prefix: "Answer:".into(), guarded: "Answer:" }).text()
+        rendered.prompt(&PromptLayout { chat: false, answer_prefix: "Answer:".into(), guarded: "Answer:" }).text()
     }
 
     #[test]
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn an_unknown_choice_lists_the_built_in_names() {
-        let layout = Layout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
+        let layout = PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
         let error = Template::load(
             "nowhere.j2",
             &[Builtin { name: "direct", source: "", data: &[] }],
@@ -486,9 +486,9 @@ mod tests {
             Message::new(Role::Assistant, "Answer: Yes"),
             Message::new(Role::User, "Q2"),
         ];
-        let layout = Layout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
+        let layout = PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
         assert_eq!(rendered.clone().prompt(&layout), Prompt::Chat { messages, answer_prefix: "Answer:".into() });
-        let plain = Layout { chat: false, answer_prefix: String::new(), guarded: "Answer:" };
+        let plain = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "Answer:" };
         assert_eq!(rendered.prompt(&plain), Prompt::Text("Q1\n\nYes\n\nQ2".into()));
     }
 
@@ -497,7 +497,7 @@ mod tests {
         let template = load("{# user #}\n{{ text }}\n{# assistant #}\n[Start of {{ noun }}]\n").expect("valid");
         let rendered = template.render("s", &[("text", "Q")]).expect("renders");
         assert_eq!(rendered.stop().as_deref(), Some("[End of Summary]"));
-        let layout = |chat, prefix: &str| Layout { chat, answer_prefix: prefix.into(), guarded: "Answer:" };
+        let layout = |chat, prefix: &str| PromptLayout { chat, answer_prefix: prefix.into(), guarded: "Answer:" };
         let messages = vec![Message::new(Role::User, "Q")];
         let begun = Prompt::Chat { messages, answer_prefix: "[Start of Summary]\n".into() };
         assert_eq!(rendered.clone().prompt(&layout(true, "")), begun);

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use miette::Diagnostic;
 use probity_data::{Candidate, Sample};
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
-use probity_options::{Given, Kind, OptionSpec};
+use probity_options::{GivenOptions, OptionKind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, Staging, Summary, method};
+use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
 
 /// What an error says, its hint and those of its causes, a line each.
 pub(crate) fn told(error: &dyn Diagnostic) -> String {
@@ -45,7 +45,7 @@ pub(crate) fn run(
     args: &str,
     samples: &[Sample],
     model: &dyn LanguageModel,
-) -> (Result<Summary, MethodError>, MemoryOutput) {
+) -> (Result<RunSummary, MethodError>, MemoryOutput) {
     let mut output = MemoryOutput::default();
     let result = run_into(args, samples, model, &mut output);
     (result, output)
@@ -56,8 +56,8 @@ pub(crate) fn run_into(
     args: &str,
     samples: &[Sample],
     model: &dyn LanguageModel,
-    output: &mut dyn crate::Output,
-) -> Result<Summary, MethodError> {
+    output: &mut dyn crate::RunOutput,
+) -> Result<RunSummary, MethodError> {
     run_by(args, samples, model, &[], output)
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn run_by(
     samples: &[Sample],
     model: &dyn LanguageModel,
     others: &[&dyn LanguageModel],
-    output: &mut dyn crate::Output,
-) -> Result<Summary, MethodError> {
+    output: &mut dyn crate::RunOutput,
+) -> Result<RunSummary, MethodError> {
     let method = configured(args)?;
     let asked = method.models().into_iter().filter(|model| model.kind == ModelKind::Language);
     assert_eq!(asked.count(), others.len());
@@ -92,13 +92,13 @@ pub(crate) fn configured(args: &str) -> Result<Box<dyn Configured>, MethodError>
 }
 
 /// Options as they are typed. Those that are none of `known` are given as they are, and the method refuses them.
-pub(crate) fn given(known: &[OptionSpec], text: &str) -> Given {
-    let mut given = Given::new();
+pub(crate) fn given(known: &[OptionSpec], text: &str) -> GivenOptions {
+    let mut given = GivenOptions::new();
     for option in text.split("--").filter(|option| !option.trim().is_empty()) {
         let (name, value) = option.split_once([' ', '=']).unwrap_or((option, "yes"));
         let field = name.replace('-', "_");
         let spec = known.iter().find(|spec| spec.field == field);
-        let is_flag = spec.is_none_or(|spec| spec.kind == Kind::Flag);
+        let is_flag = spec.is_none_or(|spec| spec.kind == OptionKind::Flag);
         let value = if is_flag { "yes" } else { value.trim() };
         let Some(spec) = spec else {
             given.insert(field, value.into());

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
+};
 
 /// Options of `BARTScore`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -64,7 +66,7 @@ items together: the mean.";
     const NEEDS: Needs = &[Need::References, Need::LanguageModel];
     const MEAN: bool = true;
 
-    fn build(options: BartScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: BartScoreOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
         let description = describe(&*model);
         Ok(Box::new(Self { model, description, several: options.several }))
@@ -88,7 +90,7 @@ As `bart-score`, but of the candidate given the text that it was made from; no r
     const NEEDS: Needs = &[Need::Source, Need::LanguageModel];
     const MEAN: bool = true;
 
-    fn build(_: NoOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(_: NoOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
         let description = describe(&*model);
         Ok(Box::new(Self { model, description }))
@@ -99,7 +101,7 @@ fn describe(model: &dyn LanguageModel) -> ModelDescription {
     model.description().clone()
 }
 
-fn settings(description: &ModelDescription) -> Settings {
+fn settings(description: &ModelDescription) -> MetricSettings {
     let fingerprint = description.fingerprint.chars().take(12).collect();
     vec![
         ("model", description.name.clone()),
@@ -109,7 +111,7 @@ fn settings(description: &ModelDescription) -> Settings {
 }
 
 impl Metric for BartScore {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let several = match self.several {
             Several::Max => "max",
             Several::Mean => "mean",
@@ -117,7 +119,7 @@ impl Metric for BartScore {
         settings(&self.description).into_iter().chain([("several", several.to_owned())]).collect()
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let pairs: Vec<(&str, &str)> = items.iter().flat_map(both_ways).collect();
         let scores = log_probabilities(Self::NAME, &*self.model, &pairs)?;
         let mut scores = scores.chunks_exact(2);
@@ -132,12 +134,12 @@ impl Metric for BartScore {
         });
         let rows = rows.collect();
         watch(items.len()).map_err(MetricError::Stopped)?;
-        Ok(Scores::with_means(rows))
+        Ok(MetricScores::with_means(rows))
     }
 }
 
 /// What is given and what is asked, by reference: precision's pair and recall's.
-fn both_ways<'a>(item: &Item<'a>) -> Vec<(&'a str, &'a str)> {
+fn both_ways<'a>(item: &MetricItem<'a>) -> Vec<(&'a str, &'a str)> {
     item.references.iter().flat_map(|reference| [(*reference, item.candidate), (item.candidate, *reference)]).collect()
 }
 
@@ -157,16 +159,16 @@ impl BartScore {
 }
 
 impl Metric for BartScoreSource {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         settings(&self.description)
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let pairs: Vec<(&str, &str)> =
             items.iter().map(|item| (item.source.unwrap_or_default(), item.candidate)).collect();
         let scores = log_probabilities(Self::NAME, &*self.model, &pairs)?;
         watch(items.len()).map_err(MetricError::Stopped)?;
-        Ok(Scores::with_means(scores.into_iter().map(|score| vec![score]).collect()))
+        Ok(MetricScores::with_means(scores.into_iter().map(|score| vec![score]).collect()))
     }
 }
 
@@ -228,8 +230,8 @@ mod tests {
     use crate::choose;
     use crate::fixture::Lengths;
 
-    fn scored(metric: &str, items: &[Item<'_>]) -> Vec<Vec<Score>> {
-        let models = Models { language_model: Some(Arc::new(Lengths::new(20))), ..Models::default() };
+    fn scored(metric: &str, items: &[MetricItem<'_>]) -> Vec<Vec<Score>> {
+        let models = MetricModels { language_model: Some(Arc::new(Lengths::new(20))), ..MetricModels::default() };
         choose(metric).expect("well formed")[0]
             .build(&models)
             .expect("suits")
@@ -238,8 +240,8 @@ mod tests {
             .items
     }
 
-    fn item<'a>(candidate: &'a str, references: &[&'a str]) -> Item<'a> {
-        Item { candidate, references: references.to_vec(), source: Some("source") }
+    fn item<'a>(candidate: &'a str, references: &[&'a str]) -> MetricItem<'a> {
+        MetricItem { candidate, references: references.to_vec(), source: Some("source") }
     }
 
     #[test]

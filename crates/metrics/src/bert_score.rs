@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::encoded::{self, Distinct, Frequencies, Job, Weighting, dot, failed};
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+use crate::encoded::{self, DistinctTexts, EncodedItems, Frequencies, Weighting, dot, failed};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
+};
 
 /// Options of `BERTScore`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +69,7 @@ references. All items together: the mean.";
     const NEEDS: Needs = &[Need::References, Need::Encoder];
     const MEAN: bool = true;
 
-    fn build(options: BertScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: BertScoreOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
         let layers = encoder.config().layers;
         let layer = options.layer.unwrap_or(layers);
@@ -131,7 +133,7 @@ fn baseline_of(text: &str, layer: usize) -> Result<Triple, BaselineError> {
 }
 
 impl Metric for BertScore {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let mut settings = encoded::settings(&*self.encoder);
         settings.push(("layer", self.layer.to_string()));
         settings.push(("idf", if self.idf { "yes" } else { "no" }.to_owned()));
@@ -140,20 +142,25 @@ impl Metric for BertScore {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        let (distinct, uses) = Distinct::of(items);
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
+        let (distinct, uses) = DistinctTexts::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let references = uses.iter().flat_map(|uses| &uses[1..]).map(|&text| &texts[text]);
         // References alone: bert-score makes its idf of the list of references, each as often as it is given.
         let weighting =
             if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
-        let job =
-            Job { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &[self.layer], uses: &uses };
+        let job = EncodedItems {
+            metric: Self::NAME,
+            encoder: &*self.encoder,
+            texts: &texts,
+            layers: &[self.layer],
+            uses: &uses,
+        };
         let compare = |item: usize, read: &[&Option<HiddenStates>]| {
             let texts: Vec<&Framed> = uses[item].iter().map(|&text| &texts[text]).collect();
             self.row(&texts, read, &weighting)
         };
-        Ok(Scores::with_means(job.run(unit_states, compare, watch)?))
+        Ok(MetricScores::with_means(job.run(unit_states, compare, watch)?))
     }
 }
 
@@ -264,7 +271,7 @@ mod tests {
 
     /// Words are directions of the plane: `right` and `up` stand at right angles, `between` at 60 and 30 degrees from
     /// them, what stands around texts is far from all.
-    fn models() -> Models {
+    fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&["right", "up", "between", "nought"], 2, 3, |ids, layer| {
             let state = |id: &u32| match id {
                 4 => [2.0, 0.0, 0.0],
@@ -276,13 +283,13 @@ mod tests {
             let turned = |s: [f32; 3]| if layer == 1 { [s[1], s[1], s[2]] } else { s };
             ids.iter().flat_map(|id| turned(state(id))).collect()
         });
-        Models { encoder: Some(Arc::new(encoder.with_context_length(6))), ..Models::default() }
+        MetricModels { encoder: Some(Arc::new(encoder.with_context_length(6))), ..MetricModels::default() }
     }
 
-    fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> Scores {
-        let items: Vec<Item<'_>> = pairs
+    fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> MetricScores {
+        let items: Vec<MetricItem<'_>> = pairs
             .iter()
-            .map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None })
+            .map(|(candidate, references)| MetricItem { candidate, references: references.to_vec(), source: None })
             .collect();
         let metric = choose(metric).expect("well formed")[0].build(&models()).expect("suits");
         metric.score(&items, &|_| Ok(())).expect("scripted")
@@ -361,7 +368,7 @@ mod tests {
         let error = choice.build(&models()).err().expect("refused");
         assert_eq!(error.to_string(), "bert-score: there is no layer 3 in `scripted`");
         assert_eq!(hint_of(&error), "choose one from 0 (the embeddings) to 2");
-        let error = choice.build(&Models::default()).err().expect("refused");
+        let error = choice.build(&MetricModels::default()).err().expect("refused");
         assert!(hint_of(&error).starts_with("name one with --encoder"), "{error:?}");
     }
 }

@@ -12,7 +12,9 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::MetricError;
 use crate::encoded::{self, failed};
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
+};
 
 /// Options of BLANC-help.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -24,8 +26,8 @@ pub(crate) struct BlancOptions {
     gap: u8,
     /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are
     /// hindered
-    #[default(Measure::Relative)]
-    measure: Measure,
+    #[default(BlancMeasure::Relative)]
+    measure: BlancMeasure,
     /// The shortest word of one piece that is masked, in characters
     #[default(4)]
     min_normal: usize,
@@ -40,7 +42,7 @@ pub(crate) struct BlancOptions {
 /// What is told of the tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum Measure {
+enum BlancMeasure {
     /// (helped - hindered) / all
     Relative,
     /// helped / (all - hindered)
@@ -86,7 +88,7 @@ which the signature names. All items together: the mean.";
     const NEEDS: Needs = &[Need::Source, Need::Encoder];
     const MEAN: bool = true;
 
-    fn build(options: BlancOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: BlancOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
         let unfit = |why: &str| MetricError::Option {
             metric: Self::NAME.into(),
@@ -102,11 +104,11 @@ which the signature names. All items together: the mean.";
 }
 
 impl Metric for Blanc {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let o = &self.options;
         let measure = match o.measure {
-            Measure::Relative => "relative",
-            Measure::Improve => "improve",
+            BlancMeasure::Relative => "relative",
+            BlancMeasure::Improve => "improve",
         };
         let mut settings = encoded::settings(&*self.encoder);
         settings.push(("gap", o.gap.to_string()));
@@ -116,7 +118,7 @@ impl Metric for Blanc {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let mut rows = Vec::with_capacity(items.len());
         let mut block = Block::default();
         let mut done = 0;
@@ -130,7 +132,7 @@ impl Metric for Blanc {
         }
         rows.extend(self.judge(block)?);
         watch(rows.len() - done).map_err(MetricError::Stopped)?;
-        Ok(Scores::with_means(rows))
+        Ok(MetricScores::with_means(rows))
     }
 }
 
@@ -144,13 +146,13 @@ struct Masking {
 
 /// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of
 /// one length are). Which sequences of a block are an item's: helped, filled; and what stands behind the masks.
-type Placed = (usize, usize, Vec<u32>);
+type PlacedMasks = (usize, usize, Vec<u32>);
 
 #[derive(Default)]
 struct Block {
     sequences: Vec<MaskedSequence>,
     index: FxHashMap<MaskedSequence, usize>,
-    items: Vec<Result<Vec<Placed>, &'static str>>,
+    items: Vec<Result<Vec<PlacedMasks>, &'static str>>,
     tokens: usize,
 }
 
@@ -178,7 +180,7 @@ impl Block {
 
 impl Blanc {
     /// Every masking of an item, or why there is none.
-    fn masked(&self, item: &Item<'_>) -> Result<Result<Vec<Masking>, &'static str>, MetricError> {
+    fn masked(&self, item: &MetricItem<'_>) -> Result<Result<Vec<Masking>, &'static str>, MetricError> {
         let summary = self.sentences(item.candidate)?;
         if summary.iter().all(Vec::is_empty) {
             return Ok(Err("the candidate is empty"));
@@ -248,7 +250,7 @@ impl Blanc {
         Ok(block.items.into_iter().map(|item| self.row(item, &predicted)).collect())
     }
 
-    fn row(&self, item: Result<Vec<Placed>, &'static str>, predicted: &[Vec<u32>]) -> Vec<Score> {
+    fn row(&self, item: Result<Vec<PlacedMasks>, &'static str>, predicted: &[Vec<u32>]) -> Vec<Score> {
         let maskings = match item {
             Ok(maskings) => maskings,
             Err(why) => return vec![Score::Undefined(why); 2],
@@ -267,8 +269,8 @@ impl Blanc {
             whole => Score::Value(part / f64::from(whole)),
         };
         let score = match self.options.measure {
-            Measure::Relative => share(f64::from(helped) - f64::from(hindered), all),
-            Measure::Improve => share(f64::from(helped), all - hindered),
+            BlancMeasure::Relative => share(f64::from(helped) - f64::from(hindered), all),
+            BlancMeasure::Improve => share(f64::from(helped), all - hindered),
         };
         vec![score, Score::Value(f64::from(all))]
     }
@@ -311,7 +313,7 @@ mod tests {
 
     /// Whoever sees `green` somewhere before a mask says `house`, whoever sees `white` says `green`, all others say
     /// `white`.
-    fn models() -> Models {
+    fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&VOCABULARY, 1, 1, |_, _| Vec::new()).with_masked(|sequence| {
             let sees = |id: u32, at: usize| sequence.ids[..at].contains(&id);
             let said = |&at: &usize| match (sees(5, at), sees(11, at)) {
@@ -321,13 +323,13 @@ mod tests {
             };
             sequence.positions.iter().map(said).collect()
         });
-        Models { encoder: Some(Arc::new(encoder)), ..Models::default() }
+        MetricModels { encoder: Some(Arc::new(encoder)), ..MetricModels::default() }
     }
 
     fn scored(metric: &str, pairs: &[(&str, &str)]) -> Vec<Vec<Score>> {
-        let items: Vec<Item<'_>> = pairs
+        let items: Vec<MetricItem<'_>> = pairs
             .iter()
-            .map(|&(source, candidate)| Item { candidate, references: Vec::new(), source: Some(source) })
+            .map(|&(source, candidate)| MetricItem { candidate, references: Vec::new(), source: Some(source) })
             .collect();
         choose(metric).expect("well formed")[0]
             .build(&models())

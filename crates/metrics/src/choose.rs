@@ -1,18 +1,18 @@
 //! `bleu:tok=intl,smooth=floor,rouge-l`: metrics with their options as one text.
 
 use probity_lm::nearest;
-use probity_options::{Given, Kind, OptionSpec};
+use probity_options::{GivenOptions, OptionKind, OptionSpec};
 use serde_json::Value;
 
 use crate::MetricError;
-use crate::metric::{DynDefinition, Item, Metric, Models, Need, Settings};
+use crate::metric::{DynDefinition, Metric, MetricItem, MetricModels, MetricSettings, Need};
 use crate::registry::{metric, metrics};
 
 /// A metric of the registry with the options that were chosen.
 #[derive(Clone)]
-pub struct Choice {
+pub struct ChosenMetric {
     definition: &'static dyn DynDefinition,
-    given: Given,
+    given: GivenOptions,
     /// As typed: `bleu:tok=intl,smooth=floor`.
     label: String,
 }
@@ -23,7 +23,7 @@ pub struct Choice {
 ///
 /// # Errors
 /// [`MetricError::Unknown`] and [`MetricError::Option`].
-pub fn choose(text: &str) -> Result<Vec<Choice>, MetricError> {
+pub fn choose(text: &str) -> Result<Vec<ChosenMetric>, MetricError> {
     let mut labels: Vec<String> = Vec::new();
     for piece in text.split(',').map(str::trim) {
         match labels.last_mut() {
@@ -40,10 +40,10 @@ pub fn choose(text: &str) -> Result<Vec<Choice>, MetricError> {
     if let Some(twice) = labels.iter().enumerate().find(|(index, label)| labels[..*index].contains(label)) {
         return Err(option(twice.1, "asked for twice", "name each metric once, or give it other options"));
     }
-    labels.into_iter().map(Choice::read).collect()
+    labels.into_iter().map(ChosenMetric::read).collect()
 }
 
-impl Choice {
+impl ChosenMetric {
     fn read(label: String) -> Result<Self, MetricError> {
         let (name, options) = label.split_once(':').unwrap_or((&label, ""));
         let Some(definition) = metric(name) else {
@@ -55,7 +55,7 @@ impl Choice {
             });
         };
         let known = definition.options();
-        let mut given = Given::new();
+        let mut given = GivenOptions::new();
         for pair in options.split(',').filter(|pair| !pair.is_empty()) {
             let (field, value) = read(name, &label, &known, pair)?;
             if given.insert(field.clone(), value).is_some() {
@@ -91,7 +91,7 @@ impl Choice {
     }
 
     /// The metric, ready to score.
-    pub fn build(&self, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    pub fn build(&self, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         self.definition.build(&self.given, models)
     }
 
@@ -99,7 +99,7 @@ impl Choice {
     ///
     /// # Errors
     /// [`MetricError::NoItems`], and [`MetricError::Missing`] of the first item that lacks something.
-    pub fn check(&self, items: &[Item<'_>]) -> Result<(), MetricError> {
+    pub fn check(&self, items: &[MetricItem<'_>]) -> Result<(), MetricError> {
         if items.is_empty() {
             return Err(MetricError::NoItems);
         }
@@ -118,7 +118,7 @@ impl Choice {
 
     /// What a score depends on, in sacrebleu's form: `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`;
     /// `nrefs:var` where items differ in their number of references.
-    pub fn signature(&self, settings: Settings, items: &[Item<'_>]) -> String {
+    pub fn signature(&self, settings: MetricSettings, items: &[MetricItem<'_>]) -> String {
         let mut fields = Vec::new();
         if self.definition.needs().contains(&Need::References) {
             let count = items.first().map_or(0, |item| item.references.len());
@@ -134,7 +134,7 @@ impl Choice {
 
 impl Need {
     /// Whether the item lacks it.
-    pub fn is_missing(self, item: &Item<'_>) -> bool {
+    pub fn is_missing(self, item: &MetricItem<'_>) -> bool {
         match self {
             Self::References => item.references.is_empty(),
             Self::Source => item.source.is_none(),
@@ -193,8 +193,8 @@ fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(
     let value = spec.parse(text).map_err(|why| {
         let is = format!("`{key}` cannot be `{}`", text.escape_debug());
         match &spec.kind {
-            Kind::Flag => option(label, is, format!("write {key}=yes or {key}=no")),
-            Kind::Choice(choices) => {
+            OptionKind::Flag => option(label, is, format!("write {key}=yes or {key}=no")),
+            OptionKind::Choice(choices) => {
                 let names = || choices.iter().map(|choice| choice.name.as_str());
                 option(
                     label,
@@ -229,7 +229,7 @@ mod tests {
     fn options_belong_to_the_metric_before_them() {
         let choices = choose("bleu, bleu:tok=intl,smooth=floor,lowercase=yes").expect("well formed");
         assert_eq!(
-            choices.iter().map(Choice::label).collect::<Vec<_>>(),
+            choices.iter().map(ChosenMetric::label).collect::<Vec<_>>(),
             ["bleu", "bleu:tok=intl,smooth=floor,lowercase=yes"]
         );
         let options = choices[1].options_in_force();
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn items_without_what_a_metric_needs_are_refused() {
         let choice = &choose("bleu").expect("well formed")[0];
-        let item = Item { candidate: "a", references: vec!["a"], source: None };
+        let item = MetricItem { candidate: "a", references: vec!["a"], source: None };
         assert!(choice.check(std::slice::from_ref(&item)).is_ok());
         assert!(matches!(choice.check(&[]), Err(MetricError::NoItems)));
-        let error = choice.check(&[item, Item::default()]).expect_err("refused");
+        let error = choice.check(&[item, MetricItem::default()]).expect_err("refused");
         assert_eq!(error.to_string(), "bleu needs a reference for each item; item 1 has none");
         assert!(hint_of(&error).starts_with("give each sample"), "{error:?}");
     }

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{is_space, words};
 
@@ -51,14 +53,14 @@ of summed counts, not a \
 mean of its items.";
     const NEEDS: Needs = &[Need::References];
 
-    fn build(options: ChrfOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: ChrfOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))
     }
 }
 
 /// N-grams of one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
+struct ChrfCounts {
     /// Of the candidate; 0 where the reference has none of this order.
     candidate: u64,
     reference: u64,
@@ -66,7 +68,7 @@ struct Counts {
 }
 
 impl Metric for Chrf {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let options = &self.0;
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let mut settings = vec![
@@ -83,14 +85,14 @@ impl Metric for Chrf {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, Ngrams::new, |ngrams, item| self.best(item, ngrams))?;
-        let mut sum = vec![Counts::default(); self.orders()];
+        let mut sum = vec![ChrfCounts::default(); self.orders()];
         for counts in &counts {
             sum.iter_mut().zip(counts).for_each(|(sum, more)| sum.add(*more));
         }
-        let row = |counts: &[Counts]| vec![Score::Value(self.value(counts))];
-        Ok(Scores { items: counts.iter().map(|counts| row(counts)).collect(), corpus: row(&sum) })
+        let row = |counts: &[ChrfCounts]| vec![Score::Value(self.value(counts))];
+        Ok(MetricScores { items: counts.iter().map(|counts| row(counts)).collect(), corpus: row(&sum) })
     }
 }
 
@@ -100,14 +102,14 @@ impl Chrf {
     }
 
     /// The counts of every order against the reference with the best score; the first of equals.
-    fn best(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Vec<Counts> {
+    fn best(&self, item: &MetricItem<'_>, ngrams: &mut Ngrams) -> Vec<ChrfCounts> {
         let lowered = |text: &str| if self.0.lowercase { text.to_lowercase() } else { text.to_owned() };
         let chars = |text: &str| {
             text.chars().filter(|c| self.0.whitespace || !is_space(*c)).map(u32::from).collect::<Vec<u32>>()
         };
         let candidate = lowered(item.candidate);
         let candidate_chars = chars(&candidate);
-        let mut best: Option<(f64, Vec<Counts>)> = None;
+        let mut best: Option<(f64, Vec<ChrfCounts>)> = None;
         for reference in &item.references {
             let reference = lowered(reference);
             let mut counts = count(ngrams, &candidate_chars, &chars(&reference), self.0.char_order);
@@ -122,11 +124,11 @@ impl Chrf {
                 best = Some((value, counts));
             }
         }
-        best.map_or_else(|| vec![Counts::default(); self.orders()], |(_, counts)| counts)
+        best.map_or_else(|| vec![ChrfCounts::default(); self.orders()], |(_, counts)| counts)
     }
 
     /// From 0 to 100.
-    fn value(&self, counts: &[Counts]) -> f64 {
+    fn value(&self, counts: &[ChrfCounts]) -> f64 {
         // The constant of chrF++.py.
         const EPS: f64 = 1e-16;
         let factor = f64::from(self.0.beta).powi(2);
@@ -149,7 +151,7 @@ impl Chrf {
     }
 }
 
-impl Counts {
+impl ChrfCounts {
     fn add(&mut self, more: Self) {
         self.candidate += more.candidate;
         self.reference += more.reference;
@@ -158,7 +160,7 @@ impl Counts {
 }
 
 /// The counts of orders `1..=order`.
-fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -> Vec<Counts> {
+fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -> Vec<ChrfCounts> {
     ngrams.read([reference], usize::from(order));
     let mut matches = vec![0; usize::from(order)];
     ngrams.matches(candidate, &mut matches);
@@ -167,7 +169,7 @@ fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -
         // sacrebleu counts nothing of an order that the reference has none of. Summed over a corpus this changes the
         // score.
         let candidate = if reference > 0 { total(candidate.len(), n) as u64 } else { 0 };
-        Counts { candidate, reference, matches: u64::from(*matches) }
+        ChrfCounts { candidate, reference, matches: u64::from(*matches) }
     });
     counts.collect()
 }

@@ -7,12 +7,12 @@ use probity_lm::{
     Requests, ScoreAnswer, ScoreRequest, ScoreResult, ScriptedEncoder, ScriptedModel, Sink, Usage,
 };
 
-use crate::{Item, Models};
+use crate::{MetricItem, MetricModels};
 
 /// An encoder to which each word of the items is a direction of its own, at right angles to all others, and which
 /// guesses `There` behind any mask as soon as it has seen `quietly`; and [`Lengths`] with room for a hundred
 /// characters.
-pub(crate) fn models(items: &[Item<'_>]) -> Models {
+pub(crate) fn models(items: &[MetricItem<'_>]) -> MetricModels {
     let texts = items
         .iter()
         .flat_map(|item| [item.candidate].into_iter().chain(item.references.iter().copied()).chain(item.source));
@@ -29,7 +29,7 @@ pub(crate) fn models(items: &[Item<'_>]) -> Models {
         let seen = |at: &usize| sequence.ids[..*at].iter().any(|id| Some(*id) == sign);
         sequence.positions.iter().map(|at| if seen(at) { guess.unwrap_or(0) } else { 0 }).collect()
     });
-    Models { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Lengths::new(100))) }
+    MetricModels { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Lengths::new(100))) }
 }
 
 /// A language model to which a token's log-probability is minus the number of characters of the condition, `impossible`

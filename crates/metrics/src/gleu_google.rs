@@ -7,7 +7,9 @@ use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{tokenized, word_settings, words};
 
@@ -50,7 +52,7 @@ Where neither text has \
 an n-gram there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
-    fn build(options: GleuGoogleOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: GleuGoogleOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         if options.min > options.max {
             return Err(MetricError::Option {
                 metric: Self::NAME.to_owned(),
@@ -63,22 +65,25 @@ an n-gram there is no score (nltk: 0).";
 }
 
 impl Metric for GleuGoogle {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let mut settings = word_settings(self.0.tok, self.0.lowercase);
         settings.push(("order", format!("{}-{}", self.0.min, self.0.max)));
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
         let sum = counts.iter().fold((0, 0), |sum, item| (sum.0 + item.0, sum.1 + item.1));
-        Ok(Scores { items: counts.into_iter().map(|counts| vec![value(counts)]).collect(), corpus: vec![value(sum)] })
+        Ok(MetricScores {
+            items: counts.into_iter().map(|counts| vec![value(counts)]).collect(),
+            corpus: vec![value(sum)],
+        })
     }
 }
 
 impl GleuGoogle {
     /// Matches and the larger number of n-grams, of the best reference; zeros where there is no n-gram.
-    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> (u64, u64) {
+    fn counts(&self, item: &MetricItem<'_>, ngrams: &mut Ngrams) -> (u64, u64) {
         let cut = |text| tokenized(self.0.tok, self.0.lowercase, text);
         let (candidate, references) =
             (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());

@@ -8,9 +8,11 @@ use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::{Interner, total};
-use crate::tally::Tally;
+use crate::tally::NgramTally;
 use crate::text::{tokenized, word_settings, words};
 
 /// Fixed by the tool, whose option of this name has no effect.
@@ -57,14 +59,14 @@ space, and so is the \
 default here: texts should come tokenized. Not the GLEU of Google, gleu-google.";
     const NEEDS: Needs = &[Need::References, Need::Source];
 
-    fn build(options: GleuNapolesOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: GleuNapolesOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))
     }
 }
 
 /// What the score is made of; added up over items.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct GleuCounts {
     candidate: u64,
     reference: u64,
     /// By order: the numerator, and n-grams of the candidate.
@@ -72,32 +74,32 @@ struct Counts {
 }
 
 impl Metric for GleuNapoles {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let mut settings = self.item_settings();
         settings.push(("draws", self.0.draws.to_string()));
         settings
     }
 
-    fn item_settings(&self) -> Settings {
+    fn item_settings(&self) -> MetricSettings {
         word_settings(self.0.tok, self.0.lowercase)
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, || (), |(), item| self.counts(item))?;
-        let item = |counts: &Vec<Counts>| vec![mean(counts.iter().map(Counts::smoothed))];
-        Ok(Scores { items: counts.iter().map(item).collect(), corpus: vec![self.corpus(&counts)] })
+        let item = |counts: &Vec<GleuCounts>| vec![mean(counts.iter().map(GleuCounts::smoothed))];
+        Ok(MetricScores { items: counts.iter().map(item).collect(), corpus: vec![self.corpus(&counts)] })
     }
 }
 
 impl GleuNapoles {
     /// Counts against each reference.
-    fn counts(&self, item: &Item<'_>) -> Vec<Counts> {
+    fn counts(&self, item: &MetricItem<'_>) -> Vec<GleuCounts> {
         let texts =
             [item.candidate, item.source.unwrap_or_default()].into_iter().chain(item.references.iter().copied());
         let texts: Vec<String> = texts.map(|text| tokenized(self.0.tok, self.0.lowercase, text)).collect();
         let mut interner = Interner::default();
         let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(words(text))).collect();
-        let tally = Tally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
+        let tally = NgramTally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
         let mut signed = vec![[0_i64; ORDER]; item.references.len()];
         for (order, row) in tally.rows() {
             let [candidate, source, references @ ..] = row else { continue };
@@ -109,7 +111,7 @@ impl GleuNapoles {
         }
         let length = texts[0].len();
         let totals = std::array::from_fn::<_, ORDER, _>(|index| total(length, index + 1) as u64);
-        let counts = |(sums, reference): ([i64; ORDER], &Vec<u32>)| Counts {
+        let counts = |(sums, reference): ([i64; ORDER], &Vec<u32>)| GleuCounts {
             candidate: length as u64,
             reference: reference.len() as u64,
             // Taken as 0 after summing, not by n-gram: penalties of one n-gram eat the matches of others.
@@ -119,7 +121,7 @@ impl GleuNapoles {
     }
 
     /// The mean over draws; one draw where there is nothing to draw.
-    fn corpus(&self, items: &[Vec<Counts>]) -> Score {
+    fn corpus(&self, items: &[Vec<GleuCounts>]) -> Score {
         // With one reference each, all draws are the same.
         let draws = if items.iter().all(|references| references.len() == 1) { 1 } else { self.0.draws };
         let values: Vec<f64> = (0..draws).into_par_iter().map(|draw| drawn(items, draw).value()).collect();
@@ -128,10 +130,10 @@ impl GleuNapoles {
 }
 
 /// The sum of one reference's counts of each item.
-fn drawn(items: &[Vec<Counts>], draw: u32) -> Counts {
+fn drawn(items: &[Vec<GleuCounts>], draw: u32) -> GleuCounts {
     // Python seeds by an array even where the seed is one number; the generator's plain seeding gives other draws.
     let mut random = Mt::new_with_key([draw * 101]);
-    let mut sum = Counts::default();
+    let mut sum = GleuCounts::default();
     for references in items {
         // A number is drawn for an item with one reference too: Python takes it from its generator, and all later draws
         // follow.
@@ -156,7 +158,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> Score {
     Score::mean(values.map(Score::Value))
 }
 
-impl Counts {
+impl GleuCounts {
     fn add(&mut self, other: &Self) {
         self.candidate += other.candidate;
         self.reference += other.reference;

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::Interner;
 use crate::text::words;
 
@@ -18,15 +20,15 @@ use crate::text::words;
 #[serde(default)]
 pub(crate) struct LevenshteinOptions {
     /// What is inserted, deleted or replaced: characters (Unicode scalar values) or words between white space
-    #[default(Unit::Char)]
-    unit: Unit,
+    #[default(EditUnit::Char)]
+    unit: EditUnit,
     /// Whether case makes no difference
     lowercase: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum Unit {
+enum EditUnit {
     Char,
     Word,
 }
@@ -56,8 +58,8 @@ divided by the sum of the longer lengths.";
     const NEEDS: Needs = &[Need::References];
     const LOWER_IS_BETTER: bool = true;
 
-    fn build(options: LevenshteinOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
-        Ok(Box::new(Distance { options, from: Need::References }))
+    fn build(options: LevenshteinOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(EditDistance { options, from: Need::References }))
     }
 }
 
@@ -74,36 +76,36 @@ How much was edited: see levenshtein, here against the source instead of referen
     const NEEDS: Needs = &[Need::Source];
     const LOWER_IS_BETTER: bool = true;
 
-    fn build(options: LevenshteinOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
-        Ok(Box::new(Distance { options, from: Need::Source }))
+    fn build(options: LevenshteinOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(EditDistance { options, from: Need::Source }))
     }
 }
 
-struct Distance {
+struct EditDistance {
     options: LevenshteinOptions,
     from: Need,
 }
 
-impl Metric for Distance {
-    fn settings(&self) -> Settings {
-        let unit = if self.options.unit == Unit::Char { "char" } else { "word" };
+impl Metric for EditDistance {
+    fn settings(&self) -> MetricSettings {
+        let unit = if self.options.unit == EditUnit::Char { "char" } else { "word" };
         vec![("case", if self.options.lowercase { "lc" } else { "mixed" }.to_owned()), ("unit", unit.to_owned())]
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let found = each(items, watch, || (), |(), item| self.item(item))?;
         let sum = found.iter().fold((0, 0), |sum, item| (sum.0 + item.0, sum.1 + item.1));
         let mean = Score::mean(found.iter().map(|(distance, _)| Score::Value(*distance as f64)));
-        Ok(Scores {
+        Ok(MetricScores {
             items: found.into_iter().map(|item| vec![Score::Value(item.0 as f64), normalised(item)]).collect(),
             corpus: vec![mean, normalised(sum)],
         })
     }
 }
 
-impl Distance {
+impl EditDistance {
     /// The least distance, and the longer length it goes with.
-    fn item(&self, item: &Item<'_>) -> (usize, usize) {
+    fn item(&self, item: &MetricItem<'_>) -> (usize, usize) {
         let lowered = |text: &&str| if self.options.lowercase { text.to_lowercase() } else { (*text).to_owned() };
         let others = if self.from == Need::Source {
             item.source.iter().map(lowered).collect()
@@ -123,8 +125,8 @@ impl Distance {
 
     fn units<'t>(&self, text: &'t str, interner: &mut Interner<'t>) -> Vec<u32> {
         match self.options.unit {
-            Unit::Char => text.chars().map(u32::from).collect(),
-            Unit::Word => interner.ids(words(text)),
+            EditUnit::Char => text.chars().map(u32::from).collect(),
+            EditUnit::Word => interner.ids(words(text)),
         }
     }
 }

@@ -47,7 +47,10 @@ mod ter;
 mod text;
 mod transport;
 
-pub use choose::{Choice, choose};
+pub use choose::{ChosenMetric, choose};
 pub use error::MetricError;
-pub use metric::{Definition, DynDefinition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Stop, Watch};
+pub use metric::{
+    Definition, DynDefinition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score,
+    Stop, Watch,
+};
 pub use registry::{metric, metrics};

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use probity_lm::{BoxedError, LanguageModel, TextEncoder};
-use probity_options::{Given, OptionSpec, Options, read, specs};
+use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use rayon::prelude::*;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::MetricError;
 
 /// A candidate and what it is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Item<'a> {
+pub struct MetricItem<'a> {
     /// The text to judge; may be empty.
     pub candidate: &'a str,
     /// Texts known to be good: at least one where the metric [needs](Needs) them.
@@ -57,14 +57,14 @@ impl Score {
 
 /// What a metric says of its items. A row has the metric's own score, then its [parts](Definition::PARTS).
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Scores {
+pub struct MetricScores {
     /// A row for each item, in their order.
     pub items: Vec<Vec<Score>>,
     /// The row of all items together: from their summed counts where the metric has such, else their mean.
     pub corpus: Vec<Score>,
 }
 
-impl Scores {
+impl MetricScores {
     /// Rows of items and their means.
     pub fn with_means(items: Vec<Vec<Score>>) -> Self {
         let width = items.first().map_or(0, Vec::len);
@@ -97,14 +97,14 @@ pub type Needs = &'static [Need];
 
 /// Models that metrics are made with, as far as they are there.
 #[derive(Default, Clone)]
-pub struct Models {
+pub struct MetricModels {
     /// What reads texts for metrics that compare hidden states.
     pub encoder: Option<Arc<dyn TextEncoder>>,
     /// What tells how probable texts are.
     pub language_model: Option<Arc<dyn LanguageModel>>,
 }
 
-impl Models {
+impl MetricModels {
     /// The encoder, for the metric of that name.
     pub(crate) fn encoder(&self, metric: &str) -> Result<Arc<dyn TextEncoder>, MetricError> {
         self.encoder.clone().ok_or_else(|| Need::Encoder.no_model(metric))
@@ -117,7 +117,7 @@ impl Models {
 }
 
 /// Settings that change scores, by the names and in the order in which the signature has them.
-pub type Settings = Vec<(&'static str, String)>;
+pub type MetricSettings = Vec<(&'static str, String)>;
 
 /// Why whoever watches wants to stop.
 pub type Stop = BoxedError;
@@ -128,17 +128,17 @@ pub type Watch<'a> = &'a (dyn Fn(usize) -> Result<(), Stop> + Sync);
 /// A metric with its options, ready to score.
 pub trait Metric: Sync {
     /// All settings that change the score of all items together.
-    fn settings(&self) -> Settings;
+    fn settings(&self) -> MetricSettings;
 
     /// All settings that change the score of an item, where they are others.
-    fn item_settings(&self) -> Settings {
+    fn item_settings(&self) -> MetricSettings {
         self.settings()
     }
 
     /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not
     /// on threads, and what is said of an item not on the others (save where the metric weighs words by all references,
     /// and says so).
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError>;
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError>;
 }
 
 /// What the registry knows of a metric: one file with options, documentation and computation, and one line in the
@@ -162,7 +162,7 @@ pub trait Definition {
     const LOWER_IS_BETTER: bool = false;
 
     /// The metric with these options.
-    fn build(options: Self::Options, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
+    fn build(options: Self::Options, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError>;
 }
 
 /// A [`Definition`] with its types erased.
@@ -184,19 +184,19 @@ pub trait DynDefinition: Sync {
     /// The options, for help and for reading them.
     fn options(&self) -> Vec<OptionSpec>;
     /// The options with defaults filled in, for the manifest; those given were [checked](OptionSpec::check).
-    fn options_in_force(&self, given: &Given) -> Value;
+    fn options_in_force(&self, given: &GivenOptions) -> Value;
     /// [`Definition::build`], of the same.
-    fn build(&self, given: &Given, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
+    fn build(&self, given: &GivenOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError>;
 }
 
-struct Erased<D>(PhantomData<fn() -> D>);
+struct ErasedMetric<D>(PhantomData<fn() -> D>);
 
 /// A registry entry.
 pub(crate) const fn entry<D: Definition + 'static>() -> &'static dyn DynDefinition {
-    const { &Erased::<D>(PhantomData) }
+    const { &ErasedMetric::<D>(PhantomData) }
 }
 
-impl<D: Definition + 'static> DynDefinition for Erased<D> {
+impl<D: Definition + 'static> DynDefinition for ErasedMetric<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -229,17 +229,17 @@ impl<D: Definition + 'static> DynDefinition for Erased<D> {
         specs::<D::Options>()
     }
 
-    fn options_in_force(&self, given: &Given) -> Value {
+    fn options_in_force(&self, given: &GivenOptions) -> Value {
         serde_json::to_value(Self::read(given)).expect("options are plain values under string keys")
     }
 
-    fn build(&self, given: &Given, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(&self, given: &GivenOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         D::build(Self::read(given), models)
     }
 }
 
-impl<D: Definition> Erased<D> {
-    fn read(given: &Given) -> D::Options {
+impl<D: Definition> ErasedMetric<D> {
+    fn read(given: &GivenOptions) -> D::Options {
         read(given).expect("each option was checked when it was chosen")
     }
 }
@@ -247,13 +247,13 @@ impl<D: Definition> Erased<D> {
 /// What `score` says of each item, in their order, computed in parallel. `start` makes memory that is used from item to
 /// item.
 pub(crate) fn each<'a, S, T: Send>(
-    items: &[Item<'a>],
+    items: &[MetricItem<'a>],
     watch: Watch<'_>,
     start: impl Fn() -> S + Sync + Send,
-    score: impl Fn(&mut S, &Item<'a>) -> T + Sync + Send,
+    score: impl Fn(&mut S, &MetricItem<'a>) -> T + Sync + Send,
 ) -> Result<Vec<T>, MetricError> {
     const AT_ONCE: usize = 64;
-    let chunk = |scratch: &mut S, items: &[Item<'a>]| {
+    let chunk = |scratch: &mut S, items: &[MetricItem<'a>]| {
         let scores: Vec<T> = items.iter().map(|item| score(scratch, item)).collect();
         watch(items.len()).map_err(MetricError::Stopped)?;
         Ok(scores)

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::encoded::{self, Distinct, Frequencies, Job, Weighting, dot, failed, normalise_rows};
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+use crate::encoded::{self, DistinctTexts, EncodedItems, Frequencies, Weighting, dot, failed, normalise_rows};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
+};
 use crate::transport::transport_cost;
 
 /// Options of `MoverScore`.
@@ -66,7 +68,7 @@ the mean.";
     const NEEDS: Needs = &[Need::References, Need::Encoder];
     const MEAN: bool = true;
 
-    fn build(options: MoverScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: MoverScoreOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
         let last = encoder.config().layers;
         // From 1: the embeddings are no layer of the tool's pool, even where a model has fewer than five others.
@@ -76,7 +78,7 @@ the mean.";
 }
 
 impl Metric for MoverScore {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let mut settings = encoded::settings(&*self.encoder);
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let last = self.encoder.config().layers;
@@ -88,8 +90,8 @@ impl Metric for MoverScore {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        let (distinct, uses) = Distinct::of(items);
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
+        let (distinct, uses) = DistinctTexts::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let weighting = |of: &mut dyn Iterator<Item = usize>| {
             if self.options.no_idf {
@@ -102,7 +104,13 @@ impl Metric for MoverScore {
         };
         let candidates = weighting(&mut uses.iter().map(|uses| uses[0]));
         let references = weighting(&mut uses.iter().flat_map(|uses| uses[1..].iter().copied()));
-        let job = Job { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &self.layers, uses: &uses };
+        let job = EncodedItems {
+            metric: Self::NAME,
+            encoder: &*self.encoder,
+            texts: &texts,
+            layers: &self.layers,
+            uses: &uses,
+        };
         let compare = |item: usize, read: &[&Option<Vec<f32>>]| {
             let texts: Vec<&Framed> = uses[item].iter().map(|&text| &texts[text]).collect();
             let left_out: usize = texts.iter().map(|text| text.left_out).sum();
@@ -118,12 +126,12 @@ impl Metric for MoverScore {
             let mean = Score::mean(scores);
             vec![if mean.value().is_some() { mean } else { why.unwrap_or(mean) }, Score::Value(left_out as f64)]
         };
-        Ok(Scores::with_means(job.run(pooled, compare, watch)?))
+        Ok(MetricScores::with_means(job.run(pooled, compare, watch)?))
     }
 }
 
 /// What is moved: directions, and how much of the whole lies at each.
-struct Grams {
+struct WeightedGrams {
     directions: Vec<Vec<f32>>,
     masses: Vec<f64>,
 }
@@ -148,7 +156,12 @@ fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
 
 impl MoverScore {
     /// The n-grams of a text, given its [`pooled`] states.
-    fn grams(&self, text: &Framed, states: Option<&[f32]>, weighting: &Weighting) -> Result<Grams, &'static str> {
+    fn grams(
+        &self,
+        text: &Framed,
+        states: Option<&[f32]>,
+        weighting: &Weighting,
+    ) -> Result<WeightedGrams, &'static str> {
         if text.from_text.is_empty() {
             return Err("candidate or reference is empty");
         }
@@ -178,7 +191,7 @@ impl MoverScore {
         if masses.is_empty() {
             Err("nothing has any weight")
         } else {
-            Ok(Grams { directions, masses: masses.iter().map(|m| m / whole).collect() })
+            Ok(WeightedGrams { directions, masses: masses.iter().map(|m| m / whole).collect() })
         }
     }
 
@@ -197,7 +210,7 @@ impl MoverScore {
 }
 
 /// The earth mover's distance under squared Euclidean distances.
-fn distance(candidate: &Grams, reference: &Grams) -> f64 {
+fn distance(candidate: &WeightedGrams, reference: &WeightedGrams) -> f64 {
     let costs = reference.directions.iter().flat_map(|from| {
         // Of directions: |a − b|² = 2 − 2 a·b.
         candidate.directions.iter().map(move |to| (2.0 - 2.0 * f64::from(dot(from, to))).max(0.0))
@@ -214,7 +227,7 @@ mod tests {
 
     /// Words are directions of the plane, everything else stands at right angles to it; layers before the last five are
     /// nonsense and must not be asked for.
-    fn models() -> Models {
+    fn models() -> MetricModels {
         let encoder = ScriptedEncoder::new(&["right", "up", "left", "##ward", ".", "the"], 7, 3, |ids, layer| {
             assert!(layer > 2, "layer {layer} is pooled");
             let state = |id: &u32| match id {
@@ -225,13 +238,13 @@ mod tests {
             };
             ids.iter().flat_map(state).collect()
         });
-        Models { encoder: Some(Arc::new(encoder)), ..Models::default() }
+        MetricModels { encoder: Some(Arc::new(encoder)), ..MetricModels::default() }
     }
 
     fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> Vec<Score> {
-        let items: Vec<Item<'_>> = pairs
+        let items: Vec<MetricItem<'_>> = pairs
             .iter()
-            .map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None })
+            .map(|(candidate, references)| MetricItem { candidate, references: references.to_vec(), source: None })
             .collect();
         let metric = choose(metric).expect("well formed")[0].build(&models()).expect("suits");
         metric.score(&items, &|_| Ok(())).expect("scripted").items.into_iter().map(|row| row[0]).collect()

@@ -12,14 +12,14 @@ const ROOT: u32 = 0;
 /// item: memory stays.
 #[derive(Debug)]
 pub(crate) struct Ngrams {
-    edges: Edges,
-    nodes: Vec<Node>,
+    edges: TrieEdges,
+    nodes: Vec<TrieNode>,
     /// By position in a text: the node of the n-gram that begins there.
     begun: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Node {
+struct TrieNode {
     /// The most occurrences in any one reference.
     most: u32,
     /// Occurrences in the text of this number.
@@ -29,7 +29,7 @@ struct Node {
 
 impl Ngrams {
     pub(crate) fn new() -> Self {
-        Self { edges: Edges::default(), nodes: vec![Node::default()], begun: Vec::new() }
+        Self { edges: TrieEdges::default(), nodes: vec![TrieNode::default()], begun: Vec::new() }
     }
 
     /// Counts the n-grams of references up to `order`: of each n-gram the most occurrences in any one of them.
@@ -45,7 +45,7 @@ impl Ngrams {
                     let next = self.nodes.len() as u32;
                     *begun = self.edges.get_or_insert(*begun, *token, next);
                     if *begun == next {
-                        self.nodes.push(Node::default());
+                        self.nodes.push(TrieNode::default());
                     }
                     self.nodes[*begun as usize].occurs(text);
                 }
@@ -53,7 +53,7 @@ impl Ngrams {
         }
         // The same counts serve the candidate next; only the maxima are wanted of the references.
         for node in &mut self.nodes {
-            *node = Node { most: node.most, ..Node::default() };
+            *node = TrieNode { most: node.most, ..TrieNode::default() };
         }
     }
 
@@ -78,7 +78,7 @@ impl Ngrams {
     }
 }
 
-impl Node {
+impl TrieNode {
     fn occurs(&mut self, text: u32) {
         self.count = if self.text == text { self.count + 1 } else { 1 };
         self.text = text;
@@ -90,26 +90,26 @@ impl Node {
 /// emptying it costs nothing. General tables cost three times as much here, where they are filled and emptied with
 /// every pair of texts.
 #[derive(Debug, Default)]
-struct Edges {
+struct TrieEdges {
     /// A power of two, and at most half of them are taken.
-    slots: Vec<Slot>,
+    slots: Vec<EdgeSlot>,
     filling: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct EdgeSlot {
     key: u64,
     filling: u32,
     node: u32,
 }
 
-impl Edges {
+impl TrieEdges {
     /// Empties it and makes room for that many edges.
     fn clear(&mut self, edges: usize) {
         let slots = (2 * edges).max(64).next_power_of_two();
         // Where the number of fillings would wrap around, slots of the very first ones would seem to be taken.
         if slots > self.slots.len() || self.filling == u32::MAX {
-            self.slots = vec![Slot::default(); slots.max(self.slots.len())];
+            self.slots = vec![EdgeSlot::default(); slots.max(self.slots.len())];
             self.filling = 0;
         }
         self.filling += 1;
@@ -126,7 +126,7 @@ impl Edges {
         let place = self.find(key);
         let slot = &mut self.slots[place];
         if slot.filling != self.filling {
-            *slot = Slot { key, filling: self.filling, node: next };
+            *slot = EdgeSlot { key, filling: self.filling, node: next };
         }
         slot.node
     }

@@ -53,7 +53,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{Item, choose, fixture};
+    use crate::{MetricItem, choose, fixture};
 
     #[test]
     fn names_are_unique_and_fit_for_a_command_line() {
@@ -120,12 +120,12 @@ mod tests {
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
         let items = [
-            Item {
+            MetricItem {
                 candidate: "It rained all day, again.",
                 references: vec!["It rained all day, again."],
                 source: Some("rain all day"),
             },
-            Item {
+            MetricItem {
                 candidate: "The cats sat quietly on the mat.",
                 references: vec!["The cat sat on the mat.", "The cats quietly sat on the mat by the door."],
                 source: Some("There sat the cats, quietly, and it was on the mat."),

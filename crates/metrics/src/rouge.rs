@@ -8,7 +8,9 @@ use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::lcs::Lcs;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::stem::porter;
 
@@ -22,7 +24,7 @@ pub(crate) struct RougeOptions {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum RougeUnit {
     /// N-grams of this order.
     Ngrams(usize),
     /// The longest common subsequence.
@@ -56,26 +58,32 @@ macro_rules! rouge {
             const NEEDS: Needs = &[Need::References];
             const MEAN: bool = true;
 
-            fn build(options: RougeOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+            fn build(options: RougeOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
                 Ok(Box::new(Rouge { options, unit: $unit }))
             }
         }
     };
 }
 
-rouge!(Rouge1, "rouge-1", Unit::Ngrams(1), "F, precision and recall of common words (Lin 2004), 0 to 1", "");
-rouge!(Rouge2, "rouge-2", Unit::Ngrams(2), "F, precision and recall of common pairs of words (Lin 2004), 0 to 1", "");
+rouge!(Rouge1, "rouge-1", RougeUnit::Ngrams(1), "F, precision and recall of common words (Lin 2004), 0 to 1", "");
+rouge!(
+    Rouge2,
+    "rouge-2",
+    RougeUnit::Ngrams(2),
+    "F, precision and recall of common pairs of words (Lin 2004), 0 to 1",
+    ""
+);
 rouge!(
     RougeL,
     "rouge-l",
-    Unit::Sequence,
+    RougeUnit::Sequence,
     "F, precision and recall of the longest common subsequence of words (Lin 2004), 0 to 1",
     ""
 );
 rouge!(
     RougeLsum,
     "rouge-lsum",
-    Unit::Lines,
+    RougeUnit::Lines,
     "F, precision and recall of common subsequences sentence by sentence, a sentence being a line (Lin 2004, section \
      3.2), 0 to 1",
     "Put a line break after each sentence. For each line of the reference, what it has in common with the candidate's \
@@ -85,18 +93,18 @@ rouge!(
 
 struct Rouge {
     options: RougeOptions,
-    unit: Unit,
+    unit: RougeUnit,
 }
 
 /// Memory that is used from item to item.
-struct Scratch {
+struct RougeScratch {
     ngrams: Ngrams,
     lcs: Lcs,
     stems: HashMap<String, String, rustc_hash::FxBuildHasher>,
 }
 
 impl Metric for Rouge {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         vec![
             ("case", "lc".to_owned()),
@@ -106,27 +114,27 @@ impl Metric for Rouge {
         ]
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        let start = || Scratch { ngrams: Ngrams::new(), lcs: Lcs::default(), stems: HashMap::default() };
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
+        let start = || RougeScratch { ngrams: Ngrams::new(), lcs: Lcs::default(), stems: HashMap::default() };
         let rows = each(items, watch, start, |scratch, item| {
             let best = item.references.iter().map(|reference| self.compare(item.candidate, reference, scratch));
             // Of equals the first.
             let best = best.reduce(|best, next| if next.f() > best.f() { next } else { best }).unwrap_or_default();
             vec![Score::Value(best.f()), Score::Value(best.precision()), Score::Value(best.recall())]
         })?;
-        Ok(Scores::with_means(rows))
+        Ok(MetricScores::with_means(rows))
     }
 }
 
 /// What is common, of how much.
 #[derive(Debug, Clone, Copy, Default)]
-struct Overlap {
+struct NgramOverlap {
     hits: usize,
     candidate: usize,
     reference: usize,
 }
 
-impl Overlap {
+impl NgramOverlap {
     fn precision(&self) -> f64 {
         // rouge_score divides by 1 where a text is empty: the score is 0 and not undefined.
         self.hits as f64 / self.candidate.max(1) as f64
@@ -143,20 +151,22 @@ impl Overlap {
 }
 
 impl Rouge {
-    fn compare(&self, candidate: &str, reference: &str, scratch: &mut Scratch) -> Overlap {
+    fn compare(&self, candidate: &str, reference: &str, scratch: &mut RougeScratch) -> NgramOverlap {
         let [candidate, reference] = [candidate, reference].map(|text| self.lines(text, &mut scratch.stems));
         let mut interner = Interner::default();
         let [candidate, reference] = [&candidate, &reference]
             .map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
         let kinds = interner.len();
         match self.unit {
-            Unit::Ngrams(order) => common_ngrams(&candidate.concat(), &reference.concat(), order, &mut scratch.ngrams),
-            Unit::Sequence => {
+            RougeUnit::Ngrams(order) => {
+                common_ngrams(&candidate.concat(), &reference.concat(), order, &mut scratch.ngrams)
+            }
+            RougeUnit::Sequence => {
                 let (candidate, reference) = (candidate.concat(), reference.concat());
                 let hits = scratch.lcs.length(&reference, &candidate, kinds);
-                Overlap { hits, candidate: candidate.len(), reference: reference.len() }
+                NgramOverlap { hits, candidate: candidate.len(), reference: reference.len() }
             }
-            Unit::Lines => common_lines(&candidate, &reference, kinds, &mut scratch.lcs),
+            RougeUnit::Lines => common_lines(&candidate, &reference, kinds, &mut scratch.lcs),
         }
     }
 
@@ -168,7 +178,7 @@ impl Rouge {
             let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), " ");
             if self.options.stem { stemmed(&line, stems) } else { line }
         };
-        if self.unit == Unit::Lines { lowered.split('\n').map(normal).collect() } else { vec![normal(&lowered)] }
+        if self.unit == RougeUnit::Lines { lowered.split('\n').map(normal).collect() } else { vec![normal(&lowered)] }
     }
 }
 
@@ -194,15 +204,15 @@ fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHa
     out
 }
 
-fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mut Ngrams) -> Overlap {
+fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mut Ngrams) -> NgramOverlap {
     ngrams.read([reference], order);
     let mut matches = vec![0; order];
     ngrams.matches(candidate, &mut matches);
     let hits = matches.last().map_or(0, |matches| *matches as usize);
-    Overlap { hits, candidate: total(candidate.len(), order), reference: total(reference.len(), order) }
+    NgramOverlap { hits, candidate: total(candidate.len(), order), reference: total(reference.len(), order) }
 }
 
-fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lcs: &mut Lcs) -> Overlap {
+fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lcs: &mut Lcs) -> NgramOverlap {
     let tally = |lines: &[Vec<u32>]| {
         let mut counts = vec![0_usize; kinds];
         lines.iter().flatten().for_each(|token| counts[*token as usize] += 1);
@@ -226,5 +236,5 @@ fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lc
         }
     }
     let len = |lines: &[Vec<u32>]| lines.iter().map(Vec::len).sum();
-    Overlap { hits, candidate: len(candidate), reference: len(reference) }
+    NgramOverlap { hits, candidate: len(candidate), reference: len(reference) }
 }

@@ -9,7 +9,7 @@ const ROOT: u32 = 0;
 
 /// How often each n-gram of some texts occurs in each of them. Rows come in the order in which n-grams are first met.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct NgramTally {
     /// By node of the trie: tokens of its n-gram.
     orders: Vec<usize>,
     /// By node, then by text.
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     texts: usize,
 }
 
-impl Tally {
+impl NgramTally {
     /// Counts n-grams of 1 to `order` tokens.
     pub(crate) fn new(texts: &[&[u32]], order: usize) -> Self {
         let mut tally = Self { orders: vec![0], counts: vec![0; texts.len()], texts: texts.len() };
@@ -47,11 +47,11 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::NgramTally;
 
     #[test]
     fn ngrams_are_counted_by_text() {
-        let tally = Tally::new(&[&[1, 2, 1, 2], &[], &[2, 1]], 2);
+        let tally = NgramTally::new(&[&[1, 2, 1, 2], &[], &[2, 1]], 2);
         let rows: Vec<(usize, &[u32])> = tally.rows().collect();
         assert_eq!(rows, [(1, &[2, 0, 1][..]), (2, &[2, 0, 0]), (1, &[2, 0, 1]), (2, &[1, 0, 1])]);
     }

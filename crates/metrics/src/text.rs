@@ -1,7 +1,7 @@
 //! Characters and words as Python sees them, since the tools that metrics are held against are written in it.
 
 use crate::bleu::Tokens;
-use crate::metric::Settings;
+use crate::metric::MetricSettings;
 
 /// Python's `str.isspace` of a character: Unicode's white space and the four separators of ASCII.
 pub(crate) fn is_space(c: char) -> bool {
@@ -20,7 +20,7 @@ pub(crate) fn tokenized(tok: Tokens, lowercase: bool, text: &str) -> String {
 }
 
 /// How [`tokenized`] makes words, for signatures.
-pub(crate) fn word_settings(tok: Tokens, lowercase: bool) -> Settings {
+pub(crate) fn word_settings(tok: Tokens, lowercase: bool) -> MetricSettings {
     vec![("case", if lowercase { "lc" } else { "mixed" }.to_owned()), ("tok", tok.name().to_owned())]
 }
 

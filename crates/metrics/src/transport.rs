@@ -8,7 +8,7 @@
 /// costs `cost[i · demand.len() + j]`, non-negative. As much is moved as there is on both sides.
 pub(crate) fn transport_cost(supply: &[f64], demand: &[f64], cost: &[f64]) -> f64 {
     debug_assert_eq!(cost.len(), supply.len() * demand.len());
-    let mut network = Network::new(supply, demand, cost);
+    let mut network = FlowNetwork::new(supply, demand, cost);
     while let Some(end) = network.find_path() {
         network.push_along(end);
     }
@@ -17,7 +17,7 @@ pub(crate) fn transport_cost(supply: &[f64], demand: &[f64], cost: &[f64]) -> f6
 }
 
 /// Places of supply come first, places of demand after them.
-struct Network<'a> {
+struct FlowNetwork<'a> {
     sources: usize,
     sinks: usize,
     cost: &'a [f64],
@@ -39,7 +39,7 @@ struct Reached {
     done: bool,
 }
 
-impl<'a> Network<'a> {
+impl<'a> FlowNetwork<'a> {
     fn new(supply: &[f64], demand: &[f64], cost: &'a [f64]) -> Self {
         let (sources, sinks) = (supply.len(), demand.len());
         let left = [supply, demand].concat();
@@ -169,7 +169,7 @@ mod tests {
         /// nothing is cheaper.
         #[test]
         fn no_way_is_cheaper((supply, demand, cost) in problem()) {
-            let mut network = Network::new(&supply, &demand, &cost);
+            let mut network = FlowNetwork::new(&supply, &demand, &cost);
             while let Some(end) = network.find_path() {
                 network.push_along(end);
             }

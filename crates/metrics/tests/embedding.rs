@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_lm::{MaskedSequence, ScriptedEncoder};
-use probity_metrics::{Item, Models, Score, choose};
+use probity_metrics::{MetricItem, MetricModels, Score, choose};
 use serde_json::Value;
 
 const LAYERS: usize = 6;
@@ -47,7 +47,7 @@ fn predicted(sequence: &MaskedSequence, last: u32) -> Vec<u32> {
     sequence.positions.iter().map(at).collect()
 }
 
-fn models(context_length: usize) -> Models {
+fn models(context_length: usize) -> MetricModels {
     let words = (0..40)
         .map(|i| format!("w{i}"))
         .chain((0..10).map(|i| format!("##s{i}")))
@@ -57,13 +57,13 @@ fn models(context_length: usize) -> Models {
     let vocabulary: Vec<&str> = words.iter().map(String::as_str).collect();
     let encoder = ScriptedEncoder::new(&vocabulary, LAYERS, WIDTH as usize, states);
     let encoder = encoder.with_context_length(context_length).with_masked(move |sequence| predicted(sequence, last));
-    Models { encoder: Some(Arc::new(encoder)), ..Models::default() }
+    MetricModels { encoder: Some(Arc::new(encoder)), ..MetricModels::default() }
 }
 
 /// The rows of a metric over all items.
 fn scored(metric: &str, items: &Value) -> Vec<Vec<Score>> {
     let items = items["items"].as_array().expect("items");
-    let texts = |item: &'static Value| Item {
+    let texts = |item: &'static Value| MetricItem {
         candidate: item["candidate"].as_str().expect("a text"),
         references: item["references"]
             .as_array()
@@ -75,7 +75,7 @@ fn scored(metric: &str, items: &Value) -> Vec<Vec<Score>> {
     };
     // Texts live as long as the test.
     let items: &'static [Value] = items.clone().leak();
-    let items: Vec<Item<'_>> = items.iter().map(texts).collect();
+    let items: Vec<MetricItem<'_>> = items.iter().map(texts).collect();
     // The stand-ins for bert-score and moverscore see 64 tokens, blanc cuts at 512.
     let models = models(if metric.starts_with("blanc") { 512 } else { 64 });
     let metric = choose(metric).expect("well formed")[0].build(&models).expect("suits");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probity_metrics::{Choice, Item, Models, Scores, choose};
+use probity_metrics::{ChosenMetric, MetricItem, MetricModels, MetricScores, choose};
 use serde_json::Value;
 
 fn golden(name: &str) -> Value {
@@ -10,14 +10,14 @@ fn golden(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("committed")).expect("JSON")
 }
 
-fn choice(label: &str) -> Choice {
+fn choice(label: &str) -> ChosenMetric {
     let choices = choose(label).expect("well formed");
     let [choice] = choices.as_slice() else { panic!("one metric") };
     choice.clone()
 }
 
-fn scores(label: &str, items: &[Item<'_>]) -> Scores {
-    choice(label).build(&Models::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
+fn scores(label: &str, items: &[MetricItem<'_>]) -> MetricScores {
+    choice(label).build(&MetricModels::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
 }
 
 fn near(score: f64, expected: f64) -> bool {
@@ -25,7 +25,7 @@ fn near(score: f64, expected: f64) -> bool {
 }
 
 /// Items that differ from the tool, as `item: ours, theirs`.
-fn differences(scores: &Scores, golden: &Value) -> Vec<String> {
+fn differences(scores: &MetricScores, golden: &Value) -> Vec<String> {
     let expected = golden["items"].as_array().expect("a list").iter().chain([&golden["corpus"]]);
     let rows = scores.items.iter().chain([&scores.corpus]);
     assert_eq!(scores.items.len(), golden["items"].as_array().expect("a list").len());
@@ -58,14 +58,14 @@ fn edge_cases_have_the_scores_and_signatures_of_the_tools() {
             (text(&item["candidate"]), item["references"].as_array().expect("a list").iter().map(text).collect())
         })
         .collect();
-    let items: Vec<Item<'_>> = texts.iter().map(|(candidate, references)| item(candidate, references)).collect();
+    let items: Vec<MetricItem<'_>> = texts.iter().map(|(candidate, references)| item(candidate, references)).collect();
     let values = golden["values"].as_object().expect("a map");
     assert!(values.len() > 20 && items.len() > 30);
     for (label, golden) in values {
         let differences = differences(&scores(label, &items), golden);
         assert!(differences.is_empty(), "{label}: {}", differences.join("\n"));
         if let Some(signature) = golden["signature"].as_str() {
-            let metric = choice(label).build(&Models::default()).expect("options suit");
+            let metric = choice(label).build(&MetricModels::default()).expect("options suit");
             let ours = choice(label).signature(metric.settings(), &items);
             // What sacrebleu leaves out of its signature stands before the version.
             let settings = |signature: &str| signature.split_once("|version:").expect("a version").0.to_owned();
@@ -74,8 +74,8 @@ fn edge_cases_have_the_scores_and_signatures_of_the_tools() {
     }
 }
 
-fn item<'a>(candidate: &'a str, references: &'a [String]) -> Item<'a> {
-    Item { candidate, references: references.iter().map(String::as_str).collect(), source: None }
+fn item<'a>(candidate: &'a str, references: &'a [String]) -> MetricItem<'a> {
+    MetricItem { candidate, references: references.iter().map(String::as_str).collect(), source: None }
 }
 
 /// The folder of the public data, where it is.
@@ -137,7 +137,7 @@ fn public_data_have_the_scores_of_the_tools() {
     let Some(folder) = data() else { return };
     let golden = golden("public.json");
     let texts = public(&folder);
-    let items: Vec<Item<'_>> = texts.iter().map(|(candidate, references)| item(candidate, references)).collect();
+    let items: Vec<MetricItem<'_>> = texts.iter().map(|(candidate, references)| item(candidate, references)).collect();
     let values = golden["values"].as_object().expect("a map");
     assert!(values.len() > 10 && items.len() > 900);
     for (label, golden) in values {
@@ -153,7 +153,7 @@ fn public_data_have_the_scores_of_the_tools() {
 
 /// The score of all items together, from 0 to 100 or 0 to 1 as the tool has it.
 fn corpus(label: &str, candidates: &[&str], references: &[&[&str]]) -> Vec<f64> {
-    let items = candidates.iter().enumerate().map(|(index, candidate)| Item {
+    let items = candidates.iter().enumerate().map(|(index, candidate)| MetricItem {
         candidate,
         references: references.iter().map(|stream| stream[index]).collect(),
         source: None,

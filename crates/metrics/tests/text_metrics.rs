@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
-use probity_metrics::{Item, Models, Score, Scores, choose};
+use probity_metrics::{MetricItem, MetricModels, MetricScores, Score, choose};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -15,10 +15,10 @@ fn golden(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(goldens().join(name)).expect("golden")).expect("JSON")
 }
 
-fn scores(metric: &str, items: &[Item<'_>]) -> Scores {
+fn scores(metric: &str, items: &[MetricItem<'_>]) -> MetricScores {
     let choices = choose(metric).expect("registered");
     choices[0].check(items).expect("all that is needed");
-    choices[0].build(&Models::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
+    choices[0].build(&MetricModels::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
 }
 
 /// Whether a row is the expected one: a number, numbers, or null where there is no value. A tool may give fewer parts
@@ -45,9 +45,9 @@ struct Texts {
 }
 
 impl Texts {
-    fn item(&self) -> Item<'_> {
+    fn item(&self) -> MetricItem<'_> {
         let references = self.references.iter().map(String::as_str).collect();
-        Item { candidate: &self.candidate, references, source: Some(&self.source) }
+        MetricItem { candidate: &self.candidate, references, source: Some(&self.source) }
     }
 }
 
@@ -121,7 +121,7 @@ fn real_texts_score_as_by_the_published_tools() {
     let mut compared = 0;
     for (group, metrics) in golden["groups"].as_object().expect("groups") {
         let texts = items(group, &folder);
-        let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+        let items: Vec<MetricItem<'_>> = texts.iter().map(Texts::item).collect();
         for (metric, expected) in metrics.as_object().expect("metrics") {
             let scores = scores(metric, &items);
             let rows = expected["items"].as_array().expect("rows");
@@ -140,7 +140,7 @@ fn real_texts_score_as_by_the_published_tools() {
     }
     assert!(compared >= 500, "{compared}");
     let texts = items("metacritique", &folder);
-    let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+    let items: Vec<MetricItem<'_>> = texts.iter().map(Texts::item).collect();
     for (metric, expected) in golden["variants"].as_object().expect("variants") {
         let corpus = scores(metric, &items).corpus;
         assert!(agrees(&corpus, expected), "{metric}: {corpus:?}, expected {expected}");
@@ -156,7 +156,7 @@ fn real_texts_score_as_by_nltk_with_wordnet() {
     };
     for (group, rows) in golden("text.json")["wordnet"].as_object().expect("groups") {
         let texts = items(group, &folder);
-        let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+        let items: Vec<MetricItem<'_>> = texts.iter().map(Texts::item).collect();
         let scores = scores(&format!("meteor:wordnet={wordnet}"), &items);
         for (index, (row, expected)) in scores.items.iter().zip(rows.as_array().expect("rows")).enumerate() {
             assert!(agrees(row, expected), "{group} {index}: {row:?}, expected {expected}");
@@ -186,7 +186,7 @@ fn synonyms_are_those_that_nltk_finds() {
     let folder = goldens().join("wordnet");
     for case in golden("synonyms.json")["cases"].as_array().expect("cases") {
         let [candidate, reference] = [0, 1].map(|index| text(&case[index]));
-        let item = Item { candidate: &candidate, references: vec![&reference], source: None };
+        let item = MetricItem { candidate: &candidate, references: vec![&reference], source: None };
         let row = &scores(&format!("meteor:tok=none,wordnet={}", folder.display()), &[item]).items[0];
         assert!(agrees(row, &case[2]), "{row:?}, expected {case}");
     }
@@ -195,7 +195,7 @@ fn synonyms_are_those_that_nltk_finds() {
 #[test]
 fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
     let refused = |folder: &Path| {
-        choose(&format!("meteor:wordnet={}", folder.display())).expect("read")[0].build(&Models::default()).err()
+        choose(&format!("meteor:wordnet={}", folder.display())).expect("read")[0].build(&MetricModels::default()).err()
     };
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path()).expect("refused");
@@ -222,7 +222,7 @@ fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
 
 #[test]
 fn a_metric_that_needs_a_source_says_so() {
-    let item = Item { candidate: "a", references: vec!["a"], source: None };
+    let item = MetricItem { candidate: "a", references: vec!["a"], source: None };
     for metric in ["gleu-napoles", "sari-easse", "sari-xu", "sari-hf", "levenshtein-source"] {
         let choice = &choose(metric).expect("registered")[0];
         let error = choice.check(std::slice::from_ref(&item)).expect_err("refused");
@@ -233,7 +233,7 @@ fn a_metric_that_needs_a_source_says_so() {
 #[test]
 fn signatures_name_what_changes_scores() {
     let settings = |metric: &str| {
-        let metric = choose(metric).expect("registered")[0].build(&Models::default()).expect("options suit");
+        let metric = choose(metric).expect("registered")[0].build(&MetricModels::default()).expect("options suit");
         metric.settings().iter().map(|(name, value)| format!("{name}:{value}")).collect::<Vec<_>>().join("|")
     };
     let wordnet = format!("meteor:tok=none,gamma=0.25,wordnet={}", goldens().join("wordnet").display());
@@ -276,7 +276,8 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 fn one(metric: &str, candidate: &str, references: &[&str], source: &str) -> Option<f64> {
-    scores(metric, &[Item { candidate, references: references.to_vec(), source: Some(source) }]).items[0][0].value()
+    scores(metric, &[MetricItem { candidate, references: references.to_vec(), source: Some(source) }]).items[0][0]
+        .value()
 }
 
 proptest! {
@@ -290,7 +291,7 @@ proptest! {
                 name if name.starts_with("levenshtein") => f64::MAX,
                 _ => 1.0,
             };
-            let all = scores(metric, &[Item { candidate: &candidate, references: vec![&first, &second], source: Some(&source) }]);
+            let all = scores(metric, &[MetricItem { candidate: &candidate, references: vec![&first, &second], source: Some(&source) }]);
             for score in all.items.iter().flatten().chain(&all.corpus).filter_map(|score| score.value()) {
                 prop_assert!((0.0..=bound + 1e-9).contains(&score), "{metric}: {score}");
             }
@@ -326,7 +327,7 @@ proptest! {
     #[test]
     fn an_item_scores_alone_as_among_others(first in words(), second in words(), source in words()) {
         for metric in OURS {
-            let item = |candidate, reference| Item { candidate, references: vec![reference], source: Some(&source) };
+            let item = |candidate, reference| MetricItem { candidate, references: vec![reference], source: Some(&source) };
             let both = scores(metric, &[item(&first, &second), item(&second, &first)]);
             prop_assert_eq!(&both.items[1], &scores(metric, &[item(&second, &first)]).items[0], "{}", metric);
         }

@@ -9,6 +9,6 @@ mod read;
 mod spec;
 mod text;
 
-pub use read::{Given, OptionCause, OptionError, ValueError, read};
-pub use spec::{Choice, Kind, OptionSpec, Options, specs};
+pub use read::{GivenOptions, OptionCause, OptionError, ValueError, read};
+pub use spec::{OptionChoice, OptionKind, OptionSpec, Options, specs};
 pub use text::{as_text, name};

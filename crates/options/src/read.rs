@@ -3,10 +3,10 @@
 use probity_lm::nearest;
 use serde_json::{Map, Number, Value};
 
-use crate::spec::{Kind, OptionSpec, Options, specs};
+use crate::spec::{OptionKind, OptionSpec, Options, specs};
 
 /// Options that were given, by field.
-pub type Given = Map<String, Value>;
+pub type GivenOptions = Map<String, Value>;
 
 /// An option that cannot be as it was given. Its text does not name the option.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -114,7 +114,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 ///
 /// # Errors
 /// The first option that is unknown, missing, out of its bounds, or refused by its type.
-pub fn read<P: Options>(given: &Given) -> Result<P, OptionError> {
+pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     let specs = specs::<P>();
     for field in given.keys() {
         if specs.iter().all(|spec| spec.field != *field) {
@@ -144,7 +144,7 @@ fn wrong(field: &str, cause: OptionCause) -> OptionError {
 }
 
 /// Whether an option is given, and not as off.
-fn is_on(given: &Given, field: &str) -> bool {
+fn is_on(given: &GivenOptions, field: &str) -> bool {
     given.get(field).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
 }
 
@@ -156,17 +156,17 @@ impl OptionSpec {
     pub fn parse(&self, text: &str) -> Result<Value, ValueError> {
         let form = |expected| ValueError::Form { expected };
         let value = match &self.kind {
-            Kind::Flag => match text {
+            OptionKind::Flag => match text {
                 "yes" | "true" => Value::Bool(true),
                 "no" | "false" => Value::Bool(false),
                 _ => return Err(form("yes or no")),
             },
-            Kind::Integer { .. } => match text.parse::<u64>() {
+            OptionKind::Integer { .. } => match text.parse::<u64>() {
                 Ok(number) => number.into(),
                 Err(_) => text.parse::<i64>().map_err(|_| form("a whole number"))?.into(),
             },
-            Kind::Number => text.parse::<f64>().map_err(|_| form("a number"))?.into(),
-            Kind::Choice(_) | Kind::Text => text.into(),
+            OptionKind::Number => text.parse::<f64>().map_err(|_| form("a number"))?.into(),
+            OptionKind::Choice(_) | OptionKind::Text => text.into(),
         };
         self.check(&if self.is_list { Value::Array(vec![value.clone()]) } else { value.clone() })?;
         Ok(value)
@@ -189,7 +189,7 @@ pub(crate) mod check {
     use serde_json::Value;
 
     use super::ValueError;
-    use crate::spec::{Kind, OptionSpec};
+    use crate::spec::{OptionKind, OptionSpec};
 
     fn each<'v>(spec: &OptionSpec, value: &'v Value) -> &'v [Value] {
         match value {
@@ -201,9 +201,11 @@ pub(crate) mod check {
     pub(crate) fn kind(spec: &OptionSpec, value: &Value) -> Result<(), ValueError> {
         each(spec, value).iter().try_for_each(|one| match (&spec.kind, one) {
             (_, Value::Null) if spec.default.is_null() => Ok(()),
-            (Kind::Flag, Value::Bool(_)) | (Kind::Number, Value::Number(_)) | (Kind::Text, Value::String(_)) => Ok(()),
-            (Kind::Integer { .. }, Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(()),
-            (Kind::Choice(known), Value::String(name)) => {
+            (OptionKind::Flag, Value::Bool(_))
+            | (OptionKind::Number, Value::Number(_))
+            | (OptionKind::Text, Value::String(_)) => Ok(()),
+            (OptionKind::Integer { .. }, Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(()),
+            (OptionKind::Choice(known), Value::String(name)) => {
                 let names = || known.iter().map(|choice| choice.name.as_str());
                 if names().any(|known| known == name) {
                     return Ok(());
@@ -223,7 +225,7 @@ pub(crate) mod check {
         }
         let schema = if spec.is_list { &spec.schema["items"] } else { &spec.schema };
         each(spec, value).iter().try_for_each(|one| match (&spec.kind, one) {
-            (Kind::Integer { min, max }, Value::Number(number)) => {
+            (OptionKind::Integer { min, max }, Value::Number(number)) => {
                 let is_within =
                     number.as_i64().map_or(number.is_u64() && *max == i64::MAX, |n| (*min..=*max).contains(&n));
                 let out = || ValueError::OutOfRange { number: number.clone(), min: *min, max: *max };
@@ -251,12 +253,12 @@ pub(crate) mod check {
         Err(ValueError::Bounds { bounds: told.collect() })
     }
 
-    fn expected(kind: &Kind) -> &'static str {
+    fn expected(kind: &OptionKind) -> &'static str {
         match kind {
-            Kind::Flag => "true or false",
-            Kind::Integer { .. } => "a whole number",
-            Kind::Number => "a number",
-            Kind::Choice(_) | Kind::Text => "a text",
+            OptionKind::Flag => "true or false",
+            OptionKind::Integer { .. } => "a whole number",
+            OptionKind::Number => "a number",
+            OptionKind::Choice(_) | OptionKind::Text => "a text",
         }
     }
 

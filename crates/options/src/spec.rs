@@ -20,7 +20,7 @@ impl<T: Default + Serialize + DeserializeOwned + JsonSchema> Options for T {}
 
 /// One of the values that an option may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct OptionChoice {
     /// As it is given.
     pub name: String,
     /// What it means; empty where the name says it.
@@ -29,7 +29,7 @@ pub struct Choice {
 
 /// What kind of value an option has; of each, where it takes several.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum OptionKind {
     /// It is given or not.
     Flag,
     /// A whole number within bounds, these included.
@@ -42,7 +42,7 @@ pub enum Kind {
     /// A finite number.
     Number,
     /// One of a few names.
-    Choice(Vec<Choice>),
+    Choice(Vec<OptionChoice>),
     /// A text, which a type of its own may read further.
     Text,
 }
@@ -55,7 +55,7 @@ pub struct OptionSpec {
     /// What it is for, in paragraphs.
     pub help: String,
     /// The kind of its value.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// How help writes the value: `FILE`, `NAME|PATH`, `FIRST,SECOND`; empty where nothing was said.
     pub form: String,
     /// It may be given several times.
@@ -167,12 +167,12 @@ fn present(schema: &Map<String, Value>) -> Map<String, Value> {
     something.unwrap_or(schema).clone()
 }
 
-fn kind(schema: &Map<String, Value>) -> Kind {
+fn kind(schema: &Map<String, Value>) -> OptionKind {
     let choices = choices(schema);
     let types = types(schema);
     match () {
-        () if !choices.is_empty() => Kind::Choice(choices),
-        () if types.contains(&"boolean") => Kind::Flag,
+        () if !choices.is_empty() => OptionKind::Choice(choices),
+        () if types.contains(&"boolean") => OptionKind::Flag,
         () if types.contains(&"integer") => {
             let bound = |key: &str| schema.get(key).and_then(Value::as_f64).map(|bound| bound as i64);
             let max = match schema.get("format").and_then(Value::as_str) {
@@ -181,25 +181,28 @@ fn kind(schema: &Map<String, Value>) -> Kind {
                 Some("uint32") => i64::from(u32::MAX),
                 _ => i64::MAX,
             };
-            Kind::Integer { min: bound("minimum").unwrap_or(i64::MIN), max: bound("maximum").unwrap_or(max) }
+            OptionKind::Integer { min: bound("minimum").unwrap_or(i64::MIN), max: bound("maximum").unwrap_or(max) }
         }
-        () if types.contains(&"number") => Kind::Number,
-        () => Kind::Text,
+        () if types.contains(&"number") => OptionKind::Number,
+        () => OptionKind::Text,
     }
 }
 
 /// The names among which to choose, in their order; none where it is no such schema.
-fn choices(schema: &Map<String, Value>) -> Vec<Choice> {
+fn choices(schema: &Map<String, Value>) -> Vec<OptionChoice> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let plain = |schema: &Map<String, Value>| -> Vec<Choice> {
+    let plain = |schema: &Map<String, Value>| -> Vec<OptionChoice> {
         let names = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
-        names.filter(|name| name.is_string()).map(|name| Choice { name: text(name), help: String::new() }).collect()
+        names
+            .filter(|name| name.is_string())
+            .map(|name| OptionChoice { name: text(name), help: String::new() })
+            .collect()
     };
-    let one = |schema: &Value| -> Vec<Choice> {
+    let one = |schema: &Value| -> Vec<OptionChoice> {
         let Some(schema) = schema.as_object() else { return Vec::new() };
         match schema.get("const") {
             Some(name) => {
-                vec![Choice {
+                vec![OptionChoice {
                     name: text(name),
                     help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()),
                 }]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use probity_stats::{Resampling, order};
 
-use crate::measures::{Attribute, Measure, Of, Unit, ratio};
-use crate::plot::{Estimate, Figure, forest};
-use crate::report::Part;
-use crate::table::{Cell, Table};
+use crate::measures::{Attribute, Measure, Of, SamplePart, ratio};
+use crate::plot::{Figure, ForestEstimate, forest};
+use crate::report::ReportPart;
+use crate::table::{ReportTable, TableCell};
 use crate::tables;
 use crate::text::{thousands, visible_line};
 
@@ -15,7 +15,7 @@ use crate::text::{thousands, visible_line};
 const ALL_PAIRS: usize = 5;
 
 /// Tables and plots about several runs; nothing for one.
-pub(crate) fn compare(parts: &[Part], resampling: &Resampling) -> (Vec<Table>, Vec<Figure>) {
+pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<ReportTable>, Vec<Figure>) {
     if parts.len() < 2 {
         return (Vec::new(), Vec::new());
     }
@@ -30,13 +30,13 @@ pub(crate) fn compare(parts: &[Part], resampling: &Resampling) -> (Vec<Table>, V
 const DIFFERENT: usize = 20;
 
 /// The samples on which the first two runs differ most, by the first measure that both have.
-fn most_different(parts: &[Part]) -> Option<Table> {
+fn most_different(parts: &[ReportPart]) -> Option<ReportTable> {
     let [first, second, ..] = parts else { return None };
     if data_unknown(first, second) {
         return None;
     }
     let (shared, _) = shared(first, second);
-    let mut table = Table::new(
+    let mut table = ReportTable::new(
         "different",
         "Samples on which the runs differ most",
         ["sample", "attribute", "measure", "A", "B", "A − B"],
@@ -49,18 +49,18 @@ fn most_different(parts: &[Part]) -> Option<Table> {
             comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
         });
         let mut gaps = match of.and_then(|of| Some((of, one.measures.get(&of)?, other.measures.get(&of)?))) {
-            Some((of, a, b)) => Pair::new(a, b, &shared).gaps(of.title()),
+            Some((of, a, b)) => RunPair::new(a, b, &shared).gaps(of.title()),
             None if first.run.method() == second.run.method() => score_gaps((first, one), (second, other), &shared),
             None => continue,
         };
         // Two runs of one model differ by rounding in many samples, which is no difference to look at.
         gaps.retain(|gap| order(gap.a, gap.b).is_ne());
         gaps.sort_by(|x, y| (y.a - y.b).abs().total_cmp(&(x.a - x.b).abs()).then(x.sample.cmp(&y.sample)));
-        for Gap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
+        for SampleGap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
             let id = first.facts.ids.text(sample).to_owned();
-            let numbers = [a, b, a - b].map(|value| Cell::Number(value, 3));
+            let numbers = [a, b, a - b].map(|value| TableCell::Number(value, 3));
             table.rows.push(
-                [Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::Text(of)]
+                [TableCell::Sample(0, id), TableCell::text(one.name.as_str()), TableCell::Text(of)]
                     .into_iter()
                     .chain(numbers)
                     .collect(),
@@ -76,7 +76,7 @@ fn most_different(parts: &[Part]) -> Option<Table> {
 }
 
 /// How far two runs are apart on a sample.
-struct Gap {
+struct SampleGap {
     /// In the first run.
     sample: u32,
     /// What differs.
@@ -88,11 +88,11 @@ struct Gap {
 /// Where nothing says who is right, as of two candidates without gold, the score on which two runs of one method are
 /// farthest apart, by sample.
 fn score_gaps(
-    (first, one): (&Part, &Attribute),
-    (second, other): (&Part, &Attribute),
+    (first, one): (&ReportPart, &Attribute),
+    (second, other): (&ReportPart, &Attribute),
     shared: &BTreeMap<u32, u32>,
-) -> Vec<Gap> {
-    let named = |part: &Part, attribute: &Attribute| -> BTreeMap<(u32, String), f64> {
+) -> Vec<SampleGap> {
+    let named = |part: &ReportPart, attribute: &Attribute| -> BTreeMap<(u32, String), f64> {
         attribute
             .scores
             .iter()
@@ -100,29 +100,29 @@ fn score_gaps(
             .collect()
     };
     let scores = named(first, one);
-    let mut widest: BTreeMap<u32, Gap> = BTreeMap::new();
+    let mut widest: BTreeMap<u32, SampleGap> = BTreeMap::new();
     for ((sample, candidate), b) in named(second, other) {
         let Some(sample) = shared.get(&sample).copied() else { continue };
         let Some(a) = scores.get(&(sample, candidate.clone())).copied() else { continue };
         if widest.get(&sample).is_none_or(|gap| (a - b).abs() > (gap.a - gap.b).abs()) {
-            widest.insert(sample, Gap { sample, of: format!("score of {candidate}"), a, b });
+            widest.insert(sample, SampleGap { sample, of: format!("score of {candidate}"), a, b });
         }
     }
     widest.into_values().collect()
 }
 
 /// What each run says and how far to trust it.
-pub(crate) fn verdicts(parts: &[Part]) -> Table {
-    let mut table = Table::new(
+pub(crate) fn verdicts(parts: &[ReportPart]) -> ReportTable {
+    let mut table = ReportTable::new(
         "verdicts",
         if parts.len() == 1 { "What the run says" } else { "What the runs say" },
         ["run", "about", "verdict", "trust", "because"],
     );
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
-            let text = |field: &str| one[field].as_str().map_or(Cell::Missing, Cell::text);
+            let text = |field: &str| one[field].as_str().map_or(TableCell::Missing, TableCell::text);
             table.rows.push(vec![
-                Cell::text(part.run.name()),
+                TableCell::text(part.run.name()),
                 text("about"),
                 text("says"),
                 text("trust"),
@@ -133,44 +133,47 @@ pub(crate) fn verdicts(parts: &[Part]) -> Table {
     table
 }
 
-fn overview(parts: &[Part]) -> Table {
-    let mut table =
-        Table::new("runs", "Runs", ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"]);
+fn overview(parts: &[ReportPart]) -> ReportTable {
+    let mut table = ReportTable::new(
+        "runs",
+        "Runs",
+        ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"],
+    );
     for part in parts {
-        let text = |pointer: &str| part.run.text(pointer).map_or(Cell::Missing, Cell::text);
+        let text = |pointer: &str| part.run.text(pointer).map_or(TableCell::Missing, TableCell::text);
         let answers = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
         table.rows.push(vec![
-            Cell::text(part.run.name()),
-            Cell::text(part.run.method()),
+            TableCell::text(part.run.name()),
+            TableCell::text(part.run.method()),
             text("/model/name"),
             text("/model/precision"),
-            Cell::Count(part.facts.samples.len() as u64),
-            Cell::Count(answers),
-            Cell::number(part.facts.mass.mean()),
-            Cell::Text(tables::state(&part.run)),
+            TableCell::Count(part.facts.samples.len() as u64),
+            TableCell::Count(answers),
+            TableCell::number(part.facts.mass.mean()),
+            TableCell::Text(tables::state(&part.run)),
         ]);
     }
     table
 }
 
 /// Two runs' measures over the samples that both have.
-struct Pair {
-    first: Vec<Unit>,
-    second: Vec<Unit>,
+struct RunPair {
+    first: Vec<SamplePart>,
+    second: Vec<SamplePart>,
 }
 
-impl Pair {
+impl RunPair {
     /// `shared` maps the second run's samples to the first's.
     fn new(first: &Measure, second: &Measure, shared: &BTreeMap<u32, u32>) -> Self {
-        let by_sample: BTreeMap<u32, Unit> = first.units.iter().map(|unit| (unit.sample, *unit)).collect();
+        let by_sample: BTreeMap<u32, SamplePart> = first.units.iter().map(|unit| (unit.sample, *unit)).collect();
         let both = second.units.iter().filter_map(|unit| Some((*by_sample.get(shared.get(&unit.sample)?)?, *unit)));
         let (first, second) = both.unzip();
         Self { first, second }
     }
 
     /// How far the runs are apart on each sample.
-    fn gaps(&self, of: &str) -> Vec<Gap> {
-        let gap = |(a, b): (&Unit, &Unit)| Gap {
+    fn gaps(&self, of: &str) -> Vec<SampleGap> {
+        let gap = |(a, b): (&SamplePart, &SamplePart)| SampleGap {
             sample: a.sample,
             of: of.to_owned(),
             a: a.sum / a.weight,
@@ -180,7 +183,7 @@ impl Pair {
     }
 
     fn kept(&self, kept: &[usize]) -> Option<f64> {
-        let over = |units: &[Unit]| ratio(kept.iter().map(|i| &units[*i]));
+        let over = |units: &[SamplePart]| ratio(kept.iter().map(|i| &units[*i]));
         Some(over(&self.first)? - over(&self.second)?)
     }
 
@@ -195,7 +198,7 @@ impl Pair {
 
 /// The samples that two runs share: one id and, where both kept their samples, one content. Also how many share the id
 /// alone.
-fn shared(first: &Part, second: &Part) -> (BTreeMap<u32, u32>, usize) {
+fn shared(first: &ReportPart, second: &ReportPart) -> (BTreeMap<u32, u32>, usize) {
     let (mut same, mut other) = (BTreeMap::new(), 0);
     for number in second.facts.sample_numbers() {
         let Some(there) = first.facts.ids.find(second.facts.ids.text(number)) else { continue };
@@ -212,16 +215,16 @@ fn shared(first: &Part, second: &Part) -> (BTreeMap<u32, u32>, usize) {
 }
 
 /// Runs without their samples can only be told apart by the hash of the data they name.
-fn data_unknown(first: &Part, second: &Part) -> bool {
-    let hash = |part: &Part| part.run.text("/arguments_in_force/data/sha256").map(str::to_owned);
+fn data_unknown(first: &ReportPart, second: &ReportPart) -> bool {
+    let hash = |part: &ReportPart| part.run.text("/arguments_in_force/data/sha256").map(str::to_owned);
     let kept = first.facts.with_texts > 0 && second.facts.with_texts > 0;
     !kept && (hash(first).is_none() || hash(first) != hash(second))
 }
 
-fn differences(parts: &[Part], resampling: &Resampling) -> Table {
+fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
     let columns =
         ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
-    let mut table = Table::new("differences", "Differences between runs", columns);
+    let mut table = ReportTable::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
         // Pairs grow with the square of the runs, and a table of dozens is not read.
         let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
@@ -239,7 +242,7 @@ fn differences(parts: &[Part], resampling: &Resampling) -> Table {
     table
 }
 
-fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table) {
+fn pair(first: &ReportPart, second: &ReportPart, resampling: &Resampling, table: &mut ReportTable) {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
         table.note(format!(
@@ -268,7 +271,7 @@ fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table)
                 continue;
             }
             let (Some(a), Some(b)) = (one.measures.get(&of), other.measures.get(&of)) else { continue };
-            let pair = Pair::new(a, b, &shared);
+            let pair = RunPair::new(a, b, &shared);
             any |= row(&one.name, of, (first, second), &pair, resampling, table);
         }
     }
@@ -281,34 +284,34 @@ fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table)
 fn row(
     attribute: &str,
     of: Of,
-    parts: (&Part, &Part),
-    pair: &Pair,
+    parts: (&ReportPart, &ReportPart),
+    pair: &RunPair,
     resampling: &Resampling,
-    table: &mut Table,
+    table: &mut ReportTable,
 ) -> bool {
     let units = pair.first.len();
     let all: Vec<usize> = (0..units).collect();
-    let over = |units: &[Unit]| ratio(all.iter().map(|i| &units[*i]));
+    let over = |units: &[SamplePart]| ratio(all.iter().map(|i| &units[*i]));
     let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
     let paired = resampling.paired_difference(units, of.range(), |kept| pair.kept(kept));
     let randomised = resampling.randomisation(units, |swapped| pair.swapped(swapped));
     table.rows.push(vec![
-        Cell::text(attribute),
-        Cell::text(of.title()),
-        Cell::text(parts.0.run.name()),
-        Cell::text(parts.1.run.name()),
-        Cell::Number(a, 3),
-        Cell::Number(b, 3),
-        Cell::Interval(a - b, paired.and_then(|found| found.interval).map(|i| (i.low, i.high))),
-        Cell::number(paired.and_then(|found| found.p)),
-        Cell::number(randomised),
-        Cell::Count(units as u64),
+        TableCell::text(attribute),
+        TableCell::text(of.title()),
+        TableCell::text(parts.0.run.name()),
+        TableCell::text(parts.1.run.name()),
+        TableCell::Number(a, 3),
+        TableCell::Number(b, 3),
+        TableCell::Interval(a - b, paired.and_then(|found| found.interval).map(|i| (i.low, i.high))),
+        TableCell::number(paired.and_then(|found| found.p)),
+        TableCell::number(randomised),
+        TableCell::Count(units as u64),
     ]);
     true
 }
 
 /// A plot for each attribute and measure that two runs at least have.
-fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
+fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
     let mut names: Vec<&str> = Vec::new();
     for attribute in parts.iter().flat_map(|part| &part.attributes) {
         if !names.contains(&attribute.name.as_str()) {
@@ -318,7 +321,7 @@ fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (number, name) in names.iter().enumerate() {
         for of in [Of::Spearman, Of::Pairwise, Of::Preference] {
-            let estimates: Vec<Estimate> =
+            let estimates: Vec<ForestEstimate> =
                 parts.iter().filter_map(|part| estimate(part, name, of, resampling)).collect();
             if estimates.len() > 1 {
                 figures.push(estimates_figure(
@@ -334,13 +337,13 @@ fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
     figures
 }
 
-fn estimate(part: &Part, name: &str, of: Of, resampling: &Resampling) -> Option<Estimate> {
+fn estimate(part: &ReportPart, name: &str, of: Of, resampling: &Resampling) -> Option<ForestEstimate> {
     let measure = part.attributes.iter().find(|a| a.name == name)?.measures.get(&of)?;
     let interval = measure.interval(of, resampling).ok().map(|i| (i.low, i.high));
-    Some(Estimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
+    Some(ForestEstimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
 }
 
-fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resampling: &Resampling) -> Figure {
+fn estimates_figure(id: String, name: &str, of: Of, estimates: &[ForestEstimate], resampling: &Resampling) -> Figure {
     // What guessing gives.
     let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
     let caption = format!(

@@ -16,13 +16,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use probity_data::Sample;
 use probity_lm::Prompt;
-use probity_store::{Answers, AnyAnswer, Asked, sample_of};
+use probity_store::{Answers, AnyAnswer, AskedRequest, sample_of};
 use serde_json::{Map, Value, json};
 
 use crate::ReportError;
 use crate::measures::Of;
-use crate::report::{Part, Report};
-use crate::run::Kind;
+use crate::report::{ReportPart, RunReport};
+use crate::run::TableKind;
 use crate::text::shortened;
 
 /// A block ends with the sample that reaches one of these.
@@ -37,21 +37,21 @@ const PROMPTS_AT_LEAST: usize = 16;
 const START: usize = 140;
 
 /// How many of each run's samples the page holds.
-pub(crate) fn held(report: &Report) -> Vec<usize> {
+pub(crate) fn held(report: &RunReport) -> Vec<usize> {
     let share = report.options.samples.div_ceil(report.parts.len().max(1));
     report.parts.iter().map(|part| part.facts.samples.len().min(share)).collect()
 }
 
 /// Writes all blocks, the index last.
-pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportError> {
+pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), ReportError> {
     let held = held(report);
     // Shared out beforehand: a few samples show all of their prompts, ten thousand some of them.
     let prompts = (PROMPTS / held.iter().sum::<usize>().max(1)).max(PROMPTS_AT_LEAST);
     let mut blocks = Blocks { out, texts: Vec::new(), details: Vec::new(), samples: 0, first: Vec::new() };
     let mut index = Index::default();
     for (number, part) in report.parts.iter().enumerate() {
-        let mut reader = Reader::open(part)?;
-        let agreement = Agreement::new(part);
+        let mut reader = RunReader::open(part)?;
+        let agreement = SampleAgreement::new(part);
         for sample in 0..held[number] as u32 {
             let (text, detail) = reader.sample(sample, prompts)?;
             index.push(number, part, sample, &text, &agreement);
@@ -124,14 +124,14 @@ impl Blocks<'_> {
 }
 
 /// How a sample's scores agree with gold.
-struct Agreement {
+struct SampleAgreement {
     /// Sum and number of Spearman coefficients, over attributes.
     rho: BTreeMap<u32, (f64, f64)>,
     preference: BTreeMap<u32, (f64, f64)>,
 }
 
-impl Agreement {
-    fn new(part: &Part) -> Self {
+impl SampleAgreement {
+    fn new(part: &ReportPart) -> Self {
         let sums = |of: Of| {
             let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
             for unit in part.attributes.iter().filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
@@ -151,7 +151,7 @@ struct Index {
 }
 
 impl Index {
-    fn push(&mut self, run: usize, part: &Part, sample: u32, text: &Value, agreement: &Agreement) {
+    fn push(&mut self, run: usize, part: &ReportPart, sample: u32, text: &Value, agreement: &SampleAgreement) {
         let facts = &part.facts.samples[sample as usize];
         let mean = |sums: &BTreeMap<u32, (f64, f64)>| sums.get(&sample).map(|(sum, weight)| short(sum / weight));
         let start = text["c"]
@@ -197,8 +197,8 @@ fn shorten(value: &mut Value) {
 }
 
 /// The files of one run.
-struct Reader<'a> {
-    part: &'a Part,
+struct RunReader<'a> {
+    part: &'a ReportPart,
     samples: Option<File>,
     tables: Vec<File>,
     answers: Option<Answers>,
@@ -206,8 +206,8 @@ struct Reader<'a> {
     asked: Vec<Vec<Range<usize>>>,
 }
 
-impl<'a> Reader<'a> {
-    fn open(part: &'a Part) -> Result<Self, ReportError> {
+impl<'a> RunReader<'a> {
+    fn open(part: &'a ReportPart) -> Result<Self, ReportError> {
         let open = |path: &Path| File::open(path).map_err(ReportError::read(path));
         let answers = part.run.answers().map(|path| Answers::open_read_only(&path)).transpose()?;
         let mut asked: Vec<Vec<Range<usize>>> = vec![Vec::new(); part.facts.samples.len()];
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
         let text = self.texts(number, &asked)?;
         let mut detail = Map::new();
         detail.insert("tables".into(), self.rows(number)?);
-        let mut lines = Lines::default();
+        let mut lines = PromptLines::default();
         let shown: Vec<Value> = asked.iter().map(|asked| lines.request(id, asked)).collect();
         detail.insert("asked".into(), json!(all));
         detail.insert("requests".into(), Value::Array(shown));
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The sample's first requests, so many at most.
-    fn asked(&self, number: u32, most: usize) -> Result<Vec<Asked>, ReportError> {
+    fn asked(&self, number: u32, most: usize) -> Result<Vec<AskedRequest>, ReportError> {
         let mut asked = Vec::new();
         for place in &self.asked[number as usize] {
             if let Some(answers) = &self.answers {
@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
         Ok(asked)
     }
 
-    fn texts(&mut self, number: u32, asked: &[Asked]) -> Result<Value, ReportError> {
+    fn texts(&mut self, number: u32, asked: &[AskedRequest]) -> Result<Value, ReportError> {
         let outputs: Vec<&str> = asked
             .iter()
             .filter_map(|asked| match &asked.answer {
@@ -299,9 +299,9 @@ impl<'a> Reader<'a> {
         let table = |(number, (columns, rows)): (u16, (Vec<String>, Vec<Value>))| {
             let table = &self.part.run.tables[number as usize];
             let kind = match table.kind {
-                Kind::Comparisons => "comparisons",
-                Kind::Scores => "scores",
-                Kind::Other => "other",
+                TableKind::Comparisons => "comparisons",
+                TableKind::Scores => "scores",
+                TableKind::Other => "other",
             };
             json!({"name": table.name, "kind": kind, "columns": columns, "rows": rows})
         };
@@ -333,14 +333,14 @@ fn stretch(file: &mut File, start: u64, end: u64) -> io::Result<Vec<u8>> {
 
 /// Lines of prompts, each once: the prompts of a sample have most of them in common.
 #[derive(Default)]
-struct Lines {
+struct PromptLines {
     texts: Vec<String>,
     numbers: std::collections::HashMap<String, usize>,
 }
 
-impl Lines {
+impl PromptLines {
     /// `[name, [[role, [line …]] …], answer]`.
-    fn request(&mut self, id: &str, asked: &Asked) -> Value {
+    fn request(&mut self, id: &str, asked: &AskedRequest) -> Value {
         let name = asked.request.strip_prefix(id).map_or(asked.request.as_str(), |rest| rest.trim_start_matches('/'));
         let messages = match &asked.prompt {
             Prompt::Text(text) => vec![json!(["text", self.split(text)])],

@@ -1,9 +1,9 @@
 //! Tables for other programs. Cells may be hostile: each form is escaped by its own rules.
 
-use crate::table::{Cell, Table};
+use crate::table::{ReportTable, TableCell};
 use crate::text::{visible, visible_line};
 
-impl Table {
+impl ReportTable {
     /// Comma-separated values (RFC 4180), intervals in columns of their own. Numbers are unrounded; nothing is an empty
     /// cell. A text that a spreadsheet would take for a formula begins with an apostrophe.
     pub fn csv(&self) -> String {
@@ -24,7 +24,7 @@ impl Table {
     }
 
     fn has_intervals(&self, column: usize) -> bool {
-        self.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Interval(_, Some(_)))))
+        self.rows.iter().any(|row| matches!(row.get(column), Some(TableCell::Interval(_, Some(_)))))
     }
 
     /// A Markdown table with its title and notes.
@@ -74,13 +74,13 @@ impl Table {
     }
 }
 
-fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
+fn csv_cells(cell: &TableCell, wide: bool) -> Vec<String> {
     let (value, ends) = match cell {
-        Cell::Text(text) | Cell::Sample(_, text) => (csv_text(text), None),
-        Cell::Count(count) => (count.to_string(), None),
-        Cell::Number(value, _) => (value.to_string(), None),
-        Cell::Interval(value, ends) => (value.to_string(), *ends),
-        Cell::Missing => (String::new(), None),
+        TableCell::Text(text) | TableCell::Sample(_, text) => (csv_text(text), None),
+        TableCell::Count(count) => (count.to_string(), None),
+        TableCell::Number(value, _) => (value.to_string(), None),
+        TableCell::Interval(value, ends) => (value.to_string(), *ends),
+        TableCell::Missing => (String::new(), None),
     };
     let end = |end: Option<f64>| end.map(|end| end.to_string()).unwrap_or_default();
     if wide { vec![value, end(ends.map(|e| e.0)), end(ends.map(|e| e.1))] } else { vec![value] }

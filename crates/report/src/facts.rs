@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 use crate::ReportError;
 use crate::histogram::Histogram;
 use crate::names::Names;
-use crate::rows::{ComparisonRow, OtherRow, ScoreRow, Stretch, each_line};
-use crate::run::{Kind, Run};
+use crate::rows::{CandidateScoreRow, ComparisonRow, OtherRow, TextStretch, each_line};
+use crate::run::{ReportedRun, TableKind};
 
 /// A gold score of a candidate.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Gold {
+pub(crate) struct GoldScore {
     candidate: u32,
     attribute: u32,
     score: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Gold {
 
 /// A candidate's score.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scored {
+pub(crate) struct ScoredCandidate {
     pub(crate) sample: u32,
     pub(crate) attribute: u32,
     pub(crate) candidate: u32,
@@ -38,8 +38,8 @@ pub(crate) struct SampleFacts {
     /// SHA-256 of its line, shortened; of the whole sample.
     pub(crate) digest: Option<[u8; 16]>,
     /// Where its rows are.
-    pub(crate) rows: Vec<Stretch>,
-    pub(crate) gold: Vec<Gold>,
+    pub(crate) rows: Vec<TextStretch>,
+    pub(crate) gold: Vec<GoldScore>,
     /// How many candidates it has.
     pub(crate) candidates: usize,
     /// The candidate that people preferred; nothing where it was a tie or nobody was asked.
@@ -57,7 +57,7 @@ pub(crate) struct SampleFacts {
 
 /// What comparisons of one attribute say.
 #[derive(Debug, Clone)]
-pub(crate) struct Pairs {
+pub(crate) struct FactPairs {
     /// Of p, the first place's probability.
     pub(crate) p: Histogram,
     /// Of `|p_ij − (1 − p_ji)|`.
@@ -70,7 +70,7 @@ pub(crate) struct Pairs {
 /// The order gap lies in [0, 1], p too.
 const BINS: usize = 20;
 
-impl Pairs {
+impl FactPairs {
     fn new() -> Self {
         Self {
             p: Histogram::new(0.0, 1.0, BINS),
@@ -83,15 +83,15 @@ impl Pairs {
 
 /// All of a run that figures are made of.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct RunFacts {
     pub(crate) ids: Names,
     pub(crate) candidates: Names,
     pub(crate) attributes: Names,
     pub(crate) templates: Names,
     pub(crate) outcomes: Names,
     pub(crate) samples: Vec<SampleFacts>,
-    pub(crate) scores: Vec<Scored>,
-    pub(crate) pairs: BTreeMap<u32, Pairs>,
+    pub(crate) scores: Vec<ScoredCandidate>,
+    pub(crate) pairs: BTreeMap<u32, FactPairs>,
     pub(crate) outcome_counts: BTreeMap<String, u64>,
     pub(crate) mass: Histogram,
     /// Samples in the run's own file.
@@ -105,9 +105,9 @@ struct Waiting {
     p: HashMap<(u32, u32), f64>,
 }
 
-impl Facts {
+impl RunFacts {
     /// Reads the samples and then every table, a line at a time.
-    pub(crate) fn read(run: &Run) -> Result<Self, ReportError> {
+    pub(crate) fn read(run: &ReportedRun) -> Result<Self, ReportError> {
         let mut facts = Self {
             ids: Names::default(),
             candidates: Names::default(),
@@ -125,15 +125,15 @@ impl Facts {
             each_line(&path, |line, start, end| facts.sample(line, start, end))?;
             facts.with_texts = facts.samples.len();
         }
-        let compared = run.tables.iter().any(|table| table.kind == Kind::Comparisons);
+        let compared = run.tables.iter().any(|table| table.kind == TableKind::Comparisons);
         for (number, table) in run.tables.iter().enumerate() {
             let mut waiting = Waiting::default();
             each_line(&table.path, |line, start, end| {
-                let stretch = Stretch { table: number as u16, start, end };
+                let stretch = TextStretch { table: number as u16, start, end };
                 match table.kind {
-                    Kind::Comparisons => facts.comparison(line, stretch, &mut waiting),
-                    Kind::Scores => facts.score(line, stretch, compared),
-                    Kind::Other => facts.other(line, stretch),
+                    TableKind::Comparisons => facts.comparison(line, stretch, &mut waiting),
+                    TableKind::Scores => facts.score(line, stretch, compared),
+                    TableKind::Other => facts.other(line, stretch),
                 }
             })?;
         }
@@ -154,7 +154,11 @@ impl Facts {
         for candidate in &sample.candidates {
             let named = self.candidates.number(&candidate.id);
             for (attribute, score) in &candidate.scores {
-                facts.gold.push(Gold { candidate: named, attribute: self.attributes.number(attribute), score: *score });
+                facts.gold.push(GoldScore {
+                    candidate: named,
+                    attribute: self.attributes.number(attribute),
+                    score: *score,
+                });
             }
         }
         facts.preferred = match &sample.preference {
@@ -174,7 +178,7 @@ impl Facts {
     }
 
     /// Notes a row's place, outcome and mass; gives its sample.
-    fn note(&mut self, item: &str, stretch: Stretch) -> u32 {
+    fn note(&mut self, item: &str, stretch: TextStretch) -> u32 {
         let number = self.at(item);
         let rows = &mut self.samples[number as usize].rows;
         match rows.last_mut() {
@@ -207,7 +211,7 @@ impl Facts {
         number
     }
 
-    fn comparison(&mut self, line: &str, stretch: Stretch, waiting: &mut Waiting) -> serde_json::Result<()> {
+    fn comparison(&mut self, line: &str, stretch: TextStretch, waiting: &mut Waiting) -> serde_json::Result<()> {
         let row: ComparisonRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         self.judged(sample, &row.outcome, row.mass);
@@ -215,7 +219,7 @@ impl Facts {
         let template = self.templates.number(&row.template);
         let (i, j) = (self.candidates.number(&row.candidate_i), self.candidates.number(&row.candidate_j));
         let Some(p) = row.p else { return Ok(()) };
-        let pairs = self.pairs.entry(attribute).or_insert_with(Pairs::new);
+        let pairs = self.pairs.entry(attribute).or_insert_with(FactPairs::new);
         pairs.p.add(p);
         pairs.first_wins += if p == 0.5 { 0.5 } else { f64::from(u8::from(p > 0.5)) };
         for (cell, value) in [((i, j), p), ((j, i), 1.0 - p)] {
@@ -239,8 +243,8 @@ impl Facts {
     }
 
     /// A score. Where there are comparisons too, those are the judgements and scores only follow from them.
-    fn score(&mut self, line: &str, stretch: Stretch, compared: bool) -> serde_json::Result<()> {
-        let row: ScoreRow<'_> = serde_json::from_str(line)?;
+    fn score(&mut self, line: &str, stretch: TextStretch, compared: bool) -> serde_json::Result<()> {
+        let row: CandidateScoreRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
         let candidate = self.candidates.number(&row.candidate);
@@ -254,12 +258,12 @@ impl Facts {
         let gold = facts.gold.iter().find(|g| g.candidate == candidate && g.attribute == attribute).map(|g| g.score);
         if let Some(score) = row.score {
             facts.best = Some(facts.best.map_or(score, |best| best.max(score)));
-            self.scores.push(Scored { sample, attribute, candidate, score, gold });
+            self.scores.push(ScoredCandidate { sample, attribute, candidate, score, gold });
         }
         Ok(())
     }
 
-    fn other(&mut self, line: &str, stretch: Stretch) -> serde_json::Result<()> {
+    fn other(&mut self, line: &str, stretch: TextStretch) -> serde_json::Result<()> {
         let row: OtherRow<'_> = serde_json::from_str(line)?;
         self.note(&row.item, stretch);
         Ok(())

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use probity_stats::{Resampling, quantile};
 use serde_json::Value;
 
-use crate::facts::{Facts, Pairs};
+use crate::facts::{FactPairs, RunFacts};
 use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
 use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
 use crate::published;
-use crate::run::Run;
+use crate::run::ReportedRun;
 use crate::table::fixed;
 use crate::tables;
 use crate::text::{thousands, visible_line};
@@ -31,8 +31,8 @@ pub(crate) struct Plots {
 /// `prefix` begins every id.
 pub(crate) fn plots(
     prefix: &str,
-    run: &Run,
-    facts: &Facts,
+    run: &ReportedRun,
+    facts: &RunFacts,
     attributes: &[Attribute],
     resampling: &Resampling,
 ) -> Plots {
@@ -68,7 +68,7 @@ fn of(attribute: &str) -> String {
     if attribute.is_empty() { String::new() } else { format!(", {}", visible_line(attribute)) }
 }
 
-fn position_bias(prefix: &str, run: &Run) -> Option<Figure> {
+fn position_bias(prefix: &str, run: &ReportedRun) -> Option<Figure> {
     let prompts = run.summary.pointer("/values/prompts")?.as_array()?;
     let share = |prompt: &Value, when: &str| prompt[when]["p_a"].as_f64();
     let text = |prompt: &Value, field: &str| prompt[field].as_str().unwrap_or_default().to_owned();
@@ -99,7 +99,7 @@ fn percent(share: f64) -> String {
     format!("{} %", fixed(share * 100.0, 1))
 }
 
-fn preferences(id: String, attribute: &str, pairs: &Pairs) -> Figure {
+fn preferences(id: String, attribute: &str, pairs: &FactPairs) -> Figure {
     let n = pairs.p.total;
     let caption = format!(
         "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the \
@@ -113,7 +113,7 @@ fn preferences(id: String, attribute: &str, pairs: &Pairs) -> Figure {
     histogram(&pairs.p, words)
 }
 
-fn order_gap(id: String, attribute: &str, pairs: &Pairs) -> Option<Figure> {
+fn order_gap(id: String, attribute: &str, pairs: &FactPairs) -> Option<Figure> {
     let mean = pairs.gaps.mean()?;
     let caption = format!(
         "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 \
@@ -163,7 +163,7 @@ enum NoMatrix {
 }
 
 /// Candidates that are systems: they recur in samples, and there are three at least.
-fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<Figure, NoMatrix> {
+fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> Result<Figure, NoMatrix> {
     let mut means: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for ((row, _), (sum, n)) in &pairs.cells {
         let mean = means.entry(*row).or_default();
@@ -246,7 +246,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     )
 }
 
-fn score_histogram(id: String, run: &Run, attribute: &Attribute) -> Option<Figure> {
+fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Option<Figure> {
     let values: Vec<f64> = attribute.scores.iter().map(|s| s.score).collect();
     let bins = Histogram::of(&values, BINS)?;
     let caption = format!(
@@ -268,7 +268,7 @@ fn score_histogram(id: String, run: &Run, attribute: &Attribute) -> Option<Figur
 }
 
 /// Candidates whose ids recur, the best mean first.
-fn by_candidate(id: String, facts: &Facts, attribute: &Attribute) -> Option<Figure> {
+fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<Figure> {
     let mut by_candidate: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for score in &attribute.scores {
         by_candidate.entry(score.candidate).or_default().push(score.score);

@@ -29,6 +29,6 @@ pub mod text;
 
 pub use error::ReportError;
 pub use plot::Figure;
-pub use report::{Options, Report};
-pub use run::Run;
-pub use table::{Cell, Table};
+pub use report::{Options, RunReport};
+pub use run::ReportedRun;
+pub use table::{ReportTable, TableCell};

@@ -9,11 +9,11 @@ use probity_stats::{
 };
 use serde::Serialize;
 
-use crate::facts::{Facts, Scored};
+use crate::facts::{RunFacts, ScoredCandidate};
 
 /// A sample's part in a measure: Σ `sum` / Σ `weight` over samples is the measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Unit {
+pub(crate) struct SamplePart {
     pub(crate) sample: u32,
     pub(crate) sum: f64,
     pub(crate) weight: f64,
@@ -22,12 +22,12 @@ pub(crate) struct Unit {
 /// A measure over samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure {
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Vec<SamplePart>,
 }
 
 impl Measure {
     /// Over the samples that `unit` has something for.
-    fn new(units: impl Iterator<Item = Unit>) -> Self {
+    fn new(units: impl Iterator<Item = SamplePart>) -> Self {
         Self { units: units.filter(|unit| unit.weight > 0.0).collect() }
     }
 
@@ -41,7 +41,7 @@ impl Measure {
     }
 }
 
-pub(crate) fn ratio<'a>(units: impl Iterator<Item = &'a Unit>) -> Option<f64> {
+pub(crate) fn ratio<'a>(units: impl Iterator<Item = &'a SamplePart>) -> Option<f64> {
     let (sum, weight) = units.fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.sum, weight + unit.weight));
     (weight > 0.0).then(|| sum / weight)
 }
@@ -105,7 +105,7 @@ impl Of {
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) name: String,
-    pub(crate) scores: Vec<Scored>,
+    pub(crate) scores: Vec<ScoredCandidate>,
     pub(crate) measures: BTreeMap<Of, Measure>,
     pub(crate) pooled: Option<f64>,
     pub(crate) pooled_interval: Result<Interval, NoInterval>,
@@ -115,8 +115,8 @@ pub(crate) struct Attribute {
 }
 
 /// The attributes that have scores, in the order of the data.
-pub(crate) fn attributes(facts: &Facts, resampling: &Resampling) -> Vec<Attribute> {
-    let mut by_attribute: BTreeMap<u32, Vec<Scored>> = BTreeMap::new();
+pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attribute> {
+    let mut by_attribute: BTreeMap<u32, Vec<ScoredCandidate>> = BTreeMap::new();
     for score in &facts.scores {
         by_attribute.entry(score.attribute).or_default().push(*score);
     }
@@ -124,14 +124,14 @@ pub(crate) fn attributes(facts: &Facts, resampling: &Resampling) -> Vec<Attribut
 }
 
 impl Attribute {
-    fn new(facts: &Facts, number: u32, mut scores: Vec<Scored>, resampling: &Resampling) -> Self {
+    fn new(facts: &RunFacts, number: u32, mut scores: Vec<ScoredCandidate>, resampling: &Resampling) -> Self {
         // A run that was interrupted may have scores out of order; groups are made of neighbours.
         scores.sort_by_key(|score| score.sample);
-        let groups: Vec<&[Scored]> = scores.chunk_by(|a, b| a.sample == b.sample).collect();
-        let measure = |unit: &dyn Fn(&[Scored]) -> (f64, f64)| {
+        let groups: Vec<&[ScoredCandidate]> = scores.chunk_by(|a, b| a.sample == b.sample).collect();
+        let measure = |unit: &dyn Fn(&[ScoredCandidate]) -> (f64, f64)| {
             Measure::new(groups.iter().map(|group| {
                 let (sum, weight) = unit(group);
-                Unit { sample: group[0].sample, sum, weight }
+                SamplePart { sample: group[0].sample, sum, weight }
             }))
         };
         let mut measures = BTreeMap::new();
@@ -165,7 +165,7 @@ impl Attribute {
     }
 }
 
-fn both(group: &[Scored]) -> Vec<(f64, f64)> {
+fn both(group: &[ScoredCandidate]) -> Vec<(f64, f64)> {
     group
         .iter()
         .filter_map(|s| Some((s.score, s.gold?)))
@@ -174,20 +174,20 @@ fn both(group: &[Scored]) -> Vec<(f64, f64)> {
 }
 
 /// As METHODS: a context whose gold is constant is no context, one whose scores are counts as 0.
-fn spearman_unit(group: &[Scored]) -> (f64, f64) {
+fn spearman_unit(group: &[ScoredCandidate]) -> (f64, f64) {
     let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
     let result = per_context(Correlation::Spearman, [(scores.as_slice(), golds.as_slice())]);
     result.mean.map_or((0.0, 0.0), |rho| (rho, 1.0))
 }
 
-fn pairwise_unit(group: &[Scored]) -> (f64, f64) {
+fn pairwise_unit(group: &[ScoredCandidate]) -> (f64, f64) {
     let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
     let result = pairwise_accuracy([(scores.as_slice(), golds.as_slice())]);
     (result.correct as f64 + result.tied as f64 / 2.0, (result.correct + result.wrong + result.tied) as f64)
 }
 
 /// Of samples with a preference and scores of all their candidates, as everywhere: see [`preference_point`].
-fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
+fn preference_unit(facts: &RunFacts, group: &[ScoredCandidate]) -> (f64, f64) {
     let sample = &facts.samples[group[0].sample as usize];
     let Some(own) = sample.preferred.and_then(|id| group.iter().position(|s| s.candidate == id)) else {
         return (0.0, 0.0);
@@ -215,8 +215,8 @@ fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, 
 }
 
 fn system_level(
-    facts: &Facts,
-    groups: &[&[Scored]],
+    facts: &RunFacts,
+    groups: &[&[ScoredCandidate]],
     resampling: &Resampling,
 ) -> (Option<f64>, Result<Interval, NoInterval>, usize) {
     let contexts: Vec<Vec<SystemScore<'_>>> = groups
@@ -238,7 +238,7 @@ fn system_level(
 
 /// A straight line through `(gold, score)` with a band around it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct FittedLine {
     pub(crate) intercept: f64,
     pub(crate) slope: f64,
     /// `(gold, low, high)` from left to right; empty where samples are too few or all say the same.
@@ -250,7 +250,7 @@ const BAND_STEPS: usize = 40;
 
 /// Least squares of score on gold, with the band in which the jackknife over samples has each of its points. `None`
 /// where gold is constant.
-pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<Line> {
+pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<FittedLine> {
     let sums: Vec<[f64; 5]> = groups.iter().map(|group| sums(group, low)).collect();
     let fit = |kept: &mut dyn Iterator<Item = &[f64; 5]>| {
         let total = kept.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
@@ -275,7 +275,7 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
     // All of the band or none: with a gap in it, a part would look surer than the rest.
     let band: Option<Vec<_>> = if groups.len() > 2 { (0..=BAND_STEPS).map(at_step).collect() } else { None };
     let band = band.unwrap_or_default();
-    Some(Line { intercept: at_low - slope * low, slope, band })
+    Some(FittedLine { intercept: at_low - slope * low, slope, band })
 }
 
 /// n, Σx, Σy, Σx², Σxy with x counted from `low`, which keeps the sums small.

@@ -4,11 +4,11 @@
 use serde_json::Value;
 
 use crate::plot::{Along, Figure, Point, Series, lines};
-use crate::run::Run;
+use crate::run::ReportedRun;
 use crate::text::visible_line;
 
 /// All that a run's summary has figures for.
-pub(crate) fn figures(prefix: &str, run: &Run) -> Vec<Figure> {
+pub(crate) fn figures(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let mut figures = subsets(prefix, run);
     figures.extend(references(prefix, run));
     figures
@@ -30,7 +30,7 @@ fn distinct<'a>(rows: &[&'a Value], field: &str) -> Vec<&'a Value> {
 }
 
 /// Spearman over the number of comparisons, by scheme (Liusie, Manakul and Gales 2024, Figures 4 and 5).
-fn subsets(prefix: &str, run: &Run) -> Vec<Figure> {
+fn subsets(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let all: Vec<&Value> =
         run.summary.pointer("/values/analyses/subsets").and_then(Value::as_array).into_iter().flatten().collect();
     let mut prompts: Vec<(String, String)> = Vec::new();
@@ -83,7 +83,7 @@ fn point(row: &Value, way: &str) -> Option<Point> {
 
 /// The judge and each metric under every kind of reference (Zhang et al. 2024, Figure 3): accuracy on pairs, or
 /// Spearman over all candidates.
-fn references(prefix: &str, run: &Run) -> Vec<Figure> {
+fn references(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let of = |pointer: &str| {
         run.summary.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect::<Vec<_>>()
     };

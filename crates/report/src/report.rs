@@ -3,11 +3,11 @@
 use probity_stats::Resampling;
 
 use crate::compare::{compare, verdicts};
-use crate::facts::Facts;
+use crate::facts::RunFacts;
 use crate::figures::plots;
 use crate::measures::{Attribute, attributes};
-use crate::run::Run;
-use crate::table::Table;
+use crate::run::ReportedRun;
+use crate::table::ReportTable;
 use crate::{Figure, ReportError, tables};
 
 /// What a report is made with.
@@ -29,11 +29,11 @@ impl Default for Options {
 
 /// One run of a report.
 #[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) run: Run,
-    pub(crate) facts: Facts,
+pub(crate) struct ReportPart {
+    pub(crate) run: ReportedRun,
+    pub(crate) facts: RunFacts,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) tables: Vec<Table>,
+    pub(crate) tables: Vec<ReportTable>,
     pub(crate) figures: Vec<Figure>,
     /// Why plots are missing, and what the run did not keep.
     pub(crate) notes: Vec<String>,
@@ -41,21 +41,21 @@ pub(crate) struct Part {
 
 /// Runs with their figures, ready to be written in any form.
 #[derive(Debug)]
-pub struct Report {
-    pub(crate) parts: Vec<Part>,
+pub struct RunReport {
+    pub(crate) parts: Vec<ReportPart>,
     /// What the one run says.
-    verdict: Option<Table>,
+    verdict: Option<ReportTable>,
     /// About several runs.
-    pub(crate) across: Vec<Table>,
+    pub(crate) across: Vec<ReportTable>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
 }
 
-impl Report {
+impl RunReport {
     /// Reads the runs' tables and computes everything but the list of samples, which is read while the page is written.
     /// Runs that share a name are told apart by a number.
-    pub fn new(runs: Vec<Run>, options: Options) -> Result<Self, ReportError> {
-        let mut parts: Vec<Part> = Vec::new();
+    pub fn new(runs: Vec<ReportedRun>, options: Options) -> Result<Self, ReportError> {
+        let mut parts: Vec<ReportPart> = Vec::new();
         for mut run in runs {
             let same = parts
                 .iter()
@@ -68,7 +68,7 @@ impl Report {
             }
             // By number, since a run's name may hold anything: ids of files and anchors begin with it.
             let prefix = format!("run{}", parts.len() + 1);
-            parts.push(Part::new(&prefix, run, &options.resampling)?);
+            parts.push(ReportPart::new(&prefix, run, &options.resampling)?);
         }
         let (across, across_figures) = compare(&parts, &options.resampling);
         // The page says it in large letters; other forms have it as a table, which is among those about several runs.
@@ -77,7 +77,7 @@ impl Report {
     }
 
     /// All tables: what the runs say, those about several runs, then each run's.
-    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+    pub fn tables(&self) -> impl Iterator<Item = &ReportTable> {
         self.verdict.iter().chain(&self.across).chain(self.parts.iter().flat_map(|part| &part.tables))
     }
 
@@ -92,9 +92,9 @@ impl Report {
     }
 }
 
-impl Part {
-    fn new(prefix: &str, run: Run, resampling: &Resampling) -> Result<Self, ReportError> {
-        let facts = Facts::read(&run)?;
+impl ReportPart {
+    fn new(prefix: &str, run: ReportedRun, resampling: &Resampling) -> Result<Self, ReportError> {
+        let facts = RunFacts::read(&run)?;
         let attributes = attributes(&facts, resampling);
         let plots = plots(prefix, &run, &facts, &attributes, resampling);
         let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];

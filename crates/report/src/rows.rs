@@ -30,7 +30,7 @@ pub(crate) struct ComparisonRow<'a> {
 
 /// A row of a scores table.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ScoreRow<'a> {
+pub(crate) struct CandidateScoreRow<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -42,12 +42,12 @@ pub(crate) struct ScoreRow<'a> {
     #[serde(borrow, default)]
     pub(crate) outcome: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub(crate) answers: Vec<Answer<'a>>,
+    pub(crate) answers: Vec<AnswerRow<'a>>,
 }
 
 /// One answer behind a score.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct AnswerRow<'a> {
     pub(crate) mass: Option<f64>,
     #[serde(borrow, default)]
     pub(crate) outcome: Cow<'a, str>,
@@ -62,7 +62,7 @@ pub(crate) struct OtherRow<'a> {
 
 /// A stretch of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct TextStretch {
     pub(crate) table: u16,
     pub(crate) start: u64,
     pub(crate) end: u64,

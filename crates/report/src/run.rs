@@ -11,7 +11,7 @@ use crate::ReportError;
 
 /// A run that a report is made of. Its tables are read as they are needed.
 #[derive(Debug)]
-pub struct Run {
+pub struct ReportedRun {
     /// The folder.
     pub(crate) path: PathBuf,
     /// How the report calls it.
@@ -29,12 +29,12 @@ pub struct Run {
 pub(crate) struct TableFile {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TableKind,
 }
 
 /// What the rows of a table are, told by their fields and not by the method's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TableKind {
     /// Rows with `item`, `candidate_i`, `candidate_j`.
     Comparisons,
     /// Rows with `item`, `candidate`, `score`.
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Run {
+impl ReportedRun {
     /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be
     /// missing.
     pub fn open(path: &Path) -> Result<Self, ReportError> {
@@ -121,7 +121,7 @@ impl Run {
 }
 
 /// Told by the first row; `None` where there is no whole row, or its rows belong to no sample.
-fn kind(path: &Path) -> Result<Option<Kind>, ReportError> {
+fn kind(path: &Path) -> Result<Option<TableKind>, ReportError> {
     let mut line = String::new();
     let file = File::open(path).map_err(ReportError::read(path))?;
     BufReader::new(file).read_line(&mut line).map_err(ReportError::read(path))?;
@@ -133,8 +133,8 @@ fn kind(path: &Path) -> Result<Option<Kind>, ReportError> {
     let has = |field: &str| row.get(field).is_some();
     Ok(match (has("item"), has("candidate_i") && has("candidate_j"), has("candidate") && has("score")) {
         (false, ..) => None,
-        (true, true, _) => Some(Kind::Comparisons),
-        (true, false, true) => Some(Kind::Scores),
-        (true, false, false) => Some(Kind::Other),
+        (true, true, _) => Some(TableKind::Comparisons),
+        (true, false, true) => Some(TableKind::Scores),
+        (true, false, false) => Some(TableKind::Other),
     })
 }

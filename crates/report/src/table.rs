@@ -7,7 +7,7 @@ use crate::text::thousands;
 
 /// A table with a title, and lines below it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Table {
+pub struct ReportTable {
     /// Names files and anchors: lower-case letters, digits and hyphens.
     pub id: String,
     /// The run it belongs to; `None` where it is about several.
@@ -17,14 +17,14 @@ pub struct Table {
     /// Column heads.
     pub columns: Vec<String>,
     /// Cells by row, as many as columns.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<TableCell>>,
     /// Lines below the table.
     pub notes: Vec<String>,
 }
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
+pub enum TableCell {
     /// Text, verbatim. It may come from data and be hostile: each form of a table escapes it.
     Text(String),
     /// A whole number.
@@ -39,7 +39,7 @@ pub enum Cell {
     Missing,
 }
 
-impl Cell {
+impl TableCell {
     /// A number with three decimals, or nothing.
     pub(crate) fn number(value: Option<f64>) -> Self {
         value.filter(|v| v.is_finite()).map_or(Self::Missing, |v| Self::Number(v, 3))
@@ -79,7 +79,7 @@ impl Cell {
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for TableCell {
     /// What a method wrote for people: a number where it is one.
     fn from(text: String) -> Self {
         let trimmed = text.trim();
@@ -97,7 +97,7 @@ impl From<String> for Cell {
     }
 }
 
-impl Table {
+impl ReportTable {
     pub(crate) fn new<S: Into<String>>(
         id: &str,
         title: impl Into<String>,
@@ -113,12 +113,12 @@ impl Table {
 
     /// Whether all of a column's cells are numbers.
     pub fn is_numeric(&self, column: usize) -> bool {
-        self.rows.iter().all(|row| row.get(column).is_none_or(Cell::is_numeric))
+        self.rows.iter().all(|row| row.get(column).is_none_or(TableCell::is_numeric))
     }
 
     /// As JSON: columns by name, numbers unrounded, intervals as objects.
     pub fn json(&self) -> Value {
-        let row = |row: &Vec<Cell>| Value::Array(row.iter().map(Cell::json).collect());
+        let row = |row: &Vec<TableCell>| Value::Array(row.iter().map(TableCell::json).collect());
         let mut object = Map::new();
         object.insert("id".into(), json!(self.id));
         object.insert("run".into(), json!(self.run));
@@ -130,7 +130,7 @@ impl Table {
     }
 }
 
-impl Serialize for Table {
+impl Serialize for ReportTable {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.json().serialize(serializer)
     }

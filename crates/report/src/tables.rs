@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use probity_stats::{Interval, NoInterval, Resampling};
 use serde_json::Value;
 
-use crate::facts::Facts;
+use crate::facts::RunFacts;
 use crate::measures::{Attribute, Of};
-use crate::run::Run;
-use crate::table::{Cell, Table, fixed};
+use crate::run::ReportedRun;
+use crate::table::{ReportTable, TableCell, fixed};
 use crate::text::{thousands, tokens_text, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
-pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
-    let mut table = Table::new(&format!("{prefix}-about"), "The run", ["", "value"]);
+pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
+    let mut table = ReportTable::new(&format!("{prefix}-about"), "The run", ["", "value"]);
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            table.rows.push(vec![Cell::text(name), Cell::Text(value)]);
+            table.rows.push(vec![TableCell::text(name), TableCell::Text(value)]);
         }
     };
     let text = |pointer: &str| run.text(pointer).map(str::to_owned);
@@ -46,14 +46,14 @@ pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
 }
 
 /// The files that `meta` has read by this option.
-fn inputs(run: &Run, option: &str) -> Option<String> {
+fn inputs(run: &ReportedRun, option: &str) -> Option<String> {
     let files = run.manifest.pointer(&format!("/arguments_in_force/data/{option}"))?.as_array()?;
     let paths: Vec<&str> = files.iter().filter_map(|file| file["path"].as_str()).collect();
     Some(paths.join(", "))
 }
 
 /// `finished`, or what is wrong.
-pub(crate) fn state(run: &Run) -> String {
+pub(crate) fn state(run: &ReportedRun) -> String {
     let status = run.text("/status").unwrap_or("unknown");
     match run.text("/why") {
         Some(why) => format!("{status}: {why}"),
@@ -61,7 +61,7 @@ pub(crate) fn state(run: &Run) -> String {
     }
 }
 
-pub(crate) fn is_finished(run: &Run) -> bool {
+pub(crate) fn is_finished(run: &ReportedRun) -> bool {
     run.text("/status") == Some("finished")
 }
 
@@ -70,7 +70,7 @@ fn machine(machine: &Value) -> Option<String> {
     Some(format!("{} {}{processors}", machine["os"].as_str()?, machine["arch"].as_str()?))
 }
 
-fn cost(run: &Run) -> Option<String> {
+fn cost(run: &ReportedRun) -> Option<String> {
     // Runs of the first versions have it in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
     let whole = |name: &str| cost[name].as_u64().map(thousands);
@@ -81,8 +81,8 @@ fn cost(run: &Run) -> Option<String> {
 }
 
 /// How answers ended, and how probable the labels were.
-pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
-    let mut table = Table::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "answers", "share"]);
+pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
+    let mut table = ReportTable::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "answers", "share"]);
     let counted = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
     let counts: Vec<(String, u64)> = match counted {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
@@ -91,7 +91,11 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
     };
     let all: u64 = counts.iter().map(|(_, count)| count).sum();
     for (name, count) in counts {
-        table.rows.push(vec![Cell::Text(name), Cell::Count(count), Cell::Number(count as f64 / all.max(1) as f64, 3)]);
+        table.rows.push(vec![
+            TableCell::Text(name),
+            TableCell::Count(count),
+            TableCell::Number(count as f64 / all.max(1) as f64, 3),
+        ]);
     }
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
@@ -106,23 +110,25 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
 }
 
 /// Figures by attribute, with their intervals.
-pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
+pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<ReportTable> {
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
-    let mut table = Table::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
+    let mut table =
+        ReportTable::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
     for attribute in attributes {
         let mut add =
             |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
                 if let (Some(_), Err(why)) = (value, interval) {
                     without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
                 }
-                let value =
-                    value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.ok().map(|i| (i.low, i.high))));
+                let value = value.map_or(TableCell::Missing, |value| {
+                    TableCell::Interval(value, interval.ok().map(|i| (i.low, i.high)))
+                });
                 table.rows.push(vec![
-                    Cell::text(attribute.name.as_str()),
-                    Cell::text(title),
+                    TableCell::text(attribute.name.as_str()),
+                    TableCell::text(title),
                     value,
-                    Cell::Count(n as u64),
-                    Cell::text(unit),
+                    TableCell::Count(n as u64),
+                    TableCell::text(unit),
                 ]);
             };
         for (of, measure) in &attribute.measures {
@@ -176,18 +182,21 @@ pub(crate) fn interval_note(resampling: &Resampling) -> String {
 }
 
 /// Tables that the method made for people, as they are in the summary.
-pub(crate) fn sections(prefix: &str, run: &Run) -> Vec<Table> {
+pub(crate) fn sections(prefix: &str, run: &ReportedRun) -> Vec<ReportTable> {
     let texts =
         |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
     let sections = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let table = |(number, section): (usize, &Value)| {
-        let mut table =
-            Table::new(&format!("{prefix}-section-{number}"), shown(&section["title"]), texts(&section["columns"]));
+        let mut table = ReportTable::new(
+            &format!("{prefix}-section-{number}"),
+            shown(&section["title"]),
+            texts(&section["columns"]),
+        );
         let width = table.columns.len();
         for row in section["rows"].as_array().into_iter().flatten() {
-            let mut cells: Vec<Cell> = texts(row).into_iter().map(Cell::from).collect();
+            let mut cells: Vec<TableCell> = texts(row).into_iter().map(TableCell::from).collect();
             // A summary may be of another version, or changed: a row with too few cells must not move the others.
-            cells.resize(width, Cell::Missing);
+            cells.resize(width, TableCell::Missing);
             table.rows.push(cells);
         }
         table.notes = texts(&section["notes"]);

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use miette::Diagnostic as _;
-use probity_report::{Cell, Options, Report, ReportError, Run, Table};
+use probity_report::{Options, ReportError, ReportTable, ReportedRun, RunReport, TableCell};
 use probity_stats::Resampling;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -31,12 +31,12 @@ fn options() -> Options {
     Options { resampling: Resampling { rounds: 200, ..Resampling::default() }, ..Options::default() }
 }
 
-fn report(paths: &[&PathBuf]) -> Report {
-    let runs = paths.iter().map(|path| Run::open(path).expect("a run")).collect();
-    Report::new(runs, options()).expect("readable")
+fn report(paths: &[&PathBuf]) -> RunReport {
+    let runs = paths.iter().map(|path| ReportedRun::open(path).expect("a run")).collect();
+    RunReport::new(runs, options()).expect("readable")
 }
 
-fn page(report: &Report) -> String {
+fn page(report: &RunReport) -> String {
     let mut bytes = Vec::new();
     report.write_html(&mut bytes).expect("written");
     String::from_utf8(bytes).expect("UTF-8")
@@ -51,12 +51,13 @@ fn block(page: &str, id: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-fn table<'a>(report: &'a Report, id: &str) -> &'a Table {
+fn table<'a>(report: &'a RunReport, id: &str) -> &'a ReportTable {
     report.tables().find(|table| table.id == id).unwrap_or_else(|| panic!("{id}"))
 }
 
-fn value(table: &Table, measure: &str) -> Cell {
-    table.rows.iter().find(|row| row[1] == Cell::Text(measure.into())).unwrap_or_else(|| panic!("{measure}"))[2].clone()
+fn value(table: &ReportTable, measure: &str) -> TableCell {
+    table.rows.iter().find(|row| row[1] == TableCell::Text(measure.into())).unwrap_or_else(|| panic!("{measure}"))[2]
+        .clone()
 }
 
 #[test]
@@ -170,8 +171,8 @@ fn a_sample_comes_back_with_its_texts_prompts_and_answers_verbatim() {
 #[test]
 fn a_page_of_fewer_samples_says_so_and_figures_are_over_all() {
     let (_folder, path) = made(Shape { samples: 250, candidates: 2, ..SMALL });
-    let runs = vec![Run::open(&path).expect("a run")];
-    let report = Report::new(runs, Options { samples: 120, ..options() }).expect("readable");
+    let runs = vec![ReportedRun::open(&path).expect("a run")];
+    let report = RunReport::new(runs, Options { samples: 120, ..options() }).expect("readable");
     let page = page(&report);
     assert!(page.contains("The page holds the first 120 of 250 samples"), "said");
     let index = block(&page, "index");
@@ -211,14 +212,16 @@ fn figures_are_those_of_the_definitions() {
     let report = report(&[&path]);
     let figures = table(&report, "run1-figures");
     // Gold orders a, c, b; scores a, b, c: two of three pairs, and a rank correlation of one half.
-    assert_eq!(value(figures, "Spearman per context"), Cell::Interval(0.5, None));
-    let Cell::Interval(pairwise, _) = value(figures, "pairwise accuracy") else { panic!("a number") };
+    assert_eq!(value(figures, "Spearman per context"), TableCell::Interval(0.5, None));
+    let TableCell::Interval(pairwise, _) = value(figures, "pairwise accuracy") else { panic!("a number") };
     assert!((pairwise - 2.0 / 3.0).abs() < 1e-12);
     let why = "Without an interval, since one unit says nothing of how units differ: Spearman per context (q); \
                pairwise accuracy (q); Spearman, pooled (q).";
     assert!(figures.notes.iter().any(|note| note == why), "{:?}", figures.notes);
     // One verdict, wrong: Clopper and Pearson's upper end is .975.
-    let Cell::Interval(0.0, Some((0.0, high))) = value(figures, "preference accuracy") else { panic!("a verdict") };
+    let TableCell::Interval(0.0, Some((0.0, high))) = value(figures, "preference accuracy") else {
+        panic!("a verdict")
+    };
     assert!((high - 0.975).abs() < 1e-12);
     let page = page(&report);
     // |0.9 − 0.6| and |0.7 − 0.7|.
@@ -254,7 +257,7 @@ fn a_preference_counts_only_where_all_candidates_have_scores() {
     write("scores.jsonl", &rows.map(|(item, id, value)| score(item, id, value)).concat());
     let path = folder.path().to_owned();
     let report = report(&[&path]);
-    let Cell::Interval(accuracy, _) = value(table(&report, "run1-figures"), "preference accuracy") else {
+    let TableCell::Interval(accuracy, _) = value(table(&report, "run1-figures"), "preference accuracy") else {
         panic!("a verdict")
     };
     assert!(accuracy.abs() < 1e-12, "{accuracy}");
@@ -268,10 +271,13 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let differences = table(&same, "differences");
     assert_eq!(differences.rows.len(), 3, "Spearman, pairs, preferences");
     for row in &differences.rows {
-        assert_eq!((&row[6], &row[7], &row[8]), (&Cell::Interval(0.0, None), &Cell::Missing, &Cell::Number(1.0, 3)));
+        assert_eq!(
+            (&row[6], &row[7], &row[8]),
+            (&TableCell::Interval(0.0, None), &TableCell::Missing, &TableCell::Number(1.0, 3))
+        );
         assert_eq!(
             (&row[2], &row[3], &row[9]),
-            (&Cell::Text("run".into()), &Cell::Text("run (2)".into()), &Cell::Count(7))
+            (&TableCell::Text("run".into()), &TableCell::Text("run (2)".into()), &TableCell::Count(7))
         );
     }
     let texts = fs::read_to_string(two.join("samples.jsonl")).expect("there");
@@ -283,7 +289,7 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
         "{:?}",
         differences.notes
     );
-    assert_eq!(differences.rows[0][9], Cell::Count(6));
+    assert_eq!(differences.rows[0][9], TableCell::Count(6));
     fs::write(two.join("samples.jsonl"), texts.replace("item", "other")).expect("written");
     for name in ["comparisons.jsonl", "scores.jsonl"] {
         let rows = fs::read_to_string(two.join(name)).expect("there").replace("\"item\":\"item", "\"item\":\"other");
@@ -333,7 +339,7 @@ fn a_broken_row_names_its_file_and_line() {
     let (_folder, path) = made(SMALL);
     let scores = fs::read_to_string(path.join("scores.jsonl")).expect("there");
     fs::write(path.join("scores.jsonl"), scores.replacen("\"score\":0", "\"score\":\"0", 1)).expect("written");
-    let read = || Report::new(vec![Run::open(&path)?], options());
+    let read = || RunReport::new(vec![ReportedRun::open(&path)?], options());
     let error = read().expect_err("broken");
     assert!(error.help().is_some());
     let error = error.to_string();
@@ -349,7 +355,7 @@ fn a_folder_without_a_run_is_refused_with_a_hint() {
         if let Some(content) = content {
             fs::write(folder.path().join("manifest.json"), content).expect("written");
         }
-        let error = Run::open(folder.path()).expect_err("no run");
+        let error = ReportedRun::open(folder.path()).expect_err("no run");
         assert!(matches!(error, ReportError::NotARun { .. }), "{error}");
         assert!(error.help().is_some_and(|hint| hint.to_string().starts_with("give the folder")), "{error:?}");
     }
@@ -377,9 +383,12 @@ fn a_method_that_nobody_knows_has_its_tables_scores_and_samples() {
     let section = table(&report, "run1-section-0");
     assert_eq!(
         section.rows,
-        [[Cell::Text("true".into()), Cell::Number(2.0, 0)], [Cell::Text("short".into()), Cell::Missing]]
+        [
+            [TableCell::Text("true".into()), TableCell::Number(2.0, 0)],
+            [TableCell::Text("short".into()), TableCell::Missing]
+        ]
     );
-    assert_eq!(value(table(&report, "run1-figures"), "mean score"), Cell::Interval(2.5, None));
+    assert_eq!(value(table(&report, "run1-figures"), "mean score"), TableCell::Interval(2.5, None));
     let page = page(&report);
     let details = block(&page, "d0");
     assert_eq!(details[0]["tables"][1]["rows"][0][0], serde_json::json!(["one", "two"]));
@@ -391,10 +400,10 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
     let (_folder, path) = made(Shape { hostile: true, ..SMALL });
     let report = report(&[&path]);
     let cell = |text: &str| {
-        let table = Table {
+        let table = ReportTable {
             columns: vec!["x".into(), "n".into()],
-            rows: vec![vec![Cell::Text(text.into()), Cell::Number(-0.25, 1)]],
-            ..Table::default()
+            rows: vec![vec![TableCell::Text(text.into()), TableCell::Number(-0.25, 1)]],
+            ..ReportTable::default()
         };
         table.csv().split_once("\r\n").expect("a head").1.trim_end().to_owned()
     };
@@ -413,11 +422,11 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
 
 #[test]
 fn markdown_and_latex_take_every_cell_as_text() {
-    let text = |text: &str| Table {
+    let text = |text: &str| ReportTable {
         title: "T".into(),
         columns: vec!["x".into()],
-        rows: vec![vec![Cell::Text(text.into())]],
-        ..Table::default()
+        rows: vec![vec![TableCell::Text(text.into())]],
+        ..ReportTable::default()
     };
     let markdown = |cell: &str| text(cell).markdown().lines().last().expect("a row").to_owned();
     assert_eq!(markdown("a | `b` <b>&"), "| a \\| \\`b\\` &lt;b&gt;&amp; |");
@@ -454,7 +463,7 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
         .expect("written");
     let differing = report(&[&one, &two]);
     let listed = table(&differing, "different");
-    assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [Cell::Sample(0, third.clone())]);
+    assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [TableCell::Sample(0, third.clone())]);
     assert!(page(&differing).contains(&format!("href=\"#sample/0/{third}\"")), "a link to {third}");
     let same = report(&[&one, &one]);
     assert!(same.tables().all(|table| table.id != "different"), "runs that do not differ");
@@ -498,9 +507,9 @@ fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
     assert_eq!(listed.rows.len(), 1, "{listed:?}");
     assert_eq!(
         listed.rows[0][..3],
-        [Cell::Sample(0, "s1".into()), Cell::Text("q".into()), Cell::Text("score of new".into())]
+        [TableCell::Sample(0, "s1".into()), TableCell::Text("q".into()), TableCell::Text("score of new".into())]
     );
-    assert_eq!(listed.rows[0][5], Cell::Number(0.5, 3));
+    assert_eq!(listed.rows[0][5], TableCell::Number(0.5, 3));
 }
 
 #[test]
@@ -522,7 +531,7 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     );
     let (_other, two) = made(SMALL);
     let both = report(&[&path, &two]);
-    assert_eq!(table(&both, "verdicts").rows[0][3], Cell::Text("unreliable".into()));
+    assert_eq!(table(&both, "verdicts").rows[0][3], TableCell::Text("unreliable".into()));
 }
 
 #[test]

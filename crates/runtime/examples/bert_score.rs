@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use probity_lm::{Precision, TextEncoder as _};
-use probity_metrics::{Item, Models, choose};
+use probity_metrics::{MetricItem, MetricModels, choose};
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadOptions, TextModel};
 use serde_json::json;
@@ -33,11 +33,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         TextModel::load(&locate(model)?, LoadOptions { threads: Some(threads), precision, ..LoadOptions::default() })?;
     println!("{}", json!({"model": encoder.config().description}));
     let pairs: Vec<[String; 2]> = serde_json::from_slice(&std::fs::read(pairs)?)?;
-    let items: Vec<Item<'_>> = pairs
+    let items: Vec<MetricItem<'_>> = pairs
         .iter()
-        .map(|[candidate, reference]| Item { candidate, references: vec![reference], source: None })
+        .map(|[candidate, reference]| MetricItem { candidate, references: vec![reference], source: None })
         .collect();
-    let models = Models { encoder: Some(Arc::new(encoder)), ..Models::default() };
+    let models = MetricModels { encoder: Some(Arc::new(encoder)), ..MetricModels::default() };
     let metric = choose("bert-score")?[0].build(&models)?;
     metric.score(&items[..1.min(items.len())], &|_| Ok(()))?;
     for _ in 0..repetitions.parse()? {

@@ -11,7 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::Message;
 use serde::Serialize;
 
-use crate::contained::{Limits, NotContained, within};
+use crate::contained::{NotContained, WorkLimits, within};
 
 /// Bytes; templates of real models have some thousands.
 const MAX_TEMPLATE: usize = 64 << 10;
@@ -92,20 +92,20 @@ impl ChatError {
 /// what it holds in memory and what it writes are bounded, and beyond them it fails. A value that holds itself cannot
 /// be made.
 pub struct ChatTemplate {
-    parts: Arc<Parts>,
-    spent: Mutex<Spent>,
+    parts: Arc<TemplateParts>,
+    spent: Mutex<TemplateSpent>,
 }
 
 /// What laying out chats has taken so far.
 #[derive(Default)]
-struct Spent {
+struct TemplateSpent {
     chats: u32,
     time: Duration,
     /// That a limit of time was met: the template would meet it again, chat after chat.
     over: bool,
 }
 
-struct Parts {
+struct TemplateParts {
     environment: Environment<'static>,
     source: String,
     named_tokens: Vec<(String, String)>,
@@ -131,12 +131,12 @@ impl ChatTemplate {
             return Err(ChatError::Invalid(format!("it has {} bytes, more than {MAX_TEMPLATE}", source.len())));
         }
         namespace_kept_inside(source)?;
-        let limits = Limits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
+        let limits = WorkLimits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
         let environment =
             within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
         Ok(Self {
-            parts: Arc::new(Parts {
+            parts: Arc::new(TemplateParts {
                 environment,
                 source: source.to_owned(),
                 named_tokens: named_tokens.to_vec(),
@@ -170,7 +170,7 @@ impl ChatTemplate {
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
         // Without such limits a template that nests a list in loops overflowed the stack, and one that writes without
         // end took all memory. Both ended the process.
-        let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
+        let limits = WorkLimits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
         let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
         let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +191,7 @@ impl ChatTemplate {
     }
 }
 
-impl Parts {
+impl TemplateParts {
     fn render(
         &self,
         messages: &[TemplateMessage],

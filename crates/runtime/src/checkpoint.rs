@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::Precision;
 use probity_models::{
-    Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource,
+    Compute, ConfigError, DeviceChoice, DeviceError, ModelConfig, PackedDecoder, RawTensor, SourceError, WeightSource,
     load_decoder_on, load_encoder, load_encoder_decoder, read_config,
 };
 use serde_json::Value;
 
-use crate::encoder::Encoder;
+use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
-use crate::hub::{Format, Located};
+use crate::hub::{LocatedModel, WeightFormat};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
+use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
 use crate::{side_file, unique_keys};
 
 /// Why a model could not be loaded.
@@ -179,7 +179,7 @@ pub struct Checkpoint {
     /// The weights.
     pub source: Box<dyn WeightSource + Send + Sync>,
     /// Tokenizer and chat template.
-    pub encoder: Encoder,
+    pub encoder: PromptEncoder,
     /// Every file that the model is made of.
     pub files: Vec<PathBuf>,
 }
@@ -203,11 +203,11 @@ const SIDE_FILES: [&str; 5] =
 
 impl Checkpoint {
     /// Opens the model's files.
-    pub fn open(located: &Located) -> Result<Self, LoadError> {
+    pub fn open(located: &LocatedModel) -> Result<Self, LoadError> {
         let path = located.path.as_path();
         let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Send + Sync>, _, _) =
             match located.format {
-                Format::Gguf => {
+                WeightFormat::Gguf => {
                     let file = GgufFile::open(path)?;
                     if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
                         return Err(LoadError::Split { path: path.to_owned(), count });
@@ -215,7 +215,7 @@ impl Checkpoint {
                     let tokenizer = Tokenizer::from_gguf(&file)?;
                     (gguf_config(&file)?, Box::new(file), tokenizer, vec![path.to_owned()])
                 }
-                Format::Safetensors => {
+                WeightFormat::Safetensors => {
                     let source = SafetensorsFiles::open(path)?;
                     let mut files = source.paths();
                     files.extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.exists()));
@@ -227,7 +227,7 @@ impl Checkpoint {
                     )
                 }
             };
-        let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
+        let config_path = if located.format == WeightFormat::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
         // Fewer tokens than rows are fine: embeddings are padded to round numbers.
         if tokenizer.vocab_size() > config.vocab_size() {
@@ -238,7 +238,7 @@ impl Checkpoint {
             });
         }
         if let Some(folder) = &located.adapter {
-            let adapter = Adapter::open(folder)?;
+            let adapter = LoraAdapter::open(folder)?;
             // Part of the fingerprint: with an adapter a model is another one.
             files.extend(adapter.files());
             // In llama.cpp's order the elements that are rotated together lie side by side.
@@ -252,9 +252,9 @@ impl Checkpoint {
             // As in training: the start token, then what the tokenizer puts before a text.
             ModelConfig::EncoderDecoder(config) => {
                 let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
-                Encoder::new(tokenizer).with_answer_start(start)
+                PromptEncoder::new(tokenizer).with_answer_start(start)
             }
-            _ => Encoder::new(tokenizer),
+            _ => PromptEncoder::new(tokenizer),
         };
         Ok(Self { config_json, config, source, encoder, files })
     }
@@ -266,7 +266,7 @@ impl Checkpoint {
 
     /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture
     /// does not use: they would change the numbers of whoever does.
-    pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
+    pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn PackedDecoder>, LoadError> {
         self.check_generates(device)?;
         self.load_checked(|source| match &self.config {
             ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
@@ -289,7 +289,7 @@ impl Checkpoint {
         &self,
         compute: impl Into<Compute>,
         device: DeviceChoice,
-    ) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
+    ) -> Result<Box<dyn probity_models::PackedEncoder>, LoadError> {
         let ModelConfig::Encoder(config) = &self.config else {
             return Err(LoadError::NoEncoder { architecture: self.architecture().to_owned() });
         };
@@ -307,7 +307,7 @@ impl Checkpoint {
     fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, LoadError>) -> Result<T, LoadError> {
         // What an architecture takes is told by watching it load: a list of its tensors' names would have to be kept
         // beside it.
-        let checked = Checked { source: &*self.source, taken: RefCell::default() };
+        let checked = CheckedSource { source: &*self.source, taken: RefCell::default() };
         let model = load(&checked)?;
         let taken = checked.taken.into_inner();
         let unused =
@@ -362,12 +362,12 @@ fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
 }
 
 /// A source that looks at each tensor once, when it is first taken, and remembers which were.
-struct Checked<'a> {
+struct CheckedSource<'a> {
     source: &'a (dyn WeightSource + Send + Sync),
     taken: RefCell<BTreeMap<String, Result<(), WeightsError>>>,
 }
 
-impl WeightSource for Checked<'_> {
+impl WeightSource for CheckedSource<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let tensor = self.source.tensor(name)?;
         self.taken
@@ -406,7 +406,7 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
 mod tests {
     use std::sync::Arc;
 
-    use probity_models::{Bytes, WeightType};
+    use probity_models::{TensorBytes, WeightType};
 
     use super::*;
 
@@ -416,7 +416,7 @@ mod tests {
     impl WeightSource for Tensors {
         fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
             let (_, weight_type, bytes) = self.0.iter().find(|(other, ..)| *other == name).expect("asked for by name");
-            let bytes = Bytes::slice(Arc::new(bytes.clone()), 0..bytes.len()).expect("all of them");
+            let bytes = TensorBytes::slice(Arc::new(bytes.clone()), 0..bytes.len()).expect("all of them");
             Ok(RawTensor { shape: vec![2, 2], weight_type: *weight_type, bytes })
         }
 
@@ -464,7 +464,9 @@ mod tests {
                     config: read_config(&config_json).expect("supported"),
                     config_json: config_json.clone(),
                     source: Box::new(Tensors(vec![(embedding, kind, bytes), (HEAD, head_kind, head)])),
-                    encoder: Encoder::new(Tokenizer::from_json(&models.join("qwen2/tokenizer.json")).expect("golden")),
+                    encoder: PromptEncoder::new(
+                        Tokenizer::from_json(&models.join("qwen2/tokenizer.json")).expect("golden"),
+                    ),
                     files: Vec::new(),
                 };
                 checkpoint.check_tied()

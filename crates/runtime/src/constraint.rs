@@ -34,16 +34,16 @@ const FUEL: u64 = 100_000_000;
 const STATES: usize = 10_000_000;
 
 /// Makes constraints for one vocabulary.
-pub(crate) struct Grammars {
+pub(crate) struct ConstraintGrammars {
     factory: ParserFactory,
     /// Decoding drops a space before the first word.
     drops_space: bool,
     /// The latest last.
-    compiled: Mutex<Vec<Compiled>>,
+    compiled: Mutex<Vec<CompiledConstraint>>,
 }
 
 /// A constraint that is ready to be used.
-struct Compiled {
+struct CompiledConstraint {
     constraint: Constraint,
     /// As it was made.
     fresh: Matcher,
@@ -53,7 +53,7 @@ struct Compiled {
 }
 
 /// A text in the making that is to satisfy a constraint.
-pub(crate) struct Constrained {
+pub(crate) struct ConstrainedText {
     matcher: Matcher,
     /// Whether it has a token.
     begun: bool,
@@ -130,7 +130,7 @@ impl ConstraintError {
     }
 }
 
-impl Grammars {
+impl ConstraintGrammars {
     /// Reads the vocabulary, which takes some tens of milliseconds.
     pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
         let ends = tokenizer.ends();
@@ -157,7 +157,7 @@ impl Grammars {
     }
 
     /// A new text under a constraint, or why that is none, with a hint. What may come next depends on no other text.
-    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Constrained, ConstraintError> {
+    pub(crate) fn start(&self, constraint: &Constraint) -> Result<ConstrainedText, ConstraintError> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let at = compiled.iter().position(|known| known.constraint == *constraint);
         // Taken out and put back behind the others, so that what was not asked for longest goes first.
@@ -172,10 +172,10 @@ impl Grammars {
         if compiled.len() > KEPT {
             compiled.remove(0);
         }
-        Ok(Constrained { matcher, begun: false, mask: None })
+        Ok(ConstrainedText { matcher, begun: false, mask: None })
     }
 
-    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+    fn compile(&self, constraint: &Constraint) -> Result<CompiledConstraint, ConstraintError> {
         let (what, grammar) = match constraint {
             Constraint::Choice(choice) if choice.is_empty() => return Err(ConstraintError::NoChoice),
             Constraint::Choice(choice) => {
@@ -196,7 +196,12 @@ impl Grammars {
         }
         // Does the vocabulary have a token to begin with?
         matcher.deep_clone().compute_mask_or_eos().map_err(|_| ConstraintError::NoBeginning { what })?;
-        Ok(Compiled { constraint: constraint.clone(), shared: matcher.deep_clone(), fresh: matcher, begun: 0 })
+        Ok(CompiledConstraint {
+            constraint: constraint.clone(),
+            shared: matcher.deep_clone(),
+            fresh: matcher,
+            begun: 0,
+        })
     }
 
     /// The grammar of texts that a regular expression matches as a whole.
@@ -238,7 +243,7 @@ fn refusal(what: &'static str, error: &str) -> ConstraintError {
     ConstraintError::Refused { what, why, hint }
 }
 
-impl Constrained {
+impl ConstrainedText {
     /// The tokens that may come next: end tokens where the text may end, and they alone where it must.
     pub(crate) fn allowed(&mut self) -> Result<&Mask, ConstraintError> {
         let mask = match self.mask.take() {
@@ -304,8 +309,8 @@ mod tests {
         ["tiny-bpe-smollm.gguf", "tiny-spm.gguf"].map(tokenizer)
     }
 
-    fn grammars(tokenizer: &Tokenizer) -> Grammars {
-        Grammars::new(tokenizer).expect("a vocabulary")
+    fn grammars(tokenizer: &Tokenizer) -> ConstraintGrammars {
+        ConstraintGrammars::new(tokenizer).expect("a vocabulary")
     }
 
     fn choice<const N: usize>(texts: [&str; N]) -> Constraint {
@@ -313,7 +318,7 @@ mod tests {
     }
 
     /// The tokens that may come next, asked one by one and all together.
-    fn allowed(text: &mut Constrained) -> Vec<u32> {
+    fn allowed(text: &mut ConstrainedText) -> Vec<u32> {
         let one_by_one: Vec<u32> = (0..1000).filter(|id| text.allows(*id).expect("a token or none")).collect();
         let masked = text.allowed().expect("some tokens").masked(&[0.0; 1000]);
         let together: Vec<u32> = (0..1000).filter(|id| masked[*id as usize] == 0.0).collect();
@@ -323,7 +328,7 @@ mod tests {
 
     /// All texts that a constraint admits in so many tokens, with the ids they were written by.
     fn all(
-        grammars: &Grammars,
+        grammars: &ConstraintGrammars,
         tokenizer: &Tokenizer,
         constraint: &Constraint,
         most: usize,
@@ -469,7 +474,7 @@ mod tests {
 
     /// A text of a model that says anything, as long as it is allowed; absent where it came to so many tokens.
     fn babble(
-        grammars: &Grammars,
+        grammars: &ConstraintGrammars,
         tokenizer: &Tokenizer,
         constraint: &Constraint,
         seed: u64,

@@ -22,7 +22,7 @@ use probity_lm::quietly;
 
 /// What work may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct WorkLimits {
     /// Bytes that it may hold at a time.
     pub(crate) memory: usize,
     /// How long it may take.
@@ -31,7 +31,7 @@ pub(crate) struct Limits {
     pub(crate) stack: usize,
 }
 
-impl Limits {
+impl WorkLimits {
     /// As narrow as a fuzzer needs them, which goes on in a process where work was stopped many times, and would wait
     /// for each.
     fn narrowed(self) -> Self {
@@ -66,7 +66,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// What `work` returns, which may take no more than `limits` allow.
 pub(crate) fn within<T: Send + 'static>(
-    limits: Limits,
+    limits: WorkLimits,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NotContained> {
     let limits = if cfg!(fuzzing) { limits.narrowed() } else { limits };
@@ -205,7 +205,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 mod tests {
     use super::*;
 
-    const SMALL: Limits = Limits { memory: 1 << 20, time: Duration::from_secs(20), stack: 1 << 20 };
+    const SMALL: WorkLimits = WorkLimits { memory: 1 << 20, time: Duration::from_secs(20), stack: 1 << 20 };
 
     #[test]
     fn work_within_its_limits_returns_and_what_it_lets_go_is_not_counted() {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn work_that_does_not_end_is_left_behind() {
-        let short = Limits { time: Duration::from_millis(30), ..SMALL };
+        let short = WorkLimits { time: Duration::from_millis(30), ..SMALL };
         let endless = || {
             loop {
                 std::hint::black_box(vec![1_u8; 64]);
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn panics_and_stacks_that_cannot_be_had_are_errors() {
         assert_eq!(within::<()>(SMALL, || panic!("on purpose")), Err(NotContained::Panicked));
-        assert!(matches!(within(Limits { stack: 1 << 60, ..SMALL }, || ()), Err(NotContained::NoThread { .. })));
+        assert!(matches!(within(WorkLimits { stack: 1 << 60, ..SMALL }, || ()), Err(NotContained::NoThread { .. })));
         assert_eq!(within(SMALL, || 7), Ok(7));
     }
 }

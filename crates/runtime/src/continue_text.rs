@@ -7,26 +7,26 @@ use probity_lm::{
 };
 
 use crate::Model;
-use crate::constraint::{Constrained, ConstraintError, Grammars};
+use crate::constraint::{ConstrainedText, ConstraintError, ConstraintGrammars};
 use crate::encoder::EncodedContinuation;
-use crate::engine::behind::Behind;
-use crate::engine::generate::{Generated, Strayed, TokenPrompt, Vocabulary, generate};
+use crate::engine::behind::BehindText;
+use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TokenPrompt, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
 use crate::score::{encode_error, request_error};
 use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
-use crate::window::Held;
+use crate::window::Windowed;
 
 /// A request that is to be continued.
-pub(crate) struct Begun {
+pub(crate) struct TokenisedText {
     /// Its place in the work list.
     pub(crate) index: usize,
     pub(crate) request: GenerateRequest,
     pub(crate) prompt: TokenPrompt,
 }
 
-impl Held for Begun {
+impl Windowed for TokenisedText {
     fn tokens(&self) -> &[u32] {
         &self.prompt.tokens
     }
@@ -42,10 +42,10 @@ impl Model {
         &self,
         index: usize,
         request: GenerateRequest,
-    ) -> Result<Result<Begun, GenerateResult>, LmError> {
+    ) -> Result<Result<TokenisedText, GenerateResult>, LmError> {
         let (prompt, outcome) = self.prompt(&request)?;
         Ok(match outcome {
-            None => Ok(Begun { index, request, prompt }),
+            None => Ok(TokenisedText { index, request, prompt }),
             Some(outcome) => Err(GenerateResult::without_text(outcome, prompt.tokens.len())),
         })
     }
@@ -59,34 +59,37 @@ impl Model {
     /// Continues all requests of a window, and asks for their verdicts.
     pub(crate) fn generate_window(
         &self,
-        window: Vec<Begun>,
+        window: Vec<TokenisedText>,
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
         let mut requests = Vec::with_capacity(window.len());
         let mut prompts = Vec::with_capacity(window.len());
-        for Begun { index, request, prompt } in window {
+        for TokenisedText { index, request, prompt } in window {
             requests.push((index, request));
             prompts.push(prompt);
         }
         let no_text = |error: TokenizerError| Strayed::NoText { why: error.to_string() };
         let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).map_err(no_text);
         let constrain = |constraint: &Constraint| self.constrain(constraint);
-        let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
-        let mut done =
-            |prompt: usize, generated: Generated, behind: &mut Behind<'_>| -> Result<(), WalkError<SinkError>> {
-                let (place, request) = &requests[prompt];
-                let outcome = match (generated.finish, &generated.strayed) {
-                    (Some(_), _) => Outcome::Scored,
-                    (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
-                    (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
-                };
-                let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
-                let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
-                let Generated { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
-                let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
-                sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing })
-                    .map_err(WalkError::Visitor)
+        let vocabulary =
+            GenerationVocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
+        let mut done = |prompt: usize,
+                        generated: GeneratedText,
+                        behind: &mut BehindText<'_>|
+         -> Result<(), WalkError<SinkError>> {
+            let (place, request) = &requests[prompt];
+            let outcome = match (generated.finish, &generated.strayed) {
+                (Some(_), _) => Outcome::Scored,
+                (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
+                (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
+            let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
+            let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
+            let GeneratedText { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
+            let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
+            sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing })
+                .map_err(WalkError::Visitor)
+        };
         generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)
     }
 
@@ -125,9 +128,9 @@ impl Model {
     }
 
     /// Begins a text under a constraint, or says why it is none for this model.
-    fn constrain(&self, constraint: &Constraint) -> Result<Constrained, ConstraintError> {
+    fn constrain(&self, constraint: &Constraint) -> Result<ConstrainedText, ConstraintError> {
         self.grammars
-            .get_or_init(|| Grammars::new(self.encoder().tokenizer()))
+            .get_or_init(|| ConstraintGrammars::new(self.encoder().tokenizer()))
             .as_ref()
             .map_err(Clone::clone)?
             .start(constraint)

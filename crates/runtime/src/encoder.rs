@@ -7,7 +7,7 @@ use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
 /// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and
 /// a decoder.
-pub struct Encoder {
+pub struct PromptEncoder {
     tokenizer: Tokenizer,
     chat: Result<ChatTemplate, ChatError>,
     end_of_turn: Option<u32>,
@@ -87,9 +87,9 @@ struct Open {
 }
 
 /// What is given, how much of it an encoder reads, and what may follow.
-type Parted = (Vec<u32>, usize, Vec<Vec<u32>>);
+type PartedPrompt = (Vec<u32>, usize, Vec<Vec<u32>>);
 
-impl Encoder {
+impl PromptEncoder {
     /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain
     /// prompts can still be encoded, and chats fail with the reason.
     pub fn new(tokenizer: Tokenizer) -> Self {
@@ -189,7 +189,7 @@ impl Encoder {
 
     /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each
     /// follows it.
-    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Parted, EncodeError> {
+    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<PartedPrompt, EncodeError> {
         let Open { before: mut prefix, source, text, spaces } = self.open(prompt, suffixes)?;
         let Some(text) = text else {
             let sequences =

@@ -30,10 +30,10 @@ pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
 pub use memory::machine_memory;
 pub use model::{Drafting, LoadOptions, Model};
-pub use plan::{Estimate, Plan, Planner};
+pub use plan::{PlannedCost, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};
-pub use progress::Progress;
+pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};
 

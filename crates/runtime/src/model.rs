@@ -9,21 +9,21 @@ use probity_lm::{
     ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{
-    Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types,
+    Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment, weight_types,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Progress;
+use crate::TokenProgress;
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::constraint::{ConstraintError, Grammars};
-use crate::encoder::Encoder;
-use crate::engine::scheduler::Limits;
-use crate::engine::token_scores::Schedule;
+use crate::constraint::{ConstraintError, ConstraintGrammars};
+use crate::encoder::PromptEncoder;
+use crate::engine::scheduler::ScheduleLimits;
+use crate::engine::token_scores::ScheduleOptions;
 use crate::engine::walk::WalkError;
-use crate::hub::Located;
+use crate::hub::LocatedModel;
 use crate::memory::default_budget;
-use crate::threads::{Threads, computing_error};
+use crate::threads::{ComputeThreads, computing_error};
 use crate::weights::fingerprint;
 
 /// Tokens of a prompt where neither model nor memory limit them.
@@ -139,7 +139,7 @@ impl LoadOptions {
 impl Checkpoint {
     /// What a record must say about the model when it is loaded so. The fingerprint is that of [its
     /// files](Checkpoint::files).
-    pub fn describe(&self, located: &Located, options: LoadOptions, fingerprint: String) -> ModelDescription {
+    pub fn describe(&self, located: &LocatedModel, options: LoadOptions, fingerprint: String) -> ModelDescription {
         ModelDescription {
             name: located.name.clone(),
             adapter: located.adapter.as_ref().map(|folder| folder.display().to_string()),
@@ -157,24 +157,24 @@ impl Checkpoint {
 
 /// A loaded model.
 pub struct Model {
-    decoder: Pooled,
-    encoder: Encoder,
+    decoder: ThreadedDecoder,
+    encoder: PromptEncoder,
     description: ModelDescription,
     /// Made when the first text is constrained.
-    pub(crate) grammars: OnceLock<Result<Grammars, ConstraintError>>,
+    pub(crate) grammars: OnceLock<Result<ConstraintGrammars, ConstraintError>>,
     options: LoadOptions,
     token_limit: usize,
     weight_bytes: u64,
 }
 
 /// A decoder whose work runs on the model's own threads.
-struct Pooled {
-    decoder: Box<dyn Decoder>,
-    threads: Threads,
-    progress: Arc<Progress>,
+struct ThreadedDecoder {
+    decoder: Box<dyn PackedDecoder>,
+    threads: ComputeThreads,
+    progress: Arc<TokenProgress>,
 }
 
-impl Decoder for Pooled {
+impl PackedDecoder for ThreadedDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
         let output = self.threads.compute(|| self.decoder.forward(segments))?;
         self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
@@ -208,14 +208,14 @@ impl Decoder for Pooled {
 
 impl Model {
     /// Loads a model that lies on this machine.
-    pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+    pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
-        let threads = Threads::new(options.threads)?;
+        let threads = ComputeThreads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let decoder =
             threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
-        let decoder = Pooled { decoder, threads, progress: Arc::default() };
+        let decoder = ThreadedDecoder { decoder, threads, progress: Arc::default() };
         let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self {
             decoder,
@@ -234,7 +234,7 @@ impl Model {
     /// Runs the same weights another way from now on; what they were loaded for, precision, device and
     /// instruction set, stays as it is.
     pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
-        self.decoder.threads = Threads::new(options.threads)?;
+        self.decoder.threads = ComputeThreads::new(options.threads)?;
         // Weights were packed for these three when they were loaded.
         let LoadOptions { precision, device, isa, .. } = self.options;
         self.set_options(LoadOptions { precision, device, isa, ..options });
@@ -261,7 +261,7 @@ impl Model {
     }
 
     /// The tokenizer and chat template.
-    pub fn encoder(&self) -> &Encoder {
+    pub fn encoder(&self) -> &PromptEncoder {
         &self.encoder
     }
 
@@ -281,12 +281,12 @@ impl Model {
     }
 
     /// How far the model is, to be looked at from elsewhere while it works.
-    pub fn progress(&self) -> &Arc<Progress> {
+    pub fn progress(&self) -> &Arc<TokenProgress> {
         &self.decoder.progress
     }
 
     /// The decoder, on the model's own threads.
-    pub(crate) fn decoder(&self) -> &dyn Decoder {
+    pub(crate) fn decoder(&self) -> &dyn PackedDecoder {
         &self.decoder
     }
 
@@ -305,10 +305,10 @@ impl Model {
         seen.or_else(|| refused(source + others, self.token_limit))
     }
 
-    pub(crate) fn schedule(&self) -> Schedule<'_> {
+    pub(crate) fn schedule(&self) -> ScheduleOptions<'_> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
-        Schedule {
-            limits: Limits { tokens: self.options.token_budget, cache },
+        ScheduleOptions {
+            limits: ScheduleLimits { tokens: self.options.token_budget, cache },
             share_prefixes: self.options.share_prefixes,
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,

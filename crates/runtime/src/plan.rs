@@ -19,7 +19,7 @@ use crate::tokenizer::TokenizerError;
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct PlannedCost {
     /// Questions.
     pub questions: u64,
     /// Questions that do not fit; they cost nothing.
@@ -41,12 +41,12 @@ pub struct Plan {
 /// model would run.
 pub struct Planner<'a> {
     model: &'a Model,
-    plan: Mutex<Plan>,
+    plan: Mutex<PlannedCost>,
 }
 
 /// How long a [`Plan`] would take on this machine, and what that rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub struct TimeEstimate {
     /// The whole.
     pub seconds: f64,
     /// Tokens of a prompt that were run to find out.
@@ -66,11 +66,11 @@ impl<'a> Planner<'a> {
     }
 
     /// What everything asked so far would cost.
-    pub fn into_plan(self) -> Plan {
+    pub fn into_plan(self) -> PlannedCost {
         self.plan.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, PlannedCost> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl std::ops::AddAssign for Plan {
+impl std::ops::AddAssign for PlannedCost {
     fn add_assign(&mut self, other: Self) {
         self.questions += other.questions;
         self.too_long += other.too_long;
@@ -103,7 +103,7 @@ impl std::ops::AddAssign for Plan {
     }
 }
 
-impl Plan {
+impl PlannedCost {
     fn keep_longest(&mut self, tokens: &[u32]) {
         if tokens.len() > self.longest.len() {
             self.longest = tokens.to_vec();
@@ -215,15 +215,20 @@ fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f
 impl Model {
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
     /// texts are to be generated, a step of that. Attention over longer prompts than were run takes longer than that.
-    pub fn estimate(&self, plan: &Plan) -> Result<Estimate, LmError> {
+    pub fn estimate(&self, plan: &PlannedCost) -> Result<TimeEstimate, LmError> {
         self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))
     }
 
-    fn measure(&self, plan: &Plan) -> candle_core::Result<Estimate> {
+    fn measure(&self, plan: &PlannedCost) -> candle_core::Result<TimeEstimate> {
         let model = self.decoder();
         let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
-        let mut estimate =
-            Estimate { seconds: 0.0, tokens: 0, tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
+        let mut estimate = TimeEstimate {
+            seconds: 0.0,
+            tokens: 0,
+            tokens_per_second: 0.0,
+            generated_per_second: None,
+            side_by_side: 0,
+        };
         if longest.is_empty() {
             return Ok(estimate);
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a model has to compute and what it has computed, over all work lists since it was loaded. Read from any thread.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct TokenProgress {
     /// Requests whose tokens are known or that need none, and how many of these have tokens to compute.
     seen: AtomicU64,
     asked: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Progress {
     computed: AtomicU64,
 }
 
-impl Progress {
+impl TokenProgress {
     /// Tokens that went through the model.
     pub fn computed(&self) -> u64 {
         // No order between these counts is kept: they are for whoever waits, and no result rests on them.

@@ -5,8 +5,8 @@ use probity_lm::{
     Sink, Usage,
 };
 
-use crate::constraint::Grammars;
-use crate::hub::Located;
+use crate::constraint::ConstraintGrammars;
+use crate::hub::LocatedModel;
 use crate::score::{check, encode_error, request_error};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
@@ -27,7 +27,7 @@ pub struct Rehearsed;
 
 impl Rehearsal {
     /// Opens the model's files. The fingerprint of its description says that the files were not hashed.
-    pub fn open(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+    pub fn open(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         let checkpoint = Checkpoint::open(located)?;
         checkpoint.check_generates(options.device)?;
@@ -65,7 +65,7 @@ impl LanguageModel for Rehearsal {
         if let Some(request) = requests.next() {
             self.checkpoint.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
             if let Some(constraint) = &request.constraint {
-                let grammars = Grammars::new(self.checkpoint.encoder.tokenizer());
+                let grammars = ConstraintGrammars::new(self.checkpoint.encoder.tokenizer());
                 let started = grammars.and_then(|grammars| grammars.start(constraint));
                 started.map_err(|why| request_error(&request.id, why))?;
             }

@@ -8,14 +8,14 @@ use probity_lm::{
 };
 
 use crate::Model;
-use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, Encoder};
-use crate::engine::behind::Behind;
+use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, PromptEncoder};
+use crate::engine::behind::BehindText;
 use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
-use crate::window::Held;
+use crate::window::Windowed;
 
 /// A request in tokens.
-struct Encoded {
+struct EncodedAsk {
     prompt_tokens: usize,
     /// Set where there is nothing to compute.
     outcome: Option<Outcome>,
@@ -25,7 +25,7 @@ struct Encoded {
 }
 
 /// A request that is to be computed.
-pub(crate) struct Asked {
+pub(crate) struct TokenisedRequest {
     /// Its place in the work list.
     pub(crate) index: usize,
     request: ScoreRequest,
@@ -34,7 +34,7 @@ pub(crate) struct Asked {
     variants: Vec<usize>,
 }
 
-impl Held for Asked {
+impl Windowed for TokenisedRequest {
     fn tokens(&self) -> &[u32] {
         &self.queries[0].seen[..self.prompt_tokens]
     }
@@ -47,7 +47,7 @@ impl Held for Asked {
 }
 
 /// Takes the token queries out of a window: all of them, and where those of each request begin.
-pub(crate) fn queries_of(window: &mut [Asked]) -> (Vec<TokenQuery>, Vec<usize>) {
+pub(crate) fn queries_of(window: &mut [TokenisedRequest]) -> (Vec<TokenQuery>, Vec<usize>) {
     let mut queries = Vec::new();
     let mut first = Vec::with_capacity(window.len());
     for (place, asked) in window.iter_mut().enumerate() {
@@ -59,10 +59,14 @@ pub(crate) fn queries_of(window: &mut [Asked]) -> (Vec<TokenQuery>, Vec<usize>) 
 
 impl Model {
     /// The request in tokens, or its result where there is nothing to compute.
-    pub(crate) fn ask(&self, index: usize, request: ScoreRequest) -> Result<Result<Asked, ScoreResult>, LmError> {
-        let Encoded { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
+    pub(crate) fn ask(
+        &self,
+        index: usize,
+        request: ScoreRequest,
+    ) -> Result<Result<TokenisedRequest, ScoreResult>, LmError> {
+        let EncodedAsk { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
         Ok(match outcome {
-            None => Ok(Asked { index, request, prompt_tokens, queries, variants }),
+            None => Ok(TokenisedRequest { index, request, prompt_tokens, queries, variants }),
             Some(outcome) => Err(ScoreResult { outcome, prompt_tokens, answer: None }),
         })
     }
@@ -70,7 +74,7 @@ impl Model {
     /// Answers all requests of a window.
     pub(crate) fn score_window(
         &self,
-        mut window: Vec<Asked>,
+        mut window: Vec<TokenisedRequest>,
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
         let (queries, first) = queries_of(&mut window);
@@ -95,7 +99,7 @@ impl Model {
     pub(crate) fn ask_behind(
         &self,
         request: ScoreRequest,
-        behind: &mut Behind<'_>,
+        behind: &mut BehindText<'_>,
     ) -> candle_core::Result<ScoreResult> {
         Ok(match self.ask(0, request) {
             Ok(Ok(asked)) => {
@@ -115,8 +119,8 @@ impl Model {
         check(self.encoder(), request)
     }
 
-    fn encode(&self, request: &ScoreRequest) -> Result<Encoded, LmError> {
-        let Sequences { prefix, source, labels } = sequences(self.encoder(), request)?;
+    fn encode(&self, request: &ScoreRequest) -> Result<EncodedAsk, LmError> {
+        let RequestSequences { prefix, source, labels } = sequences(self.encoder(), request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
         let outcome = if prompt_tokens == 0 || longest == 0 {
@@ -135,11 +139,11 @@ impl Model {
                 variants.push(label);
             }
         }
-        Ok(Encoded { prompt_tokens, outcome, queries, variants })
+        Ok(EncodedAsk { prompt_tokens, outcome, queries, variants })
     }
 
     /// The answer from the scores of a request's queries.
-    fn answer(&self, asked: &Asked, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
+    fn answer(&self, asked: &TokenisedRequest, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
         let finite = scores.iter().flatten().all(|score| score.logprob.is_finite());
         let answer = finite.then(|| match &asked.request.ask {
             Ask::Labels(set) => {
@@ -187,7 +191,7 @@ fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A request's tokens.
-struct Sequences {
+struct RequestSequences {
     /// What it is conditioned on, and how many of these an encoder reads.
     prefix: Vec<u32>,
     source: usize,
@@ -195,17 +199,17 @@ struct Sequences {
     labels: Vec<Vec<Vec<u32>>>,
 }
 
-fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmError> {
+fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestSequences, LmError> {
     let fail = |error| encode_error(&request.id, error);
     let sequences = match &request.ask {
         Ask::Labels(set) => {
             let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
-            Sequences { prefix, source, labels }
+            RequestSequences { prefix, source, labels }
         }
         Ask::Continuation(text) => {
             let EncodedContinuation { prefix, source, continuation } =
                 encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
-            Sequences { prefix, source, labels: vec![vec![continuation]] }
+            RequestSequences { prefix, source, labels: vec![vec![continuation]] }
         }
     };
     // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as
@@ -217,7 +221,7 @@ fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmE
 }
 
 /// Whether a request can be asked of a model that encodes so.
-pub(crate) fn check(encoder: &Encoder, request: &ScoreRequest) -> Result<(), LmError> {
+pub(crate) fn check(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<(), LmError> {
     sequences(encoder, request).map(drop)
 }
 

@@ -7,13 +7,13 @@ use probity_lm::{
     EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, Piece, Sink, TextEncoder, TextTokenizer, Usage,
     check_sequences,
 };
-use probity_models::{Compute, Encoder, HeadRow, ModelConfig};
+use probity_models::{Compute, HeadRow, ModelConfig, PackedEncoder};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::hub::Located;
+use crate::hub::LocatedModel;
 use crate::model::LoadOptions;
-use crate::threads::{Threads, computing_error};
+use crate::threads::{ComputeThreads, computing_error};
 use crate::tokenizer::Tokenizer;
 use crate::weights::fingerprint;
 
@@ -28,8 +28,8 @@ pub struct TextFiles {
 /// A loaded encoder.
 pub struct TextModel {
     files: TextFiles,
-    encoder: Box<dyn Encoder>,
-    threads: Threads,
+    encoder: Box<dyn PackedEncoder>,
+    threads: ComputeThreads,
     token_budget: usize,
     weight_bytes: u64,
 }
@@ -39,12 +39,12 @@ const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 impl TextFiles {
     /// Opens the files of an encoder that lies on this machine, and hashes them for its description.
-    pub fn open(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+    pub fn open(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         Self::of(Checkpoint::open(located)?, located, options)
     }
 
-    fn of(checkpoint: Checkpoint, located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+    fn of(checkpoint: Checkpoint, located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let ModelConfig::Encoder(config) = checkpoint.config else {
             return Err(LoadError::NoEncoder { architecture: description.architecture });
@@ -101,9 +101,9 @@ impl TextTokenizer for TextFiles {
 impl TextModel {
     /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
     /// device, instruction set, threads, and how many tokens run together.
-    pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+    pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
-        let threads = Threads::new(options.threads)?;
+        let threads = ComputeThreads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
         let encoder = threads.load(|| checkpoint.load_encoder(compute, options.device))?;

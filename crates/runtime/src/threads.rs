@@ -11,13 +11,13 @@ use rayon::{ThreadPool, Yield};
 use crate::checkpoint::LoadError;
 
 /// The threads that a model computes on, one piece of work at a time.
-pub(crate) struct Threads {
+pub(crate) struct ComputeThreads {
     pool: ThreadPool,
     /// Taken outside the pool: a thread of it that waited for its turn could be the one that the work before needs.
     turn: Mutex<()>,
 }
 
-impl Threads {
+impl ComputeThreads {
     /// As many threads as asked for, by default one for each processor.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self, LoadError> {
         let threads = threads.unwrap_or(0);
@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    fn threads(count: usize) -> Threads {
-        Threads::new(Some(count)).expect("threads")
+    fn threads(count: usize) -> ComputeThreads {
+        ComputeThreads::new(Some(count)).expect("threads")
     }
 
     fn sum() -> u64 {

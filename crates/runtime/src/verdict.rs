@@ -2,7 +2,7 @@
 
 use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
 
-use crate::engine::generate::{Decode, Generated, TokenPrompt};
+use crate::engine::generate::{Decode, GeneratedText, TokenPrompt};
 
 /// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None`
 /// where none was asked for, or the text has no marker.
@@ -12,7 +12,7 @@ use crate::engine::generate::{Decode, Generated, TokenPrompt};
 pub(crate) fn verdict_request(
     request: &GenerateRequest,
     prompt: &TokenPrompt,
-    generated: &Generated,
+    generated: &GeneratedText,
     decode: Decode<'_>,
 ) -> Option<ScoreRequest> {
     let (marker, labels) = request.verdict.as_ref()?;

@@ -7,7 +7,7 @@ use probity_lm::{LmError, Requests, Sink, Usage};
 use crate::Model;
 
 /// Something that a window holds.
-pub(crate) trait Held {
+pub(crate) trait Windowed {
     /// The prompt's tokens.
     fn tokens(&self) -> &[u32];
 
@@ -21,13 +21,13 @@ const OVERHEAD: usize = 64;
 /// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that
 /// share a long beginning stand together in a work list, and so run together. A list of less than twice the limit is
 /// one window.
-struct Windows<T> {
+struct WindowCutter<T> {
     limit: usize,
     waiting: VecDeque<T>,
     tokens: usize,
 }
 
-impl<T: Held> Windows<T> {
+impl<T: Windowed> WindowCutter<T> {
     fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), waiting: VecDeque::new(), tokens: 0 }
     }
@@ -63,20 +63,20 @@ impl<T: Held> Windows<T> {
 }
 
 /// Answers a window through a sink.
-type Answering<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
+type AnswerWindow<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
 
 impl Model {
     /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is
     /// nothing to compute; `run` answers a window.
-    pub(crate) fn in_windows<R, T: Held, A>(
+    pub(crate) fn in_windows<R, T: Windowed, A>(
         &self,
         requests: &mut Requests<'_, R>,
         sink: &mut Sink<'_, A>,
         hold: &dyn Fn(usize, R) -> Result<Result<T, A>, LmError>,
-        run: &mut Answering<'_, T, A>,
+        run: &mut AnswerWindow<'_, T, A>,
     ) -> Result<Usage, LmError> {
         let mut usage = Usage::default();
-        let (mut windows, mut requests) = (Windows::new(self.options().window_tokens), requests.enumerate());
+        let (mut windows, mut requests) = (WindowCutter::new(self.options().window_tokens), requests.enumerate());
         loop {
             let window = windows.next(&mut || {
                 for (index, request) in requests.by_ref() {
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    impl Held for Vec<u32> {
+    impl Windowed for Vec<u32> {
         fn tokens(&self) -> &[u32] {
             self
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn windows(items: &[Vec<u32>], limit: usize) -> Vec<Vec<Vec<u32>>> {
-        let mut windows = Windows::new(limit);
+        let mut windows = WindowCutter::new(limit);
         let mut items = items.iter().cloned();
         let mut all = Vec::new();
         loop {

@@ -12,7 +12,7 @@ use probity_kernels::WeightType;
 use probity_models::{SourceError, WeightSource as _};
 use probity_runtime::gguf_config;
 use probity_runtime::tokenizer::Tokenizer;
-use probity_runtime::weights::{GgufFile, Header, WeightsError};
+use probity_runtime::weights::{GgufFile, GgufHeader, WeightsError};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -132,7 +132,7 @@ fn types_without_kernels_are_listed_but_not_loaded() {
 fn refused(gguf: &Gguf, words: &[&str]) {
     let bytes = gguf.bytes();
     let len = bytes.len();
-    let (result, peak) = peak_of(|| Header::parse(&bytes).map(|_| ()));
+    let (result, peak) = peak_of(|| GgufHeader::parse(&bytes).map(|_| ()));
     let error = result.expect_err("must be refused");
     let found = format!("{}: {}", error.what, error.why);
     assert!(words.iter().all(|word| found.contains(word)), "expected {words:?} in {found:?}");
@@ -266,7 +266,7 @@ fn bad_names_strings_and_nesting_are_refused() {
 fn every_truncation_is_refused() {
     let bytes = small().bytes();
     for len in 0..bytes.len() {
-        assert!(Header::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
+        assert!(GgufHeader::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
     }
     let cut =
         GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
@@ -276,7 +276,7 @@ fn every_truncation_is_refused() {
 #[test]
 fn what_goes_on_behind_the_last_tensor_is_refused_but_for_the_zeros_that_align_it() {
     let bytes = small().bytes();
-    let with = |more: &[u8]| Header::parse(&[bytes.as_slice(), more].concat());
+    let with = |more: &[u8]| GgufHeader::parse(&[bytes.as_slice(), more].concat());
     let aligned = bytes.len().next_multiple_of(32) - bytes.len();
     assert!(with(&vec![0; aligned]).is_ok());
     for more in [vec![0; aligned + 1], vec![0; 8 << 10], vec![1; aligned.max(1)]] {
@@ -491,7 +491,7 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        let (_, peak) = peak_of(|| Header::parse(&bytes).map(|_| ()));
+        let (_, peak) = peak_of(|| GgufHeader::parse(&bytes).map(|_| ()));
         prop_assert!(peak <= allowance(bytes.len()), "{} bytes for {}", peak, bytes.len());
         read_all(bytes);
     }

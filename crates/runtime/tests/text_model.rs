@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use miette::Diagnostic as _;
 use probity_lm::{MaskedSequence, TextEncoder};
-use probity_metrics::{Item, Models, Score, choose};
+use probity_metrics::{MetricItem, MetricModels, Score, choose};
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadOptions, TextModel};
 use serde_json::Value;
@@ -42,16 +42,16 @@ fn articles() -> Option<Value> {
 
 /// Five systems' summaries of each article, each with one, two or three references in turn, as
 /// `make_embedding_metrics.py` has them.
-fn real_items(articles: &Value) -> Vec<Item<'_>> {
+fn real_items(articles: &Value) -> Vec<MetricItem<'_>> {
     let text = |value: &'_ Value| value.as_str().map(str::to_owned).expect("a text");
-    let mut items: Vec<Item<'_>> = Vec::new();
+    let mut items: Vec<MetricItem<'_>> = Vec::new();
     for article in articles.as_object().expect("articles").values() {
         let systems = article["sys_summs"].as_object().expect("systems");
         let mut names: Vec<&String> = systems.keys().collect();
         names.sort_unstable();
         for name in names.into_iter().take(5) {
             let references = article["ref_summs"].as_array().expect("references").iter().take(1 + items.len() % 3);
-            items.push(Item {
+            items.push(MetricItem {
                 candidate: text(&systems[name]["sys_summ"]).leak(),
                 references: references.map(|reference| reference.as_str().expect("a text")).collect(),
                 source: article["src"].as_str(),
@@ -61,8 +61,8 @@ fn real_items(articles: &Value) -> Vec<Item<'_>> {
     items
 }
 
-fn scored(metric: &str, encoder: &Arc<TextModel>, items: &[Item<'_>]) -> Vec<Vec<Score>> {
-    let models = Models { encoder: Some(encoder.clone()), ..Models::default() };
+fn scored(metric: &str, encoder: &Arc<TextModel>, items: &[MetricItem<'_>]) -> Vec<Vec<Score>> {
+    let models = MetricModels { encoder: Some(encoder.clone()), ..MetricModels::default() };
     choose(metric).expect("well formed")[0]
         .build(&models)
         .expect("suits")
@@ -181,9 +181,9 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
     let (golden, model) = (read(&goldens().join("embedding/blanc.json")), Arc::new(tiny(LoadOptions::default())));
     let text = |value: &Value| -> &'static str { value.as_str().expect("a text").to_owned().leak() };
     let own = golden["texts"].as_array().expect("texts");
-    let own: Vec<Item<'_>> = own
+    let own: Vec<MetricItem<'_>> = own
         .iter()
-        .map(|item| Item {
+        .map(|item| MetricItem {
             candidate: text(&item["candidate"]),
             references: Vec::new(),
             source: Some(text(&item["source"])),
@@ -197,9 +197,9 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
     };
     let all = real_items(&articles);
     // Whole articles, and as many short texts as there are summaries: each before the first reference.
-    let long: Vec<Item<'_>> = all.iter().step_by(5).take(40).cloned().collect();
-    let short: Vec<Item<'_>> =
-        all.iter().map(|item| Item { source: Some(item.references[0]), ..item.clone() }).collect();
+    let long: Vec<MetricItem<'_>> = all.iter().step_by(5).take(40).cloned().collect();
+    let short: Vec<MetricItem<'_>> =
+        all.iter().map(|item| MetricItem { source: Some(item.references[0]), ..item.clone() }).collect();
     assert!(short.len() >= 500);
     for (items, expected) in [(&long, &golden["real"]), (&short, &golden["short"])] {
         for (metric, expected) in expected.as_object().expect("metrics") {
@@ -232,8 +232,8 @@ fn bert_score_and_mover_score_with_minilm_are_the_packages() {
     };
     let (golden, model, items) =
         (read(&goldens().join("embedding/minilm.json")), Arc::new(model), real_items(&articles));
-    let single: Vec<Item<'_>> =
-        items.iter().map(|item| Item { references: item.references[..1].to_vec(), ..item.clone() }).collect();
+    let single: Vec<MetricItem<'_>> =
+        items.iter().map(|item| MetricItem { references: item.references[..1].to_vec(), ..item.clone() }).collect();
     assert!(items.len() >= 500);
     for (kind, items) in [("bert_score", &items), ("mover_score", &single)] {
         let tolerance = golden["max_abs_difference"][kind].as_f64().expect("a tolerance");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use probity_lm::{Message, Prompt, Role};
-use probity_runtime::encoder::Encoder;
+use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::weights::GgufFile;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn tiny(name: &str) -> PathBuf {
 /// A `tokenizer.json` changed by `change`, as ours and as the library's.
 struct Pair {
     name: &'static str,
-    ours: Encoder,
+    ours: PromptEncoder,
     library: tokenizers::Tokenizer,
 }
 
@@ -31,7 +31,7 @@ fn pair(name: &'static str, base: &str, change: impl Fn(&mut Json)) -> Pair {
     std::fs::write(&path, json.to_string()).expect("written");
     let config = tiny(base).join("tokenizer_config.json");
     std::fs::copy(config, folder.path().join("tokenizer_config.json")).expect("copied");
-    let ours = Encoder::new(Tokenizer::from_json(&path).unwrap_or_else(|e| panic!("{name}: {e}")));
+    let ours = PromptEncoder::new(Tokenizer::from_json(&path).unwrap_or_else(|e| panic!("{name}: {e}")));
     let library = tokenizers::Tokenizer::from_file(&path).expect("valid for the library");
     Pair { name, ours, library }
 }
@@ -68,12 +68,12 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     ]
 });
 
-static ENCODERS: LazyLock<Vec<Encoder>> = LazyLock::new(|| {
+static ENCODERS: LazyLock<Vec<PromptEncoder>> = LazyLock::new(|| {
     let gguf = |name: &str| {
         Tokenizer::from_gguf(&GgufFile::open(&tiny(name)).expect("a committed file")).expect("a valid vocabulary")
     };
     let names = ["tiny-bpe-smollm.gguf", "tiny-bpe-qwen2.gguf", "tiny-spm.gguf"];
-    names.into_iter().map(|name| Encoder::new(gguf(name))).collect()
+    names.into_iter().map(|name| PromptEncoder::new(gguf(name))).collect()
 });
 
 /// Texts of pieces at which tokenizers go wrong.
@@ -93,13 +93,13 @@ fn text(pieces: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     prop::collection::vec(piece, pieces).prop_map(|pieces| pieces.concat())
 }
 
-fn whole(encoder: &Encoder, text: &str) -> Vec<u32> {
+fn whole(encoder: &PromptEncoder, text: &str) -> Vec<u32> {
     let tokenizer = encoder.tokenizer();
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     bos.into_iter().chain(tokenizer.encode_text(text).expect("encodable")).collect()
 }
 
-fn specials(encoder: &Encoder, ids: &[u32]) -> usize {
+fn specials(encoder: &PromptEncoder, ids: &[u32]) -> usize {
     ids.iter().filter(|&&id| encoder.tokenizer().is_special(id) && encoder.tokenizer().unknown() != Some(id)).count()
 }
 

@@ -13,8 +13,8 @@ use crate::SessionError;
 use crate::error::option_of;
 use crate::inputs::{absolute, describe_inputs};
 use crate::options::{DataOptions, ModelOptions};
-use crate::problems::Problems;
-use crate::ready::{Files, MetricFiles, MetricModel, Other, Ready, describe};
+use crate::problems::PlanProblems;
+use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
 use crate::stage::{GivenSamples, Stage};
 use crate::stage_tables::staging;
 
@@ -23,7 +23,7 @@ pub(crate) struct Checker<'a> {
     /// As typed.
     arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<Data>)>,
-    models: Vec<(ModelOptions, Option<Arc<Files>>)>,
+    models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
     /// Of those that were checked; absolute.
     folders: Vec<(&'a Stage, PathBuf)>,
     /// Of all stages of the plan that write something; absolute.
@@ -42,7 +42,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The stage, where nothing is wrong with it.
-    pub(crate) fn check(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Ready<'a>> {
+    pub(crate) fn check(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<ReadyStage<'a>> {
         let data = self.data(stage, problems);
         // `None` within is a stage that asks none.
         let model = if stage.asks_model() {
@@ -58,8 +58,18 @@ impl<'a> Checker<'a> {
         let staging = stage_tables(stage).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
         let ((samples, data), model, others, for_metrics) = (data?, model?, others?, for_metrics?);
         let (staging, after) = (staging?, after?);
-        let mut ready =
-            Ready { stage, samples, data, others, for_metrics, staging, finished: false, after, model, earlier: None };
+        let mut ready = ReadyStage {
+            stage,
+            samples,
+            data,
+            others,
+            for_metrics,
+            staging,
+            finished: false,
+            after,
+            model,
+            earlier: None,
+        };
         if ready.after.is_empty()
             && let Err(error) = ready.rehearse()
         {
@@ -75,7 +85,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The samples; none of a stage that reads none.
-    fn data(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Data> {
+    fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Data> {
         if !stage.method.needs().samples {
             return Some((Arc::default(), describe_inputs(&stage.configured.inputs())));
         }
@@ -105,7 +115,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The other stages whose folders it reads.
-    fn after(&self, stage: &'a Stage, problems: &mut Problems) -> Option<Vec<&'a Stage>> {
+    fn after(&self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Vec<&'a Stage>> {
         let mut after: Vec<&'a Stage> = Vec::new();
         for Input { option, path } in stage.configured.inputs() {
             let path = absolute(&path);
@@ -123,13 +133,18 @@ impl<'a> Checker<'a> {
     }
 
     /// The models that the method asks besides; `None` where something is wrong with one.
-    fn others(&mut self, stage: &'a Stage, roles: &[RoleModel], problems: &mut Problems) -> Option<Vec<Other>> {
+    fn others(
+        &mut self,
+        stage: &'a Stage,
+        roles: &[RoleModel],
+        problems: &mut PlanProblems,
+    ) -> Option<Vec<OtherModel>> {
         let asked = roles.iter().filter(|model| model.kind == ModelKind::Language);
         // All of them are looked for, so that all problems are told.
-        let all: Vec<Option<Other>> = asked
+        let all: Vec<Option<OtherModel>> = asked
             .map(|model| {
                 let options = stage.model.beside(&model.name);
-                self.model(stage, &options, None, problems).map(|files| Other { options, files })
+                self.model(stage, &options, None, problems).map(|files| OtherModel { options, files })
             })
             .collect();
         all.into_iter().collect()
@@ -140,8 +155,8 @@ impl<'a> Checker<'a> {
         stage: &'a Stage,
         options: &ModelOptions,
         option: Option<&str>,
-        problems: &mut Problems,
-    ) -> Option<Arc<Files>> {
+        problems: &mut PlanProblems,
+    ) -> Option<Arc<ModelFiles>> {
         if let Some((_, known)) = self.models.iter().find(|(known, _)| known == options) {
             return known.clone();
         }
@@ -149,7 +164,7 @@ impl<'a> Checker<'a> {
             let located = options.located().map_err(|error| refuse(problems, stage, option, &error)).ok()?;
             let rehearsal = Rehearsal::open(&located, options.computing.load_options());
             let rehearsal = rehearsal.map_err(|error| refuse(problems, stage, option, &error)).ok()?;
-            Some(Arc::new(Files { located, rehearsal }))
+            Some(Arc::new(ModelFiles { located, rehearsal }))
         };
         let files = open();
         self.models.push((options.clone(), files.clone()));
@@ -157,7 +172,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The run that its folder holds already.
-    fn folder(&mut self, stage: &'a Stage, problems: &mut Problems) -> Result<Option<Manifest>, Refused> {
+    fn folder(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Result<Option<Manifest>, Refused> {
         if stage.run.ask.dry_run {
             return Ok(None);
         }
@@ -195,7 +210,7 @@ fn stage_tables(stage: &Stage) -> Result<Staging, SessionError> {
 }
 
 /// Opens the files of the models that metrics are made with; `None` where one cannot be had.
-fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut Problems) -> Option<Vec<MetricModel>> {
+fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut PlanProblems) -> Option<Vec<MetricModel>> {
     let mut found = Some(Vec::new());
     for RoleModel { role, name, kind } in roles.iter().filter(|model| model.kind != ModelKind::Language) {
         let options = stage.model.beside(name);
@@ -217,13 +232,13 @@ fn metric_files(kind: ModelKind, options: &ModelOptions) -> Result<MetricFiles, 
         return Ok(MetricFiles::Encoder(Arc::new(TextFiles::open(&located, load)?)));
     }
     let rehearsal = Rehearsal::open(&located, load)?;
-    let files = Files { located, rehearsal };
+    let files = ModelFiles { located, rehearsal };
     Ok(MetricFiles::Seq2Seq(describe(options, &files)?))
 }
 
 /// Something is among the problems now.
 struct Refused;
 
-fn refuse(problems: &mut Problems, stage: &Stage, option: Option<&str>, error: &dyn miette::Diagnostic) {
+fn refuse(problems: &mut PlanProblems, stage: &Stage, option: Option<&str>, error: &dyn miette::Diagnostic) {
     problems.of(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
 }

@@ -7,13 +7,13 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
     Sink, SinkError, Usage,
 };
-use probity_methods::{MethodError, Output, Run, Staging};
-use probity_runtime::{Model, Plan, Planner};
+use probity_methods::{MethodError, Run, RunOutput, Staging};
+use probity_runtime::{Model, PlannedCost, Planner};
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::options::ModelOptions;
-use crate::ready::Ready;
+use crate::ready::ReadyStage;
 use crate::{DryRun, ModelPool, Notice, PlannedPart, SessionError};
 
 /// What was planned so far, and for which stage.
@@ -21,11 +21,11 @@ use crate::{DryRun, ModelPool, Notice, PlannedPart, SessionError};
 struct Ledger {
     stage: Option<&'static str>,
     /// By stage and the position of the model, in the order in which each was first asked.
-    plans: Vec<((Option<&'static str>, usize), Plan)>,
+    plans: Vec<((Option<&'static str>, usize), PlannedCost)>,
 }
 
 impl Ledger {
-    fn add(&mut self, model: usize, plan: Plan) {
+    fn add(&mut self, model: usize, plan: PlannedCost) {
         let of = (self.stage, model);
         match self.plans.iter_mut().find(|(known, _)| *known == of) {
             Some((_, known)) => *known += plan,
@@ -37,7 +37,7 @@ impl Ledger {
 /// Notes which stage is planned.
 struct Stages(Arc<Mutex<Ledger>>);
 
-impl Output for Stages {
+impl RunOutput for Stages {
     fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
         Ok(())
     }
@@ -95,7 +95,7 @@ impl LanguageModel for PlannedModel<'_> {
 }
 
 /// What a stage of a plan would cost: by stage of its method and by model.
-pub(crate) fn dry_run(ready: &Ready<'_>, context: &Context) -> Result<DryRun, SessionError> {
+pub(crate) fn dry_run(ready: &ReadyStage<'_>, context: &Context) -> Result<DryRun, SessionError> {
     let pool = context.models.as_ref();
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let description = pool.language(&ready.stage.model)?.description().clone();
@@ -127,14 +127,14 @@ pub(crate) fn dry_run(ready: &Ready<'_>, context: &Context) -> Result<DryRun, Se
         parts.push(PlannedPart::of(stage, &*pool.language(models[model].options)?, plan)?);
     }
     if parts.is_empty() {
-        parts.push(PlannedPart::of(None, &*pool.language(&ready.stage.model)?, Plan::default())?);
+        parts.push(PlannedPart::of(None, &*pool.language(&ready.stage.model)?, PlannedCost::default())?);
     }
     Ok(DryRun { parts })
 }
 
 impl PlannedPart {
     /// Measures the machine for a plan.
-    pub fn of(stage: Option<&'static str>, model: &Model, plan: Plan) -> Result<Self, SessionError> {
+    pub fn of(stage: Option<&'static str>, model: &Model, plan: PlannedCost) -> Result<Self, SessionError> {
         let estimate = model.estimate(&plan)?;
         let (name, weight_bytes, options) = (model.description().name.clone(), model.weight_bytes(), model.options());
         Ok(Self { stage, model: name, weight_bytes, options, plan, estimate })

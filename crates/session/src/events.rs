@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use probity_lm::{ModelDescription, SinkError};
-use probity_methods::Summary;
-use probity_runtime::{Estimate, LoadOptions, Plan, Progress};
+use probity_methods::RunSummary;
+use probity_runtime::{LoadOptions, PlannedCost, TimeEstimate, TokenProgress};
 
 /// Is told what happens: a terminal, a stream of JSON, a notebook, a test.
 pub trait Events: Send + Sync {
@@ -13,7 +13,7 @@ pub trait Events: Send + Sync {
     fn notice(&self, notice: Notice<'_>);
 
     /// What somebody asked for. An error ends the plan.
-    fn report(&self, report: Report<'_>) -> Result<(), SinkError>;
+    fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError>;
 }
 
 /// What is told on the way.
@@ -33,7 +33,7 @@ pub enum Notice<'a> {
         seconds: f64,
     },
     /// How far the model that is asked from now on is, in tokens: questions cost too different amounts to tell times by.
-    Tokens(&'a Arc<Progress>),
+    Tokens(&'a Arc<TokenProgress>),
     /// How many answers were there already, counted as it goes: they cost nothing.
     Found(&'a Arc<AtomicUsize>),
     /// So much is done.
@@ -41,7 +41,7 @@ pub enum Notice<'a> {
         /// The method, or a part of it.
         what: &'a str,
         /// What is counted.
-        work: Work,
+        work: ProgressUnit,
         /// How many are done.
         done: usize,
         /// Of so many; absent where that is not known.
@@ -55,7 +55,7 @@ pub enum Notice<'a> {
 
 /// What progress counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum ProgressUnit {
     /// Questions to a model.
     Questions,
     /// Candidates that metrics score.
@@ -64,11 +64,11 @@ pub enum Work {
 
 /// What somebody asked for.
 #[derive(Clone, Copy)]
-pub enum Report<'a> {
+pub enum SessionReport<'a> {
     /// A stage of a recipe begins.
     Stage(&'a str),
     /// What a run found.
-    Summary(&'a Summary),
+    Summary(&'a RunSummary),
     /// What a run would cost.
     DryRun(&'a DryRun),
 }
@@ -92,9 +92,9 @@ pub struct PlannedPart {
     /// How it would be run.
     pub options: LoadOptions,
     /// What would be asked.
-    pub plan: Plan,
+    pub plan: PlannedCost,
     /// How long that would take.
-    pub estimate: Estimate,
+    pub estimate: TimeEstimate,
 }
 
 /// Tells nobody.
@@ -104,7 +104,7 @@ pub struct Silent;
 impl Events for Silent {
     fn notice(&self, _: Notice<'_>) {}
 
-    fn report(&self, _: Report<'_>) -> Result<(), SinkError> {
+    fn report(&self, _: SessionReport<'_>) -> Result<(), SinkError> {
         Ok(())
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use probity_data::write_samples;
 use probity_lm::{LanguageModel, SinkError};
-use probity_methods::{MethodError, Output, Run, StageDone, Summary};
-use probity_metrics::Models;
+use probity_methods::{MethodError, Run, RunOutput, RunSummary, StageDone};
+use probity_metrics::MetricModels;
 use probity_store::{RunFolder, SAMPLES, StoreError, TableWriter};
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::ready::Ready;
-use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
+use crate::ready::ReadyStage;
+use crate::{Events, Interrupt, Notice, ProgressUnit, SessionError, was_interrupted};
 
 /// All models that a run works with.
 pub(crate) struct RunModels<'a> {
@@ -19,16 +19,16 @@ pub(crate) struct RunModels<'a> {
     pub(crate) model: Option<&'a dyn LanguageModel>,
     /// Further ones, where the method asks for them.
     pub(crate) others: &'a [&'a dyn LanguageModel],
-    pub(crate) for_metrics: Models,
+    pub(crate) for_metrics: MetricModels,
 }
 
 /// Runs the method; its rows are in the folder, where there is one, when this returns, also after an error.
 pub(crate) fn execute(
-    ready: &Ready<'_>,
+    ready: &ReadyStage<'_>,
     models: RunModels<'_>,
     mut folder: Option<&mut RunFolder>,
     context: &Context,
-) -> Result<Summary, SessionError> {
+) -> Result<RunSummary, SessionError> {
     let stage = ready.stage;
     if let Some(folder) = folder.as_deref_mut().filter(|_| stage.method.needs().samples) {
         folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
@@ -72,7 +72,7 @@ struct FolderOutput<'a> {
     name: &'static str,
 }
 
-impl Output for FolderOutput<'_> {
+impl RunOutput for FolderOutput<'_> {
     fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
         if let Some(folder) = &mut self.folder {
             let writer = folder.table(&format!("{table}.jsonl"))?;
@@ -94,12 +94,12 @@ impl Output for FolderOutput<'_> {
     }
 
     fn progress(&mut self, done: usize, total: usize) {
-        let (what, work) = (self.name, Work::Questions);
+        let (what, work) = (self.name, ProgressUnit::Questions);
         self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
     }
 
     fn measured(&mut self, metric: &str, done: usize, total: usize) {
-        let (what, work) = (metric, Work::Candidates);
+        let (what, work) = (metric, ProgressUnit::Candidates);
         self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
     }
 

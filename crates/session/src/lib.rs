@@ -33,20 +33,20 @@ mod verify;
 pub use answers::{answer_settings, shared_answers};
 pub use context::Context;
 pub use error::SessionError;
-pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
+pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, Silent};
 pub use execute::close;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 
-pub use model_pool::{Loaded, ModelPool};
+pub use model_pool::{ModelPool, PoolModel};
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
     RunOptions, StageTable, computing_in_force,
 };
-pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
-pub use problems::{Lines, Problems};
-pub use ready::Ready;
+pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
+pub use problems::{PlanProblems, StageLines};
+pub use ready::ReadyStage;
 pub use run_info::probity_version;
-pub use stage::{GivenSamples, Origin, Stage};
+pub use stage::{GivenSamples, Stage, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
-pub use told::{Told, causes, message};
-pub use verify::Checked;
+pub use told::{ErrorText, causes, message};
+pub use verify::CheckedRun;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use probity_lm::{LanguageModel, ModelDescription, TextEncoder};
 use probity_report::text::thousands;
-use probity_runtime::hub::Located;
+use probity_runtime::hub::LocatedModel;
 use probity_runtime::{Checkpoint, LoadOptions, Model, TextModel, machine_memory};
 
 use crate::options::ModelOptions;
@@ -20,7 +20,7 @@ pub struct ModelPool {
     /// Bytes of weights that are kept while another model comes. One model is always held, however large it is.
     budget: u64,
     /// The one that was asked last stands last.
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<PoolEntry>>,
 }
 
 /// The share of the machine's memory that weights may take together: as much again stays for keys and values, which
@@ -28,15 +28,15 @@ pub struct ModelPool {
 const WEIGHTS_SHARE: u64 = 3;
 
 /// A model that is loaded, or why it cannot be.
-struct Entry {
+struct PoolEntry {
     options: ModelOptions,
-    loaded: Result<Loaded, Arc<SessionError>>,
+    loaded: Result<PoolModel, Arc<SessionError>>,
     bytes: u64,
 }
 
 /// A model of either kind.
 #[derive(Clone)]
-pub enum Loaded {
+pub enum PoolModel {
     /// It answers and writes.
     Language(Arc<Model>),
     /// It reads whole texts.
@@ -52,32 +52,34 @@ impl ModelPool {
 
     /// The language model of these options.
     pub fn language(&self, options: &ModelOptions) -> Result<Arc<Model>, SessionError> {
-        let load = |located: &Located, load: LoadOptions| Ok(Loaded::Language(Arc::new(Model::load(located, load)?)));
-        match self.get(options, |loaded| matches!(loaded, Loaded::Language(_)), load)? {
-            Loaded::Language(model) => Ok(model),
-            Loaded::Encoder(_) => unreachable!("only language models were looked for"),
+        let load =
+            |located: &LocatedModel, load: LoadOptions| Ok(PoolModel::Language(Arc::new(Model::load(located, load)?)));
+        match self.get(options, |loaded| matches!(loaded, PoolModel::Language(_)), load)? {
+            PoolModel::Language(model) => Ok(model),
+            PoolModel::Encoder(_) => unreachable!("only language models were looked for"),
         }
     }
 
     /// The encoder of these options.
     pub fn encoder(&self, options: &ModelOptions) -> Result<Arc<TextModel>, SessionError> {
-        let load =
-            |located: &Located, load: LoadOptions| Ok(Loaded::Encoder(Arc::new(TextModel::load(located, load)?)));
-        match self.get(options, |loaded| matches!(loaded, Loaded::Encoder(_)), load)? {
-            Loaded::Encoder(model) => Ok(model),
-            Loaded::Language(_) => unreachable!("only encoders were looked for"),
+        let load = |located: &LocatedModel, load: LoadOptions| {
+            Ok(PoolModel::Encoder(Arc::new(TextModel::load(located, load)?)))
+        };
+        match self.get(options, |loaded| matches!(loaded, PoolModel::Encoder(_)), load)? {
+            PoolModel::Encoder(model) => Ok(model),
+            PoolModel::Language(_) => unreachable!("only encoders were looked for"),
         }
     }
 
     fn get(
         &self,
         options: &ModelOptions,
-        is_kind: impl Fn(&Loaded) -> bool,
-        load: impl Fn(&Located, LoadOptions) -> Result<Loaded, SessionError>,
-    ) -> Result<Loaded, SessionError> {
+        is_kind: impl Fn(&PoolModel) -> bool,
+        load: impl Fn(&LocatedModel, LoadOptions) -> Result<PoolModel, SessionError>,
+    ) -> Result<PoolModel, SessionError> {
         let mut entries = self.entries.lock();
         let fits =
-            |entry: &Entry| entry.options.has_weights_of(options) && entry.loaded.as_ref().map_or(true, &is_kind);
+            |entry: &PoolEntry| entry.options.has_weights_of(options) && entry.loaded.as_ref().map_or(true, &is_kind);
         if let Some(place) = entries.iter().rposition(fits)
             && entries[place].runs_as(options)?
         {
@@ -89,7 +91,7 @@ impl ModelPool {
         }
         match &entries.last().expect("just pushed").loaded {
             Ok(loaded) => {
-                if let Loaded::Language(model) = loaded {
+                if let PoolModel::Language(model) = loaded {
                     self.events.notice(Notice::Tokens(model.progress()));
                 }
                 Ok(loaded.clone())
@@ -102,10 +104,10 @@ impl ModelPool {
     fn load(
         &self,
         options: &ModelOptions,
-        entries: &mut Vec<Entry>,
-        load: impl Fn(&Located, LoadOptions) -> Result<Loaded, SessionError>,
-    ) -> Entry {
-        let mut loaded = || -> Result<Loaded, SessionError> {
+        entries: &mut Vec<PoolEntry>,
+        load: impl Fn(&LocatedModel, LoadOptions) -> Result<PoolModel, SessionError>,
+    ) -> PoolEntry {
+        let mut loaded = || -> Result<PoolModel, SessionError> {
             let located = options.located()?;
             let needed = file_bytes(&located);
             while !entries.is_empty() && entries.iter().map(|entry| entry.bytes).sum::<u64>() + needed > self.budget {
@@ -115,14 +117,14 @@ impl ModelPool {
             let loaded = load(&located, options.computing.load_options())?;
             self.events
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
-            if let Loaded::Language(model) = &loaded {
+            if let PoolModel::Language(model) = &loaded {
                 self.tell_limits(model);
             }
             Ok(loaded)
         };
         let loaded = loaded().map_err(Arc::new);
-        let bytes = loaded.as_ref().map_or(0, Loaded::bytes);
-        Entry { options: options.clone(), loaded, bytes }
+        let bytes = loaded.as_ref().map_or(0, PoolModel::bytes);
+        PoolEntry { options: options.clone(), loaded, bytes }
     }
 
     /// What a model cannot be asked.
@@ -142,11 +144,11 @@ impl ModelPool {
     }
 }
 
-impl Entry {
+impl PoolEntry {
     /// Sets the model to these options, which need no other weights; false where it is at work with others.
     fn runs_as(&mut self, options: &ModelOptions) -> Result<bool, SessionError> {
         if self.options != *options {
-            if let Ok(Loaded::Language(model)) = &mut self.loaded {
+            if let Ok(PoolModel::Language(model)) = &mut self.loaded {
                 let Some(model) = Arc::get_mut(model) else { return Ok(false) };
                 model.run_with(options.computing.load_options())?;
             }
@@ -156,7 +158,7 @@ impl Entry {
     }
 }
 
-impl Loaded {
+impl PoolModel {
     fn description(&self) -> &ModelDescription {
         match self {
             Self::Language(model) => model.description(),
@@ -174,7 +176,7 @@ impl Loaded {
 
 /// What the model's files hold. Weights of 16 bits take twice as much once they are widened, which is known only when
 /// they are loaded: the next model that comes finds them counted so.
-fn file_bytes(located: &Located) -> u64 {
+fn file_bytes(located: &LocatedModel) -> u64 {
     let bytes = |path: &Path| path.metadata().map_or(0, |file| file.len());
     Checkpoint::open(located).map_or(0, |checkpoint| checkpoint.files.iter().map(|path| bytes(path)).sum())
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
-use probity_methods::{Conclusion, Headline, MethodError, Outcomes, Summary};
-use probity_metrics::Models;
+use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
+use probity_metrics::MetricModels;
 use probity_report::text::{thousands, visible};
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
@@ -17,17 +17,17 @@ use crate::dry_run::dry_run;
 use crate::execute::{RunModels, close, execute};
 use crate::options::KeepOptions;
 use crate::pooled::PooledModel;
-use crate::problems::Problems;
-use crate::ready::Ready;
+use crate::problems::PlanProblems;
+use crate::ready::ReadyStage;
 use crate::stage::Stage;
-use crate::{Events, Notice, Report, SessionError, Told};
+use crate::{ErrorText, Events, Notice, SessionError, SessionReport};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
     /// In the order in which they were asked for.
     pub stages: Vec<Stage>,
     /// What is wrong with stages that are not among them.
-    pub found: Problems,
+    pub found: PlanProblems,
     /// The recipe's file; absent where there is none.
     pub recipe: Option<String>,
     /// As typed, the program's name left out.
@@ -36,7 +36,7 @@ pub struct Plan {
 
 /// How a stage ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum StageOutcome {
     /// It is done now.
     Finished(InShort),
     /// It had been finished before, just so.
@@ -54,7 +54,7 @@ pub struct StageEnd<'p> {
     /// The stage.
     pub stage: &'p Stage,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: StageOutcome,
 }
 
 /// What `summary.json` says in short.
@@ -92,8 +92,8 @@ impl StageEnd<'_> {
     /// What it found; absent where it was only planned, or failed.
     pub fn in_short(&self) -> Option<&InShort> {
         match &self.ended {
-            Ended::Finished(found) | Ended::Before(found) => Some(found),
-            Ended::Until(_) | Ended::Planned | Ended::Failed => None,
+            StageOutcome::Finished(found) | StageOutcome::Before(found) => Some(found),
+            StageOutcome::Until(_) | StageOutcome::Planned | StageOutcome::Failed => None,
         }
     }
 }
@@ -101,18 +101,18 @@ impl StageEnd<'_> {
 impl Plan {
     /// A plan of one stage.
     pub fn of(stage: Stage, arguments: Vec<String>) -> Self {
-        Self { stages: vec![stage], found: Problems::default(), recipe: None, arguments }
+        Self { stages: vec![stage], found: PlanProblems::default(), recipe: None, arguments }
     }
 
     /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written. Stages come
     /// back in the order in which they are to be done.
-    pub fn check(&self) -> Result<Vec<Ready<'_>>, SessionError> {
+    pub fn check(&self) -> Result<Vec<ReadyStage<'_>>, SessionError> {
         let mut problems = self.found.clone();
         let mut checker = Checker::new(&self.arguments, &self.stages);
-        let ready: Vec<Ready<'_>> =
+        let ready: Vec<ReadyStage<'_>> =
             self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
         let (ready, waiting) = after_their_inputs(by_model(ready));
-        for Ready { stage, after, .. } in &waiting {
+        for ReadyStage { stage, after, .. } in &waiting {
             let lines = stage.origin.as_ref().map(|origin| &origin.lines);
             let other = after[0].name().to_owned();
             problems.of(lines, stage.name(), None, &SessionError::Circle { other });
@@ -123,15 +123,15 @@ impl Plan {
 
     /// Runs stages that were checked. A stage of a recipe that fails does not stop the others, but for those that read
     /// from it.
-    pub fn run<'p>(&'p self, ready: Vec<Ready<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
+    pub fn run<'p>(&'p self, ready: Vec<ReadyStage<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
         let mut ends = Vec::with_capacity(ready.len());
         for mut ready in ready {
             let stage = ready.stage;
             let ended = match self.run_stage(&mut ready, &ends, context) {
                 Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
-                    let told = visible(&Told::of(&error).to_string());
+                    let told = visible(&ErrorText::of(&error).to_string());
                     context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
-                    Ended::Failed
+                    StageOutcome::Failed
                 }
                 ended => ended?,
             };
@@ -142,10 +142,10 @@ impl Plan {
 
     fn run_stage(
         &self,
-        ready: &mut Ready<'_>,
+        ready: &mut ReadyStage<'_>,
         ends: &[StageEnd<'_>],
         context: &Context,
-    ) -> Result<Ended, SessionError> {
+    ) -> Result<StageOutcome, SessionError> {
         let (stage, events) = (ready.stage, &context.events);
         let planned = stage.run.ask.dry_run;
         if !planned {
@@ -154,24 +154,24 @@ impl Plan {
         }
         let out = stage.run.output.out.as_deref();
         if let Some(out) = out.filter(|_| ready.finished) {
-            return Ok(Ended::Before(InShort::read(out)?));
+            return Ok(StageOutcome::Before(InShort::read(out)?));
         }
         context.interrupt.check()?;
         if planned && !stage.asks_model() {
             // Nothing is asked in it whose cost would have to be told.
-            return Ok(Ended::Planned);
+            return Ok(StageOutcome::Planned);
         }
         if stage.asks_model() {
             // Loaded before anything of the stage is told: what it is goes into the manifest.
             context.models.language(&stage.model)?;
         }
         if self.recipe.is_some() {
-            events.report(Report::Stage(stage.name())).map_err(SessionError::Events)?;
+            events.report(SessionReport::Stage(stage.name())).map_err(SessionError::Events)?;
         }
         if planned {
             let dry_run = dry_run(ready, context)?;
-            events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
-            return Ok(Ended::Planned);
+            events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
+            return Ok(StageOutcome::Planned);
         }
         let summary = match out.filter(|_| stage.asks_model()) {
             Some(out) => self.judge(ready, out, context),
@@ -182,21 +182,21 @@ impl Plan {
                 let told =
                     format!("the run in {} ends after the stage {stage}; with --resume it goes on", out.display());
                 events.notice(Notice::Message(&told));
-                return Ok(Ended::Until(stage));
+                return Ok(StageOutcome::Until(stage));
             }
             (summary, _) => summary?,
         };
-        events.report(Report::Summary(&summary)).map_err(SessionError::Events)?;
+        events.report(SessionReport::Summary(&summary)).map_err(SessionError::Events)?;
         if let Some(out) = out {
             events.notice(Notice::Message(&format!("results are in {}", out.display())));
         }
-        let Summary { outcomes, headline, verdict, .. } = summary;
+        let RunSummary { outcomes, headline, verdict, .. } = summary;
         tell_unscored(stage, &outcomes, events.as_ref());
-        Ok(Ended::Finished(InShort { outcomes, headline, verdict }))
+        Ok(StageOutcome::Finished(InShort { outcomes, headline, verdict }))
     }
 
     /// Fills the run folder.
-    fn judge(&self, ready: &Ready<'_>, out: &Path, context: &Context) -> Result<Summary, SessionError> {
+    fn judge(&self, ready: &ReadyStage<'_>, out: &Path, context: &Context) -> Result<RunSummary, SessionError> {
         let pool = &context.models;
         let Stage { model, run, .. } = ready.stage;
         let (description, options) = {
@@ -242,7 +242,12 @@ impl Plan {
     }
 
     /// Does a stage that asks no model of its own, and fills the run folder, where there is one.
-    fn compute(&self, ready: &Ready<'_>, out: Option<&Path>, context: &Context) -> Result<Summary, SessionError> {
+    fn compute(
+        &self,
+        ready: &ReadyStage<'_>,
+        out: Option<&Path>,
+        context: &Context,
+    ) -> Result<RunSummary, SessionError> {
         let keep = &ready.stage.run.keep;
         let descriptions = ready.other_descriptions()?;
         let create = |out| RunFolder::create(out, keep.existing(), ready.info(&self.arguments, None, &descriptions));
@@ -277,7 +282,11 @@ impl Plan {
 }
 
 /// Lets an encoder of metrics keep what it made of texts: in the run's folder and in one that runs share.
-fn record_encoder(models: &mut Models, keep: &KeepOptions, folder: Option<&mut RunFolder>) -> Result<(), SessionError> {
+fn record_encoder(
+    models: &mut MetricModels,
+    keep: &KeepOptions,
+    folder: Option<&mut RunFolder>,
+) -> Result<(), SessionError> {
     let Some(encoder) = models.encoder.take() else { return Ok(()) };
     let own = folder.filter(|_| !keep.no_store).map(RunFolder::encodings).transpose()?;
     let shared = keep.cache.as_deref().map(Encodings::open_shared).transpose()?;
@@ -287,12 +296,12 @@ fn record_encoder(models: &mut Models, keep: &KeepOptions, folder: Option<&mut R
 }
 
 /// An error where a stage that this one reads from left nothing to read.
-fn inputs_are_there(ready: &Ready<'_>, ends: &[StageEnd<'_>]) -> Result<(), SessionError> {
+fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[StageEnd<'_>]) -> Result<(), SessionError> {
     for end in ends.iter().filter(|end| ready.after.iter().any(|stage| std::ptr::eq(*stage, end.stage))) {
         let how = match end.ended {
-            Ended::Failed => "failed",
-            Ended::Until(_) | Ended::Planned => "ended early",
-            Ended::Finished(_) | Ended::Before(_) => continue,
+            StageOutcome::Failed => "failed",
+            StageOutcome::Until(_) | StageOutcome::Planned => "ended early",
+            StageOutcome::Finished(_) | StageOutcome::Before(_) => continue,
         };
         return Err(SessionError::NothingToRead { other: end.stage.name().to_owned(), how });
     }
@@ -353,10 +362,10 @@ pub fn tell_damaged(damaged: &[String], events: &dyn Events) {
 }
 
 /// Puts stages of one model together, in the order in which each model comes first.
-fn by_model(ready: Vec<Ready<'_>>) -> Vec<Ready<'_>> {
-    let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(ready.len());
+fn by_model(ready: Vec<ReadyStage<'_>>) -> Vec<ReadyStage<'_>> {
+    let mut sorted: Vec<ReadyStage<'_>> = Vec::with_capacity(ready.len());
     for stage in ready {
-        let of_model = |other: &Ready<'_>| {
+        let of_model = |other: &ReadyStage<'_>| {
             other.stage.asks_model() && stage.stage.asks_model() && other.stage.model.has_weights_of(&stage.stage.model)
         };
         let place = sorted.iter().rposition(of_model).map_or(sorted.len(), |last| last + 1);
@@ -367,10 +376,10 @@ fn by_model(ready: Vec<Ready<'_>>) -> Vec<Ready<'_>> {
 
 /// Puts each stage behind those that it reads from, and leaves them in their order else; and those that cannot come,
 /// since they wait for one another.
-fn after_their_inputs(mut waiting: Vec<Ready<'_>>) -> (Vec<Ready<'_>>, Vec<Ready<'_>>) {
-    let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(waiting.len());
+fn after_their_inputs(mut waiting: Vec<ReadyStage<'_>>) -> (Vec<ReadyStage<'_>>, Vec<ReadyStage<'_>>) {
+    let mut sorted: Vec<ReadyStage<'_>> = Vec::with_capacity(waiting.len());
     // A stage that is among neither has something wrong with it, which is told anyway.
-    let is_free = |ready: &Ready<'_>, waiting: &[Ready<'_>]| {
+    let is_free = |ready: &ReadyStage<'_>, waiting: &[ReadyStage<'_>]| {
         ready.after.iter().all(|input| waiting.iter().all(|other| !std::ptr::eq(other.stage, *input)))
     };
     while let Some(next) = waiting.iter().position(|ready| is_free(ready, &waiting)) {

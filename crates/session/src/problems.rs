@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use miette::Diagnostic;
 
-use crate::{SessionError, Told};
+use crate::{ErrorText, SessionError};
 
 /// What is wrong, in the order in which it was found; each thing once.
 #[derive(Debug, Clone, Default)]
-pub struct Problems {
-    list: Vec<Problem>,
+pub struct PlanProblems {
+    list: Vec<PlanProblem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Problem {
+struct PlanProblem {
     /// In the recipe, from 1; absent on a command line.
     line: Option<usize>,
-    told: Told,
+    told: ErrorText,
 }
 
 /// Where a stage and its options were written.
 #[derive(Debug, Clone, Default)]
-pub struct Lines {
+pub struct StageLines {
     /// The line of the stage.
     pub stage: usize,
     /// The lines of its options, by long name.
@@ -30,7 +30,7 @@ pub struct Lines {
     pub known: BTreeSet<String>,
 }
 
-impl Lines {
+impl StageLines {
     /// Options without the dashes that they have on a command line.
     fn in_its_words(&self, text: &str) -> String {
         let mut parts = text.split("--");
@@ -45,17 +45,17 @@ impl Lines {
     }
 }
 
-impl Problems {
+impl PlanProblems {
     /// Something is wrong at a line.
-    pub fn at(&mut self, line: usize, what: impl Into<Told>) {
+    pub fn at(&mut self, line: usize, what: impl Into<ErrorText>) {
         self.push(Some(line), what.into());
     }
 
     /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
     /// recipe.
-    pub fn of(&mut self, lines: Option<&Lines>, stage: &str, option: Option<&str>, error: &dyn Diagnostic) {
-        let Told { what, hints } = Told::of(error);
-        let Some(lines) = lines else { return self.anywhere(Told { what, hints }) };
+    pub fn of(&mut self, lines: Option<&StageLines>, stage: &str, option: Option<&str>, error: &dyn Diagnostic) {
+        let ErrorText { what, hints } = ErrorText::of(error);
+        let Some(lines) = lines else { return self.anywhere(ErrorText { what, hints }) };
         let hints = hints.iter().map(|hint| lines.in_its_words(hint)).collect();
         let what = lines.in_its_words(&what);
         let (line, what) = match option.and_then(|option| lines.options.get(option).map(|line| (option, *line))) {
@@ -63,16 +63,16 @@ impl Problems {
             Some((option, line)) => (line, format!("`{option}`: {what}")),
             None => (lines.stage, format!("run `{stage}`: {what}")),
         };
-        self.at(line, Told { what, hints });
+        self.at(line, ErrorText { what, hints });
     }
 
     /// Something is wrong, and not at a line.
-    pub fn anywhere(&mut self, what: impl Into<Told>) {
+    pub fn anywhere(&mut self, what: impl Into<ErrorText>) {
         self.push(None, what.into());
     }
 
-    fn push(&mut self, line: Option<usize>, told: Told) {
-        let problem = Problem { line, told };
+    fn push(&mut self, line: Option<usize>, told: ErrorText) {
+        let problem = PlanProblem { line, told };
         if !self.list.contains(&problem) {
             self.list.push(problem);
         }
@@ -88,8 +88,8 @@ impl Problems {
         };
         match self.list.as_slice() {
             [] => Ok(()),
-            [Problem { line: None, told }] => problems(told.what.clone(), &told.hints),
-            [Problem { line: Some(line), told }] => {
+            [PlanProblem { line: None, told }] => problems(told.what.clone(), &told.hints),
+            [PlanProblem { line: Some(line), told }] => {
                 problems(format!("line {line}{}: {}", place.replace(" in ", " of "), told.what), &told.hints)
             }
             several => {
@@ -101,7 +101,7 @@ impl Problems {
     }
 }
 
-impl Problem {
+impl PlanProblem {
     /// Its hints stand below it, those that were told before left out.
     fn one_of_several<'a>(&'a self, before: &mut BTreeSet<&'a str>) -> String {
         let place = self.line.map(|line| format!("line {line}: ")).unwrap_or_default();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use probity_data::Sample;
 use probity_lm::{LanguageModel, ModelDescription};
 use probity_methods::{MethodError, Run, Staging};
-use probity_metrics::Models;
-use probity_runtime::hub::Located;
+use probity_metrics::MetricModels;
+use probity_runtime::hub::LocatedModel;
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{LoadOptions, Rehearsal, TextFiles};
-use probity_store::{Manifest, RunInfo, Status, StoreError};
+use probity_store::{Manifest, RunInfo, RunStatus, StoreError};
 use serde_json::Value;
 
 use crate::inputs::{describe_inputs, is_hashed};
@@ -19,10 +19,10 @@ use crate::pooled::{PooledEncoder, PooledModel};
 use crate::run_info::run_info;
 use crate::stage::Stage;
 use crate::stage_tables::described;
-use crate::{Checked, ModelPool, SessionError, Silent};
+use crate::{CheckedRun, ModelPool, SessionError, Silent};
 
 /// A stage that can run, as far as can be told.
-pub struct Ready<'a> {
+pub struct ReadyStage<'a> {
     /// The stage.
     pub stage: &'a Stage,
     /// Its samples.
@@ -30,7 +30,7 @@ pub struct Ready<'a> {
     /// What the manifest says of them.
     pub(crate) data: Value,
     /// Further models that its method asks.
-    pub(crate) others: Vec<Other>,
+    pub(crate) others: Vec<OtherModel>,
     /// Models of its metrics.
     pub(crate) for_metrics: Vec<MetricModel>,
     /// How its method goes through its stages.
@@ -40,15 +40,15 @@ pub struct Ready<'a> {
     /// Stages of the same plan whose folders it reads. What it reads is looked at when they have come to their end.
     pub(crate) after: Vec<&'a Stage>,
     /// The model that it asks; absent where it asks none of its own.
-    pub(crate) model: Option<Arc<Files>>,
+    pub(crate) model: Option<Arc<ModelFiles>>,
     /// The run that its folder holds already.
     pub(crate) earlier: Option<Manifest>,
 }
 
 /// A model that a method asks besides the one of the command.
-pub(crate) struct Other {
+pub(crate) struct OtherModel {
     pub(crate) options: ModelOptions,
-    pub(crate) files: Arc<Files>,
+    pub(crate) files: Arc<ModelFiles>,
 }
 
 /// A model that metrics are made with.
@@ -65,17 +65,17 @@ pub(crate) enum MetricFiles {
     Seq2Seq(ModelDescription),
 }
 
-impl Other {
+impl OtherModel {
     /// What its files say of it; they were not hashed.
     pub(crate) fn description(&self) -> &ModelDescription {
         self.files.rehearsal.description()
     }
 }
 
-impl Ready<'_> {
+impl ReadyStage<'_> {
     /// The models that its metrics are made with, loaded when they are asked.
-    pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> Models {
-        let mut models = Models::default();
+    pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> MetricModels {
+        let mut models = MetricModels::default();
         for MetricModel { options, files } in &self.for_metrics {
             match files {
                 MetricFiles::Encoder(files) => {
@@ -125,12 +125,12 @@ impl Ready<'_> {
 }
 
 /// A model's files.
-pub(crate) struct Files {
-    pub(crate) located: Located,
+pub(crate) struct ModelFiles {
+    pub(crate) located: LocatedModel,
     pub(crate) rehearsal: Rehearsal,
 }
 
-impl Ready<'_> {
+impl ReadyStage<'_> {
     /// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
     pub(crate) fn rehearse(&self) -> Result<(), MethodError> {
         let others: Vec<&dyn LanguageModel> =
@@ -169,9 +169,9 @@ impl Ready<'_> {
         }
         let same_data = is_hashed(&self.data) && earlier.info.arguments_in_force["data"] == self.data;
         self.finished = self.after.is_empty()
-            && earlier.status == Status::Finished
+            && earlier.status == RunStatus::Finished
             && same_data
-            && Checked::of(out)?.wrong.is_empty();
+            && CheckedRun::of(out)?.wrong.is_empty();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Ready<'_> {
 }
 
 /// What a loaded model says of itself, from its files alone.
-pub(crate) fn describe(options: &ModelOptions, files: &Files) -> Result<ModelDescription, SessionError> {
+pub(crate) fn describe(options: &ModelOptions, files: &ModelFiles) -> Result<ModelDescription, SessionError> {
     let checkpoint = files.rehearsal.checkpoint();
     let hash = fingerprint(&checkpoint.files)?;
     Ok(checkpoint.describe(&files.located, options.computing.load_options(), hash))

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use probity_data::Sample;
 use probity_methods::{Configured, DynMethod};
-use probity_options::{Given, OptionSpec, read, specs};
+use probity_options::{GivenOptions, OptionSpec, read, specs};
 use probity_store::RecipeMark;
 use serde_json::Value;
 
 use crate::SessionError;
 use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
-use crate::problems::Lines;
+use crate::problems::StageLines;
 
 /// A stage of a plan.
 pub struct Stage {
@@ -25,7 +25,7 @@ pub struct Stage {
     /// Samples in the place of the file that the options name.
     pub samples: Option<GivenSamples>,
     /// Where it comes from; absent where it was asked for by itself.
-    pub origin: Option<Origin>,
+    pub origin: Option<StageOrigin>,
 }
 
 /// Samples that come from no file.
@@ -39,16 +39,20 @@ pub struct GivenSamples {
 
 /// Where a stage of a recipe comes from.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct StageOrigin {
     /// What the manifest says of it.
     pub mark: RecipeMark,
     /// Where it was written.
-    pub lines: Lines,
+    pub lines: StageLines,
 }
 
 impl Stage {
     /// A stage of what was given: options of the method and of every run, by field.
-    pub fn new(method: &'static dyn DynMethod, given: &Given, origin: Option<Origin>) -> Result<Self, SessionError> {
+    pub fn new(
+        method: &'static dyn DynMethod,
+        given: &GivenOptions,
+        origin: Option<StageOrigin>,
+    ) -> Result<Self, SessionError> {
         let needs = method.needs();
         let (rest, model) = if needs.model {
             let (rest, model) = part(given.clone(), &specs::<ModelOptions>());
@@ -83,6 +87,6 @@ impl Stage {
 }
 
 /// What is given of none of `specs`, and of these.
-fn part(given: Given, specs: &[OptionSpec]) -> (Given, Given) {
+fn part(given: GivenOptions, specs: &[OptionSpec]) -> (GivenOptions, GivenOptions) {
     given.into_iter().partition(|(field, _)| specs.iter().all(|spec| spec.field != *field))
 }

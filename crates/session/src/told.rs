@@ -9,14 +9,14 @@ use probity_report::text::visible;
 
 /// What is told of an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ErrorText {
     /// What it says, and the causes that it does not mention itself, each after `because`.
     pub what: String,
     /// What to do about it: the hints of the error and its causes, each once.
     pub hints: Vec<String>,
 }
 
-impl Told {
+impl ErrorText {
     /// Of an error with its causes.
     pub fn of(error: &dyn Diagnostic) -> Self {
         let mut told = Self::from(error.to_string());
@@ -77,13 +77,13 @@ impl Told {
     }
 }
 
-impl<T: Into<String>> From<T> for Told {
+impl<T: Into<String>> From<T> for ErrorText {
     fn from(what: T) -> Self {
         Self { what: what.into(), hints: Vec::new() }
     }
 }
 
-impl Display for Told {
+impl Display for ErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         for (index, hint) in self.hints.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Display for Told {
 /// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
 /// are made visible.
 pub fn message(error: &dyn Diagnostic) -> String {
-    visible(&format!("error: {}", Told::of(error)))
+    visible(&format!("error: {}", ErrorText::of(error)))
 }
 
 /// The error and its causes as what they are: one that was handed on in a box is taken out of it.

@@ -5,24 +5,24 @@ use std::fs;
 use std::path::Path;
 
 use probity_report::text::thousands;
-use probity_store::{ANSWERS, Answers, ENCODINGS, Extent, MANIFEST, Manifest, Status, StoreError};
+use probity_store::{ANSWERS, Answers, AnswersExtent, ENCODINGS, MANIFEST, Manifest, RunStatus, StoreError};
 
-use crate::{SessionError, Told};
+use crate::{ErrorText, SessionError};
 
 /// What was looked at, and what is wrong with it.
-pub struct Checked {
+pub struct CheckedRun {
     /// How it stands, and how much there was to look at.
     pub said: String,
     /// Each thing that is wrong.
     pub wrong: Vec<String>,
 }
 
-impl Checked {
+impl CheckedRun {
     /// Looks at everything. An error where there is neither a run nor answers.
     pub fn of(folder: &Path) -> Result<Self, SessionError> {
         let mut wrong = Vec::new();
         let manifest = manifest(folder, &mut wrong)?;
-        let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
+        let finished = manifest.as_ref().filter(|run| run.status == RunStatus::Finished);
         let contents = finished.map(|run| &run.contents);
         for (name, content) in contents.into_iter().flatten() {
             if let Some(why) = content.difference(&folder.join(name)) {
@@ -44,7 +44,7 @@ impl Checked {
             (false, _) => 0,
             (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
             (true, Err(error)) => {
-                wrong.push(Told::of(&error).to_string());
+                wrong.push(ErrorText::of(&error).to_string());
                 0
             }
         };
@@ -94,11 +94,15 @@ fn has_files_of_a_run(folder: &Path) -> Result<bool, SessionError> {
 }
 
 /// Checks every row, and that all are there; how many there are.
-fn check_answers(answers: &Answers, extent: Option<&Extent>, wrong: &mut Vec<String>) -> Result<usize, SessionError> {
+fn check_answers(
+    answers: &Answers,
+    extent: Option<&AnswersExtent>,
+    wrong: &mut Vec<String>,
+) -> Result<usize, SessionError> {
     let before = wrong.len();
     let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
     let rows = rows.or_else(|error| {
-        wrong.push(Told::of(&error).to_string());
+        wrong.push(ErrorText::of(&error).to_string());
         Ok::<_, StoreError>(0)
     })?;
     // Where a row is named already, that the rows together are not what they were says no more.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::correlation::{Correlation, Tested, Undefined};
-use crate::interval::{Estimate, Interval, NoInterval, Range, jackknife};
+use crate::interval::{FigureEstimate, Interval, NoInterval, Range, jackknife};
 use crate::significance::mean_p;
 
 /// A correlation in each context, then the mean.
@@ -114,9 +114,9 @@ pub fn system_estimate(
     contexts: &[Vec<SystemScore<'_>>],
     coverage: f64,
     confidence: f64,
-) -> Estimate<SystemLevel> {
+) -> FigureEstimate<SystemLevel> {
     let systems = Systems::new(contexts, coverage);
-    Estimate::new(systems.level(of), systems.interval(of, confidence))
+    FigureEstimate::new(systems.level(of), systems.interval(of, confidence))
 }
 
 /// A system counts at system level where it has scores in this share of the contexts, and in two at least.

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How far apart two values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum MeasurementLevel {
     /// Equal or not.
     Nominal,
     /// By how many ratings lie between them in the ranking of all.
@@ -22,7 +22,7 @@ pub enum Level {
 ///
 /// 1 − observed / expected disagreement: 1 for perfect agreement, 0 for chance. `None` where no unit has two ratings,
 /// where all of them are the same value, and where a rating is not finite.
-pub fn krippendorff_alpha(units: &[Vec<f64>], level: Level) -> Option<f64> {
+pub fn krippendorff_alpha(units: &[Vec<f64>], level: MeasurementLevel) -> Option<f64> {
     let pairable: Vec<&Vec<f64>> = units.iter().filter(|unit| unit.len() > 1).collect();
     // Adding zero makes -0.0 equal to 0.0 in the total order.
     let mut values: Vec<f64> = pairable.iter().flat_map(|unit| unit.iter().map(|v| v + 0.0)).collect();
@@ -49,16 +49,16 @@ pub fn krippendorff_alpha(units: &[Vec<f64>], level: Level) -> Option<f64> {
 
 /// The values that occur with, for ordinal values, the mean rank of each.
 struct Distances {
-    level: Level,
+    level: MeasurementLevel,
     at: Vec<f64>,
 }
 
 impl Distances {
-    fn new(level: Level, totals: &[(f64, f64)]) -> Self {
+    fn new(level: MeasurementLevel, totals: &[(f64, f64)]) -> Self {
         let mut below = 0.0;
         let at = |&(value, count): &(f64, f64)| {
             below += count;
-            if level == Level::Ordinal { below - count / 2.0 } else { value }
+            if level == MeasurementLevel::Ordinal { below - count / 2.0 } else { value }
         };
         Self { level, at: totals.iter().map(at).collect() }
     }
@@ -67,11 +67,11 @@ impl Distances {
         let (a, b) = (self.at[i], self.at[j]);
         match self.level {
             _ if i == j => 0.0,
-            Level::Nominal => 1.0,
-            Level::Ordinal | Level::Interval => (a - b) * (a - b),
+            MeasurementLevel::Nominal => 1.0,
+            MeasurementLevel::Ordinal | MeasurementLevel::Interval => (a - b) * (a - b),
             // Two zeros do not differ, and the formula divides nothing by nothing.
-            Level::Ratio if a + b == 0.0 => 0.0,
-            Level::Ratio => ((a - b) / (a + b)).powi(2),
+            MeasurementLevel::Ratio if a + b == 0.0 => 0.0,
+            MeasurementLevel::Ratio => ((a - b) / (a + b)).powi(2),
         }
     }
 }
@@ -81,7 +81,8 @@ mod tests {
     use super::*;
     use crate::golden;
 
-    const LEVELS: [Level; 4] = [Level::Nominal, Level::Ordinal, Level::Interval, Level::Ratio];
+    const LEVELS: [MeasurementLevel; 4] =
+        [MeasurementLevel::Nominal, MeasurementLevel::Ordinal, MeasurementLevel::Interval, MeasurementLevel::Ratio];
 
     #[test]
     fn alphas_equal_the_krippendorff_packages() {

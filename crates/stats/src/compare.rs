@@ -88,14 +88,14 @@ struct Duel<'a> {
 
 /// Which of two metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum ComparedSide {
     First,
     Second,
 }
 
-const SIDES: [Side; 2] = [Side::First, Side::Second];
+const SIDES: [ComparedSide; 2] = [ComparedSide::First, ComparedSide::Second];
 
-impl Side {
+impl ComparedSide {
     fn of(self, rivals: &Rivals<'_>) -> f64 {
         if self == Self::First { rivals.first } else { rivals.second }
     }
@@ -119,17 +119,17 @@ impl<'a> Duel<'a> {
     }
 
     /// `(scores, gold)` of one metric in each context.
-    fn lists(&self, side: Side) -> Vec<Lists> {
+    fn lists(&self, side: ComparedSide) -> Vec<Lists> {
         self.contexts
             .iter()
             .map(|context| context.iter().map(|rivals| (side.of(rivals), rivals.gold)).unzip())
             .collect()
     }
 
-    fn parts(&self, part: impl Fn(Side, &[f64], &[f64]) -> Option<(f64, f64)>) -> Vec<Part> {
+    fn parts(&self, part: impl Fn(ComparedSide, &[f64], &[f64]) -> Option<(f64, f64)>) -> Vec<Part> {
         let [first, second] = SIDES.map(|side| self.lists(side));
         let of_context = |((a, gold), (b, _)): (&Lists, &Lists)| {
-            let ((a, weight), (b, _)) = part(Side::First, a, gold).zip(part(Side::Second, b, gold))?;
+            let ((a, weight), (b, _)) = part(ComparedSide::First, a, gold).zip(part(ComparedSide::Second, b, gold))?;
             Some(([a, b], weight))
         };
         first.iter().zip(&second).filter_map(of_context).filter(|(_, weight)| *weight > 0.0).collect()
@@ -160,7 +160,7 @@ impl<'a> Duel<'a> {
     }
 
     fn of_parts(&self, measure: Measured, parts: &[Part]) -> MetricDifference {
-        let ratio = |side: Side| {
+        let ratio = |side: ComparedSide| {
             let weight: f64 = parts.iter().map(|part| part.1).sum();
             (weight > 0.0).then(|| parts.iter().map(|part| part.0[side as usize]).sum::<f64>() / weight)
         };
@@ -171,8 +171,8 @@ impl<'a> Duel<'a> {
         let turned = |([a, b], weight): Part, swap: bool| (if swap { [b, a] } else { [a, b] }, weight);
         MetricDifference {
             measure,
-            first: ratio(Side::First),
-            second: ratio(Side::Second),
+            first: ratio(ComparedSide::First),
+            second: ratio(ComparedSide::Second),
             paired: self.resampling.paired_difference(parts.len(), measure.range(), |kept| {
                 difference(&mut kept.iter().map(|unit| parts[*unit]))
             }),
@@ -184,13 +184,13 @@ impl<'a> Duel<'a> {
     }
 
     fn pooled(&self, of: Correlation) -> MetricDifference {
-        let all = |kept: &[usize], side: Side| -> (Vec<f64>, Vec<f64>) {
+        let all = |kept: &[usize], side: ComparedSide| -> (Vec<f64>, Vec<f64>) {
             kept.iter()
                 .flat_map(|context| &self.contexts[*context])
                 .map(|rivals| (side.of(rivals), rivals.gold))
                 .unzip()
         };
-        let of_side = |kept: &[usize], side: Side| {
+        let of_side = |kept: &[usize], side: ComparedSide| {
             let (scores, gold) = all(kept, side);
             of.coefficient(&scores, &gold)
         };
@@ -200,12 +200,14 @@ impl<'a> Duel<'a> {
         // Both tests take the coefficient again for every resample; with very many scores that is minutes.
         let few = a.len() <= POOLED_LIMIT;
         let scaled = Scaled::new(self.contexts);
-        let difference = |kept: &[usize]| Some(of_side(kept, Side::First)? - of_side(kept, Side::Second)?);
+        let difference =
+            |kept: &[usize]| Some(of_side(kept, ComparedSide::First)? - of_side(kept, ComparedSide::Second)?);
         let swapped = |swapped: &[bool]| {
-            let scores =
-                |side: Side| scaled.swapped(side, swapped).flatten().map(|score| (score.predicted, score.gold)).unzip();
+            let scores = |side: ComparedSide| {
+                scaled.swapped(side, swapped).flatten().map(|score| (score.predicted, score.gold)).unzip()
+            };
             let of_side = |(scores, gold): (Vec<f64>, Vec<f64>)| of.coefficient(&scores, &gold);
-            Some(of_side(scores(Side::First))? - of_side(scores(Side::Second))?)
+            Some(of_side(scores(ComparedSide::First))? - of_side(scores(ComparedSide::Second))?)
         };
         MetricDifference {
             measure: Measured::Pooled(of),
@@ -224,7 +226,7 @@ impl<'a> Duel<'a> {
             let coverage = system_coverage(&contexts);
             Systems::new(&contexts, coverage)
         };
-        let of_side = |side: Side| {
+        let of_side = |side: ComparedSide| {
             let score = |r: &Rivals<'a>| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold };
             scored(self.contexts.iter().map(|context| context.iter().map(score).collect()).collect())
         };
@@ -238,7 +240,7 @@ impl<'a> Duel<'a> {
         let difference = |kept: &[usize]| Some(coefficient(&first, kept)? - coefficient(&second, kept)?);
         let scaled = Scaled::new(self.contexts);
         let swapped = |swapped: &[bool]| {
-            let of_side = |side: Side| scored(scaled.swapped(side, swapped).map(Iterator::collect).collect());
+            let of_side = |side: ComparedSide| scored(scaled.swapped(side, swapped).map(Iterator::collect).collect());
             let [first, second] = SIDES.map(of_side);
             Some(coefficient(&first, &everything)? - coefficient(&second, &everything)?)
         };
@@ -278,7 +280,8 @@ struct Scaled<'a> {
 
 impl<'a> Scaled<'a> {
     fn new(contexts: &[Vec<Rivals<'a>>]) -> Self {
-        let [first, second] = SIDES.map(|side| Scale::of(contexts.iter().flatten().map(|rivals| side.of(rivals))));
+        let [first, second] =
+            SIDES.map(|side| StandardScale::of(contexts.iter().flatten().map(|rivals| side.of(rivals))));
         let scaled = |r: &Rivals<'a>| Rivals { first: first.apply(r.first), second: second.apply(r.second), ..*r };
         Self { contexts: contexts.iter().map(|context| context.iter().map(scaled).collect()).collect() }
     }
@@ -286,22 +289,22 @@ impl<'a> Scaled<'a> {
     /// One metric's scores by context, the other metric's where the context is swapped.
     fn swapped<'s>(
         &'s self,
-        side: Side,
+        side: ComparedSide,
         swapped: &'s [bool],
     ) -> impl Iterator<Item = impl Iterator<Item = SystemScore<'a>> + 's> + 's {
         self.contexts.iter().zip(swapped).map(move |(context, swap)| {
-            let side = if *swap == (side == Side::First) { Side::Second } else { Side::First };
+            let side = if *swap == (side == ComparedSide::First) { ComparedSide::Second } else { ComparedSide::First };
             context.iter().map(move |r| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold })
         })
     }
 }
 
-struct Scale {
+struct StandardScale {
     mean: f64,
     deviation: f64,
 }
 
-impl Scale {
+impl StandardScale {
     fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let n = values.clone().count().max(1) as f64;
         let mean = values.clone().sum::<f64>() / n;
@@ -323,7 +326,7 @@ mod tests {
     const RESAMPLING: Resampling = Resampling { rounds: 1000, confidence: 0.95, seed: 0 };
 
     /// Contexts of four systems from the goldens' lists.
-    fn contexts(case: &'static golden::Compared) -> Vec<Vec<Rivals<'static>>> {
+    fn contexts(case: &'static golden::GoldenComparison) -> Vec<Vec<Rivals<'static>>> {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
         let rivals = |i: usize| Rivals {
             system: NAMES[i % 4],

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::equal::equalised;
-use crate::kendall::Pairs;
+use crate::kendall::PairCounts;
 use crate::significance::correlation_p;
 
 /// A coefficient of correlation.
@@ -97,7 +97,7 @@ impl Correlation {
     /// Where the lists differ in length.
     pub fn test(self, predicted: &[f64], gold: &[f64]) -> Result<Tested, Undefined> {
         let n = predicted.len();
-        let pairs = || Pairs::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
+        let pairs = || PairCounts::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
         let tested = match self {
             Self::Pearson => {
                 // Two points always lie on a line. Without a degree of freedom there is no t, and scipy says 1.
@@ -212,7 +212,7 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
 /// # Panics
 /// Where the lists differ in length.
 pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Option<f64> {
-    Pairs::count(x, y).map(|pairs| pairs.tau_b())
+    PairCounts::count(x, y).map(|pairs| pairs.tau_b())
 }
 
 #[cfg(test)]

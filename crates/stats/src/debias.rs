@@ -42,7 +42,7 @@ impl PositionBias {
 /// The decision threshold at which both positions are selected equally often, and the reweighting that is equivalent to
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Debias {
+pub struct PositionDebias {
     /// The threshold τ of eq. 10: the median of p, halfway between the middle two where their number is even.
     pub tau: f64,
     /// The weight α = (1 − τ) / τ of eq. 9; absent where τ is 0, for then it has no finite value.
@@ -57,7 +57,7 @@ pub struct Debias {
     pub after: PositionBias,
 }
 
-impl Debias {
+impl PositionDebias {
     /// Over the probabilities p that the first of two is better. `None` without any, or where one does not lie in [0,
     /// 1].
     ///
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_threshold_is_the_median_and_alpha_its_odds_against() {
-        let debias = Debias::estimate(&[0.9, 0.6, 0.8, 0.9]).expect("some");
+        let debias = PositionDebias::estimate(&[0.9, 0.6, 0.8, 0.9]).expect("some");
         assert!((debias.tau - 0.85).abs() < 1e-15);
         assert!((debias.alpha.expect("finite") - 0.15 / 0.85).abs() < 1e-12);
         assert_eq!((debias.before.p_a, debias.after.p_a), (1.0, 0.5));
@@ -130,26 +130,26 @@ mod tests {
 
     #[test]
     fn many_values_at_the_median_are_ties_and_reported() {
-        let debias = Debias::estimate(&[0.2, 0.2, 0.2, 0.9]).expect("some");
+        let debias = PositionDebias::estimate(&[0.2, 0.2, 0.2, 0.9]).expect("some");
         assert_eq!((debias.tau, debias.at_tau, debias.after.p_a), (0.2, 3, 0.625));
         assert_eq!(debias.apply(0.2), 0.5);
     }
 
     #[test]
     fn a_threshold_at_the_end_of_the_scale_gives_certainty_beside_it() {
-        let zero = Debias::estimate(&[0.0, 0.0, 0.3]).expect("some");
+        let zero = PositionDebias::estimate(&[0.0, 0.0, 0.3]).expect("some");
         assert_eq!((zero.tau, zero.alpha), (0.0, None));
         assert_eq!((zero.apply(0.0), zero.apply(0.3), zero.apply(1.0)), (0.5, 1.0, 1.0));
-        let one = Debias::estimate(&[1.0, 1.0, 0.3]).expect("some");
+        let one = PositionDebias::estimate(&[1.0, 1.0, 0.3]).expect("some");
         assert_eq!((one.tau, one.alpha), (1.0, Some(0.0)));
         assert_eq!((one.apply(1.0), one.apply(0.3), one.apply(0.0)), (0.5, 0.0, 0.0));
     }
 
     #[test]
     fn what_is_no_probability_is_refused() {
-        assert_eq!(Debias::estimate(&[]), None);
-        assert_eq!(Debias::estimate(&[0.5, 1.5]), None);
-        assert_eq!(Debias::estimate(&[f64::NAN]), None);
+        assert_eq!(PositionDebias::estimate(&[]), None);
+        assert_eq!(PositionDebias::estimate(&[0.5, 1.5]), None);
+        assert_eq!(PositionDebias::estimate(&[f64::NAN]), None);
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
                     }
                 }
             }
-            let debias = Debias::estimate(&all).expect("probabilities");
+            let debias = PositionDebias::estimate(&all).expect("probabilities");
             if debias.at_tau <= 1 {
                 prop_assert_eq!((debias.after.p_a, debias.after.p_b), (0.5, 0.5));
             }
@@ -184,7 +184,7 @@ mod tests {
         #[test]
         fn distinct_values_are_halved_exactly(values in prop::collection::btree_set(0_u32..1000, 1..50)) {
             let values: Vec<f64> = values.into_iter().map(|v| f64::from(v) / 1000.0).collect();
-            prop_assert_eq!(Debias::estimate(&values).expect("probabilities").after.p_a, 0.5);
+            prop_assert_eq!(PositionDebias::estimate(&values).expect("probabilities").after.p_a, 0.5);
         }
 
         #[test]
@@ -194,7 +194,7 @@ mod tests {
             q in prop_oneof![0.0..=1.0_f64, Just(0.0), Just(1.0)],
             near in any::<bool>(),
         ) {
-            let debias = Debias::estimate(&[tau]).expect("a probability");
+            let debias = PositionDebias::estimate(&[tau]).expect("a probability");
             let (p, q) = if near { (tau.next_up().min(1.0), tau.next_down().max(0.0)) } else { (p, q) };
             let (low, high) = (debias.apply(p.min(q)), debias.apply(p.max(q)));
             prop_assert!(0.0 <= low && low <= high && high <= 1.0, "{low} {high}");

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
 use crate::correlation::{Correlation, Undefined};
-use crate::interval::{Estimate, NoInterval, Range, jackknife, mean_interval};
+use crate::interval::{FigureEstimate, NoInterval, Range, jackknife, mean_interval};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
 use crate::ties::{TieCalibration, tie_calibration};
@@ -15,7 +15,7 @@ pub const POOLED_LIMIT: usize = 20_000;
 /// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one
 /// context are not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Pooled {
+pub struct PooledCorrelation {
     /// The coefficient; absent where it is not defined.
     pub coefficient: Option<f64>,
     /// Its two-sided p-value, as [`Correlation::test`] has it.
@@ -32,16 +32,16 @@ pub struct Pooled {
 pub struct CorrelationFigures {
     /// The mean over contexts.
     #[serde(flatten)]
-    pub per_context: Estimate<PerContext>,
+    pub per_context: FigureEstimate<PerContext>,
     /// Between systems; absent where no two systems have scores in enough contexts.
-    pub system: Option<Estimate<SystemLevel>>,
+    pub system: Option<FigureEstimate<SystemLevel>>,
     /// Over all scores.
-    pub pooled: Estimate<Pooled>,
+    pub pooled: FigureEstimate<PooledCorrelation>,
 }
 
 /// Everything that is said of scores against gold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figures {
+pub struct AgreementFigures {
     /// Pearson's r.
     pub pearson: CorrelationFigures,
     /// Spearman's ρ.
@@ -59,14 +59,15 @@ pub struct Figures {
     pub resampling: Resampling,
 }
 
-impl Figures {
+impl AgreementFigures {
     /// Over each context's scores, whose values are finite.
     ///
     /// A system takes part at system level where it has scores in half of the contexts, and in two at least.
     pub fn of(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
         let lists: Vec<(Vec<f64>, Vec<f64>)> =
             contexts.iter().map(|context| context.iter().map(|s| (s.predicted, s.gold)).unzip()).collect();
-        let all = Correlated { lists: &lists, systems: Systems::new(contexts, system_coverage(contexts)), resampling };
+        let all =
+            CorrelatedContext { lists: &lists, systems: Systems::new(contexts, system_coverage(contexts)), resampling };
         let slices = || lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
         let (predicted, gold) = joined(lists.iter());
         Self {
@@ -100,33 +101,34 @@ fn joined<'a>(lists: impl Iterator<Item = &'a (Vec<f64>, Vec<f64>)>) -> (Vec<f64
     (predicted, gold)
 }
 
-struct Correlated<'a> {
+struct CorrelatedContext<'a> {
     lists: &'a [(Vec<f64>, Vec<f64>)],
     systems: Systems,
     resampling: &'a Resampling,
 }
 
-impl Correlated<'_> {
+impl CorrelatedContext<'_> {
     fn figures(&self, of: Correlation) -> CorrelationFigures {
         CorrelationFigures { per_context: self.per_context(of), system: self.system(of), pooled: self.pooled(of) }
     }
 
-    fn per_context(&self, of: Correlation) -> Estimate<PerContext> {
+    fn per_context(&self, of: Correlation) -> FigureEstimate<PerContext> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
-        Estimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::Correlation))
+        FigureEstimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::Correlation))
     }
 
-    fn system(&self, of: Correlation) -> Option<Estimate<SystemLevel>> {
+    fn system(&self, of: Correlation) -> Option<FigureEstimate<SystemLevel>> {
         let figure = self.systems.level(of);
-        (figure.systems >= 2).then(|| Estimate::new(figure, self.systems.interval(of, self.resampling.confidence)))
+        (figure.systems >= 2)
+            .then(|| FigureEstimate::new(figure, self.systems.interval(of, self.resampling.confidence)))
     }
 
-    fn pooled(&self, of: Correlation) -> Estimate<Pooled> {
+    fn pooled(&self, of: Correlation) -> FigureEstimate<PooledCorrelation> {
         let (predicted, gold) = joined(self.lists.iter());
         let n = gold.len();
         let figure = match of.test(&predicted, &gold) {
-            Ok(tested) => Pooled { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
-            Err(why) => Pooled { coefficient: None, p: None, undefined: Some(why), n },
+            Ok(tested) => PooledCorrelation { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
+            Err(why) => PooledCorrelation { coefficient: None, p: None, undefined: Some(why), n },
         };
         let coefficient = |kept: &[usize]| {
             let (predicted, gold) = joined(kept.iter().map(|context| &self.lists[*context]));
@@ -137,7 +139,7 @@ impl Correlated<'_> {
             Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
             Some(_) => jackknife(self.lists.len(), self.resampling.confidence, Range::Correlation, coefficient),
         };
-        Estimate::new(figure, interval)
+        FigureEstimate::new(figure, interval)
     }
 }
 
@@ -160,7 +162,7 @@ mod tests {
     #[test]
     fn a_perfect_metric_has_one_everywhere() {
         let row: &[(f64, f64)] = &[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)];
-        let figures = Figures::of(&contexts(&[row, row, row]), &RESAMPLING);
+        let figures = AgreementFigures::of(&contexts(&[row, row, row]), &RESAMPLING);
         for of in Correlation::ALL {
             let one = figures.correlation(of);
             let system = one.system.expect("three systems");
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn scores_that_stand_alone_are_compared_pooled_and_nowhere_else() {
-        let figures = Figures::of(&contexts(&[&[(1.0, 1.0)], &[(2.0, 3.0)], &[(3.0, 2.0)]]), &RESAMPLING);
+        let figures = AgreementFigures::of(&contexts(&[&[(1.0, 1.0)], &[(2.0, 3.0)], &[(3.0, 2.0)]]), &RESAMPLING);
         let spearman = figures.spearman;
         assert_eq!((spearman.per_context.figure.skipped_too_few, spearman.system), (3, None));
         assert!((spearman.pooled.figure.coefficient.expect("defined") - 0.5).abs() < 1e-12);
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn constant_scores_are_undefined_with_the_reason_and_without_an_interval() {
         let row: &[(f64, f64)] = &[(1.0, 1.0), (1.0, 2.0), (1.0, 4.0)];
-        let figures = Figures::of(&contexts(&[row, row]), &RESAMPLING);
+        let figures = AgreementFigures::of(&contexts(&[row, row]), &RESAMPLING);
         let pooled = figures.kendall.pooled;
         assert_eq!((pooled.figure.coefficient, pooled.figure.undefined), (None, Some(Undefined::ConstantPredictions)));
         assert_eq!((pooled.interval, figures.kendall.system.expect("three").interval), (None, None));
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn nothing_at_all_is_undefined() {
-        let figures = Figures::of(&[], &RESAMPLING);
+        let figures = AgreementFigures::of(&[], &RESAMPLING);
         assert_eq!((figures.pearson.pooled.figure.undefined, figures.pearson.system), (Some(Undefined::TooFew), None));
         assert_eq!(
             (figures.pairwise.accuracy, figures.pairwise_with_ties, figures.pairwise_with_ties_pooled),

@@ -5,33 +5,33 @@
 
 /// Coefficients and p-values of Pearson, Spearman and Kendall.
 #[derive(Debug)]
-pub(crate) struct Correlated {
+pub(crate) struct GoldenCorrelation {
     pub(crate) x: &'static [f64],
     pub(crate) y: &'static [f64],
     pub(crate) coefficients: [f64; 3],
     pub(crate) p: [Option<f64>; 3],
 }
 
-pub(crate) const CORRELATIONS: &[Correlated] = &[
-    Correlated {
+pub(crate) const CORRELATIONS: &[GoldenCorrelation] = &[
+    GoldenCorrelation {
         x: &[-0.768, 1.534, -0.678, -0.945, -2.79],
         y: &[-1.024, 4.103, 0.933, 2.639, -0.648],
         coefficients: [0.7593794680627781, 0.49999999999999994, 0.39999999999999997],
         p: [Some(0.13645863512324427), Some(0.3910022189557703), Some(0.48333333333333334)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[0.0, 0.0, 0.0, 2.0, 1.0, 0.0, 2.0, 0.0, 0.0, 2.0, 2.0, 2.0],
         y: &[0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0],
         coefficients: [0.4942416505721724, 0.4843324499534613, 0.46933398581809777],
         p: [Some(0.10240750040824294), Some(0.11056913116814288), Some(0.10819724752370144)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[8.0, 1.0, 4.0, 8.0, 2.0, 1.0, 3.0, 5.0, 1.0, 8.0, 1.0, 0.0, 3.0, 7.0, 8.0, 6.0],
         y: &[6.0, 4.0, 5.0, 6.0, 3.0, 2.0, 2.0, 4.0, 1.0, 6.0, 4.0, 3.0, 4.0, 7.0, 6.0, 3.0],
         coefficients: [0.7835586216464865, 0.7526671099381844, 0.587737134178948],
         p: [Some(0.0003293457952404354), Some(0.000766399207562998), Some(0.0036469979948546482)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[
             0.0, 3.0, 1.0, 2.0, 1.0, 3.0, 3.0, 0.0, 0.0, 2.0, 2.0, 2.0, 3.0, 3.0, 0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 2.0,
             3.0, 2.0, 3.0, 2.0, 0.0, 3.0, 2.0, 1.0, 0.0, 3.0, 0.0, 1.0, 2.0, 1.0, 1.0, 3.0, 3.0, 3.0, 0.0,
@@ -43,31 +43,31 @@ pub(crate) const CORRELATIONS: &[Correlated] = &[
         coefficients: [0.6746713665466219, 0.6697259500238402, 0.5858658162977659],
         p: [Some(1.8059374539409767e-06), Some(2.2891494894899587e-06), Some(1.720476454353426e-05)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[3.219, -0.311],
         y: &[4.742, 2.434],
         coefficients: [1.0, 0.9999999999999999, 1.0],
         p: [Some(1.0), None, Some(1.0)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[1000000.25, 1000000.5, 1000001.0, 1000004.0],
         y: &[-3.0, 2.0, 2.0, 2.5],
         coefficients: [0.5341600905703031, 0.9486832980505139, 0.9128709291752769],
         p: [Some(0.4658399094296968), Some(0.05131670194948613), Some(0.07095149242730563)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[1.0, 2.0, 4.0],
         y: &[3.0, 1.0, 2.0],
         coefficients: [-0.3273268353539885, -0.5, -0.33333333333333337],
         p: [Some(0.7877043849903435), Some(0.6666666666666666), Some(1.0)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[1000000001.0, 1000000003.0, 1000000002.0, 1000000008.0, 1000000005.0],
         y: &[2e-09, 1e-09, 4e-09, 1.6e-08, 9.000000000000001e-09],
         coefficients: [0.9375212633081962, 0.7, 0.6],
         p: [Some(0.018570333174330756), Some(0.1881204043741873), Some(0.23333333333333334)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[
             0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 18.0,
             19.0, 20.0, 21.0, 22.0, 23.0, 24.0, 25.0, 26.0, 27.0, 28.0, 29.0, 30.0, 31.0, 32.0, 33.0, 34.0, 35.0, 36.0,
@@ -81,7 +81,7 @@ pub(crate) const CORRELATIONS: &[Correlated] = &[
         coefficients: [0.999812382739212, 0.9998123827392121, 0.9974358974358974],
         p: [Some(1.047725815279471e-66), Some(1.0477258152676973e-66), Some(9.804939513027087e-47)],
     },
-    Correlated {
+    GoldenCorrelation {
         x: &[0.0, 0.0, 0.0, 0.0, 1.0],
         y: &[2.0, 7.0, 1.0, 8.0, 3.0],
         coefficients: [-0.2153874475853214, 0.0, 0.0],
@@ -217,7 +217,7 @@ pub(crate) const WILLIAMS: &[(f64, f64, f64, usize, f64)] = &[
 ];
 
 #[derive(Debug)]
-pub(crate) struct Ties {
+pub(crate) struct GoldenTies {
     pub(crate) predicted: &'static [&'static [f64]],
     pub(crate) gold: &'static [&'static [f64]],
     pub(crate) accuracy: f64,
@@ -225,15 +225,15 @@ pub(crate) struct Ties {
     pub(crate) epsilon: f64,
 }
 
-pub(crate) const TIES: &[Ties] = &[
-    Ties {
+pub(crate) const TIES: &[GoldenTies] = &[
+    GoldenTies {
         predicted: &[&[0.98, 0.85, 1.8, -0.28, 0.27, -0.25, 1.42, 0.18, -0.36]],
         gold: &[&[2.0, 1.0, 2.0, 0.0, 0.0, 1.0, 1.0, 2.0, 1.0]],
         accuracy: 0.5277777777777778,
         uncalibrated: 0.5277777777777778,
         epsilon: 0.0,
     },
-    Ties {
+    GoldenTies {
         predicted: &[&[
             -0.24, 1.72, 1.69, 2.12, 0.67, 1.04, 0.61, -0.43, 1.73, 0.43, -0.13, 0.84, 1.09, 1.09, 1.37, 0.6, 1.23,
             0.92, 0.89, 1.4, 0.93, 0.59, 2.16, 1.3,
@@ -246,7 +246,7 @@ pub(crate) const TIES: &[Ties] = &[
         uncalibrated: 0.6231884057971014,
         epsilon: 0.14000000000000012,
     },
-    Ties {
+    GoldenTies {
         predicted: &[
             &[0.38, 0.13, -0.63, 0.14, 0.51, 0.5],
             &[0.8, 1.64, 0.39, 1.62, -1.06, 0.0],
@@ -263,7 +263,7 @@ pub(crate) const TIES: &[Ties] = &[
         uncalibrated: 0.35,
         epsilon: 1.25,
     },
-    Ties {
+    GoldenTies {
         predicted: &[
             &[-0.36, 0.07, 0.01, 0.43, 0.07, -0.38, 0.09, 0.18],
             &[0.25, -0.49, -0.08, 0.86, -0.35, 0.14, -0.09, -0.53],
@@ -284,7 +284,7 @@ pub(crate) const TIES: &[Ties] = &[
         uncalibrated: 0.4761904761904762,
         epsilon: 0.4,
     },
-    Ties {
+    GoldenTies {
         predicted: &[
             &[0.84, -0.18, 2.45, 0.11, 0.54],
             &[1.11, -0.03, 0.79, 0.84, 1.24],
@@ -303,7 +303,7 @@ pub(crate) const TIES: &[Ties] = &[
         uncalibrated: 0.5999999999999999,
         epsilon: 0.19,
     },
-    Ties {
+    GoldenTies {
         predicted: &[&[3.5, -0.19, 1.18, 2.61], &[0.88, 0.33, 2.67], &[2.52, 0.26, 1.89]],
         gold: &[&[6.0, 2.0, 3.0, 6.0], &[1.0, 0.0, 8.0], &[5.0, 2.0, 6.0]],
         accuracy: 0.8333333333333334,
@@ -565,7 +565,7 @@ pub(crate) const PROPORTIONS: &[(f64, usize, f64, f64)] = &[
 
 /// Contexts of four; the difference, its interval, p of t and of all swaps: pooled, per context, systems, pairs.
 #[derive(Debug)]
-pub(crate) struct Compared {
+pub(crate) struct GoldenComparison {
     pub(crate) first: &'static [f64],
     pub(crate) second: &'static [f64],
     pub(crate) gold: &'static [f64],
@@ -573,7 +573,7 @@ pub(crate) struct Compared {
     pub(crate) williams_p: f64,
 }
 
-pub(crate) static COMPARED: Compared = Compared {
+pub(crate) static COMPARED: GoldenComparison = GoldenComparison {
     first: &[
         -0.36,
         0.20999999999999996,

@@ -47,7 +47,7 @@ pub enum NoInterval {
 
 /// A figure with its interval over whole contexts, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate<T> {
+pub struct FigureEstimate<T> {
     /// The figure.
     #[serde(flatten)]
     pub figure: T,
@@ -58,7 +58,7 @@ pub struct Estimate<T> {
     pub no_interval: Option<NoInterval>,
 }
 
-impl<T> Estimate<T> {
+impl<T> FigureEstimate<T> {
     /// A figure and what is known of its place.
     pub fn new(figure: T, interval: Result<Interval, NoInterval>) -> Self {
         Self { figure, interval: interval.ok(), no_interval: interval.err() }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(mean_interval(&[0.0; 5], 0.95, Range::Correlation), Err(NoInterval::AllAlike));
         assert!(mean_interval(&[0.0, 1.0], 0.95, Range::Correlation).is_ok());
         assert!(mean_interval(&[0.5; 5], 0.95, Range::SHARE).is_ok(), "ties are verdicts");
-        let estimate = Estimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
+        let estimate = FigureEstimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
         assert_eq!((estimate.interval, estimate.no_interval), (None, Some(NoInterval::AllAlike)));
     }
 

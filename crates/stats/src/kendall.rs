@@ -8,24 +8,24 @@ const EXACT_LIMIT: u64 = 33;
 
 /// The pairs of two lists, counted in O(n log n) (Knight, 1966).
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pairs {
+pub(crate) struct PairCounts {
     n: u64,
     all: u64,
     discordant: u64,
     tied_both: u64,
-    x: Ties,
-    y: Ties,
+    x: TieSums,
+    y: TieSums,
 }
 
 /// The ties of one list: over groups of t equal values, the sums of t(t−1)/2, t(t−1)(t−2) and t(t−1)(2t+5).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Ties {
+struct TieSums {
     pairs: u64,
     cubic: f64,
     variance: f64,
 }
 
-impl Ties {
+impl TieSums {
     fn of<'a, T: 'a>(groups: impl Iterator<Item = &'a [T]>) -> Self {
         groups.fold(Self::default(), |sums, group| {
             let t = group.len() as f64;
@@ -38,7 +38,7 @@ impl Ties {
     }
 }
 
-impl Pairs {
+impl PairCounts {
     /// `None` where a value is not finite or one of the lists is constant.
     pub(crate) fn count(x: &[f64], y: &[f64]) -> Option<Self> {
         assert_eq!(x.len(), y.len(), "correlated lists have one length");
@@ -49,12 +49,12 @@ impl Pairs {
         let mut pairs: Vec<(f64, f64)> =
             equalised(x).into_iter().zip(equalised(y)).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let x_ties = Ties::of(pairs.chunk_by(|a, b| a.0 == b.0));
-        let tied_both = Ties::of(pairs.chunk_by(|a, b| a == b)).pairs;
+        let x_ties = TieSums::of(pairs.chunk_by(|a, b| a.0 == b.0));
+        let tied_both = TieSums::of(pairs.chunk_by(|a, b| a == b)).pairs;
         let mut ys: Vec<f64> = pairs.into_iter().map(|(_, y)| y).collect();
         let discordant = sort_counting_swaps(&mut ys);
         // Counting has sorted them, which is what makes equal ones neighbours.
-        let y_ties = Ties::of(ys.chunk_by(|a, b| a == b));
+        let y_ties = TieSums::of(ys.chunk_by(|a, b| a == b));
         let all = pairs_of(x.len());
         let defined = x_ties.pairs < all && y_ties.pairs < all;
         defined.then_some(Self { n: x.len() as u64, all, discordant, tied_both, x: x_ties, y: y_ties })

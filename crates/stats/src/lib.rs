@@ -25,18 +25,18 @@ mod ties;
 pub use agreement::{
     PerContext, SystemLevel, SystemScore, per_context, system_coverage, system_estimate, system_level,
 };
-pub use alpha::{Level, krippendorff_alpha};
+pub use alpha::{MeasurementLevel, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
-pub use debias::{Debias, PositionBias, order_gap};
+pub use debias::{PositionBias, PositionDebias, order_gap};
 pub use equal::{TIE_TOLERANCE, equalised, equalised_within, order};
-pub use figures::{CorrelationFigures, Figures, POOLED_LIMIT, Pooled};
-pub use interval::{Estimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval};
+pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation};
+pub use interval::{FigureEstimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use preference::preference_point;
 pub use ranking::{
-    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR,
+    BRADLEY_TERRY_PRIOR, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, PairComparison,
     RankMethod, RankingError, Strength, UnknownRankMethod,
 };
 pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};

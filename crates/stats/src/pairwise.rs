@@ -70,7 +70,7 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
 ///
 /// # Panics
 /// Where a comparison names a candidate without a place in `gold`.
-pub fn comparison_accuracy(comparisons: &[crate::Comparison], gold: &[f64], threshold: f64) -> PairwiseAccuracy {
+pub fn comparison_accuracy(comparisons: &[crate::PairComparison], gold: &[f64], threshold: f64) -> PairwiseAccuracy {
     let gold = equalised(gold);
     let mut result = PairwiseAccuracy::default();
     for c in comparisons.iter().filter(|c| c.i != c.j) {
@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Comparison;
+    use crate::PairComparison;
 
     #[test]
     fn a_perfect_judge_scores_one_and_a_reversed_one_zero() {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn comparisons_are_counted_one_by_one_against_the_threshold() {
-        let c = |i, j, p| Comparison { i, j, p };
+        let c = |i, j, p| PairComparison { i, j, p };
         let all = [c(0, 1, 0.8), c(1, 0, 0.7), c(0, 2, 0.6), c(2, 2, 0.9), c(1, 2, 0.1)];
         let result = comparison_accuracy(&all, &[3.0, 1.0, 1.0], 0.6);
         assert_eq!((result.correct, result.wrong, result.tied, result.accuracy), (1, 1, 1, Some(0.5)));

@@ -27,7 +27,7 @@ pub struct TiedPairs {
 
 impl TiedPairs {
     /// All pairs of one list, predictions that differ by no more than `epsilon` taken for a tie.
-    fn add(&mut self, pair: &Pair, epsilon: f64) {
+    fn add(&mut self, pair: &ScorePair, epsilon: f64) {
         *match (pair.gold_tied, pair.difference <= epsilon, pair.concordant) {
             (true, true, _) => &mut self.tied_both,
             (true, false, _) => &mut self.tied_gold,
@@ -56,7 +56,7 @@ pub struct TieCalibration {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct ScorePair {
     difference: f64,
     context: u32,
     gold_tied: bool,
@@ -110,7 +110,7 @@ pub(crate) fn pair_accuracy(predicted: &[f64], gold: &[f64], epsilon: f64) -> Op
     (!pairs.is_empty()).then(|| correct as f64 / pairs.len() as f64)
 }
 
-fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Option<Vec<Pair>> {
+fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Option<Vec<ScorePair>> {
     let mut pairs = Vec::new();
     for (context, (predicted, gold)) in contexts.into_iter().enumerate() {
         assert_eq!(predicted.len(), gold.len(), "each candidate has a prediction and a gold score");
@@ -124,14 +124,19 @@ fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Opti
             for j in 0..i {
                 let concordant = (predicted[i] > predicted[j]) == (gold[i] > gold[j]);
                 let difference = (predicted[i] - predicted[j]).abs();
-                pairs.push(Pair { difference, context: context as u32, gold_tied: gold[i] == gold[j], concordant });
+                pairs.push(ScorePair {
+                    difference,
+                    context: context as u32,
+                    gold_tied: gold[i] == gold[j],
+                    concordant,
+                });
             }
         }
     }
     Some(pairs)
 }
 
-impl Pair {
+impl ScorePair {
     fn is_correct(&self, epsilon: f64) -> bool {
         if self.difference <= epsilon { self.gold_tied } else { !self.gold_tied && self.concordant }
     }
@@ -139,7 +144,7 @@ impl Pair {
 
 /// Ties one pair after the other, the nearest predictions first, and keeps the first best sum of the contexts'
 /// accuracies.
-fn best_epsilon(pairs: &[Pair], sizes: &[usize]) -> f64 {
+fn best_epsilon(pairs: &[ScorePair], sizes: &[usize]) -> f64 {
     // Sums of quotients carry rounding: what is better by less than this is equally good.
     const NOISE: f64 = 1e-9;
     let (mut sum, mut best, mut epsilon) = (0.0, 0.0, 0.0);

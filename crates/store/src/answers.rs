@@ -70,14 +70,14 @@ const MODEL_SEAL: &str =
 /// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the
 /// device, its settings, and everything that was asked.
 #[derive(Debug, Clone, Copy)]
-struct Key([u8; 32]);
+struct AnswerKey([u8; 32]);
 
 /// How questions about labels and about a continuation are told apart.
 pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
 
 /// Something that is asked of a model and whose answer is kept.
-pub trait Question {
+pub trait KeptQuestion {
     /// What comes back.
     type Answer: Serialize + DeserializeOwned;
     /// The table's word for it.
@@ -96,7 +96,7 @@ pub trait Question {
     fn is_sound(answer: &Self::Answer) -> bool;
 }
 
-impl Question for ScoreRequest {
+impl KeptQuestion for ScoreRequest {
     type Answer = ScoreResult;
     const KIND: &'static str = "score";
 
@@ -121,7 +121,7 @@ impl Question for ScoreRequest {
     }
 }
 
-impl Question for GenerateRequest {
+impl KeptQuestion for GenerateRequest {
     type Answer = GenerateResult;
     const KIND: &'static str = "generate";
 
@@ -169,30 +169,30 @@ pub struct ModelEntry {
 
 impl ModelEntry {
     /// The key of a question, by its content, to this model.
-    fn key<Q: Question>(&self, content: &str) -> Key {
+    fn key<Q: KeptQuestion>(&self, content: &str) -> AnswerKey {
         let mut hasher = self.hasher.clone();
         hasher.update(Q::KIND);
         hasher.update(content);
-        Key(hasher.finalize().into())
+        AnswerKey(hasher.finalize().into())
     }
 
     /// A question to this model, ready to be looked up.
-    pub fn entry<Q: Question>(&self, question: &Q) -> Result<Entry, serde_json::Error> {
+    pub fn entry<Q: KeptQuestion>(&self, question: &Q) -> Result<QuestionEntry, serde_json::Error> {
         let content = question.content()?;
-        Ok(Entry { key: self.key::<Q>(&content), content })
+        Ok(QuestionEntry { key: self.key::<Q>(&content), content })
     }
 }
 
 /// A question as it stands in the database.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    key: Key,
+pub struct QuestionEntry {
+    key: AnswerKey,
     content: String,
 }
 
 /// What there is of a question.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found<A> {
+pub enum FoundAnswer<A> {
     /// Its answer.
     Answer(A),
     /// Nothing.
@@ -203,7 +203,7 @@ pub enum Found<A> {
 
 /// What a database holds of a run's requests, as its manifest has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct AnswersExtent {
     /// How many.
     pub requests: usize,
     /// SHA-256, in hex, over the seals of each request and of its answer, in their order.
@@ -212,7 +212,7 @@ pub struct Extent {
 
 /// A request and its place in the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct NamedRequest<'a> {
     /// From 0, over all lists of the run.
     pub position: usize,
     /// The request's id.
@@ -352,7 +352,7 @@ impl Answers {
 
     /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's
     /// memory too, and costs nothing to find out.
-    pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Found<Q::Answer>, StoreError> {
+    pub fn get<Q: KeptQuestion>(&self, entry: &QuestionEntry) -> Result<FoundAnswer<Q::Answer>, StoreError> {
         let connection = self.connection.lock();
         let get = || -> rusqlite::Result<Option<Option<String>>> {
             let find = format!(
@@ -364,19 +364,21 @@ impl Answers {
             let mut find = connection.prepare_cached(&find)?;
             find.query_row(params![&entry.key.0[..], entry.content], |row| row.get(0)).optional()
         };
-        let Some(sealed) = get().map_err(StoreError::database("read", &self.path))? else { return Ok(Found::Nothing) };
+        let Some(sealed) = get().map_err(StoreError::database("read", &self.path))? else {
+            return Ok(FoundAnswer::Nothing);
+        };
         let answer: Option<Q::Answer> = sealed.and_then(|text| serde_json::from_str(&text).ok());
         // A seal that fits says that the row is as it was written; what was written has to make sense too.
-        Ok(answer.filter(Q::is_sound).map_or(Found::Damaged, Found::Answer))
+        Ok(answer.filter(Q::is_sound).map_or(FoundAnswer::Damaged, FoundAnswer::Answer))
     }
 
     /// Keeps the answer to a question of that model, and the request that asked it where it is the run's own.
-    pub fn put<Q: Question>(
+    pub fn put<Q: KeptQuestion>(
         &self,
         model: &ModelEntry,
-        entry: &Entry,
+        entry: &QuestionEntry,
         answer: &Q::Answer,
-        named: Option<Named<'_>>,
+        named: Option<NamedRequest<'_>>,
     ) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let text =
@@ -405,7 +407,7 @@ impl Answers {
     }
 
     /// Notes that a request of the run has that question.
-    pub fn name(&self, named: Named<'_>, entry: &Entry) -> Result<(), StoreError> {
+    pub fn name(&self, named: NamedRequest<'_>, entry: &QuestionEntry) -> Result<(), StoreError> {
         let connection = self.connection.lock();
         let name = || -> rusqlite::Result<()> {
             let find = format!(
@@ -422,7 +424,7 @@ impl Answers {
         name().map_err(StoreError::database("written", &self.path))
     }
 
-    fn insert_name(&self, named: Named<'_>, entry: &Entry) -> rusqlite::Result<()> {
+    fn insert_name(&self, named: NamedRequest<'_>, entry: &QuestionEntry) -> rusqlite::Result<()> {
         let connection = self.connection.lock();
         let insert = "INSERT OR REPLACE INTO requests (position, request, key, seal) VALUES (?1, ?2, ?3, \
                       seal('request', ?1, ?2, ?3))";
@@ -508,9 +510,9 @@ impl Answers {
     }
 
     /// What there is of the run's own requests.
-    pub fn extent(&self) -> Result<Extent, StoreError> {
+    pub fn extent(&self) -> Result<AnswersExtent, StoreError> {
         let connection = self.connection.lock();
-        let extent = || -> rusqlite::Result<Extent> {
+        let extent = || -> rusqlite::Result<AnswersExtent> {
             let find = "SELECT r.seal, a.seal FROM requests r LEFT JOIN answers a ON a.key = r.key ORDER BY r.position";
             let mut find = connection.prepare(find)?;
             let mut rows = find.query([])?;
@@ -525,7 +527,7 @@ impl Answers {
                     hasher.update(seal);
                 }
             }
-            Ok(Extent { requests, sha256: format!("{:x}", hasher.finalize()) })
+            Ok(AnswersExtent { requests, sha256: format!("{:x}", hasher.finalize()) })
         };
         extent().map_err(StoreError::database("read", &self.path))
     }

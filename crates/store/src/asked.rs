@@ -5,12 +5,12 @@ use std::path::Path;
 use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
 use rusqlite::{Row, params};
 
-use crate::answers::{ANSWER_SEAL, LABELS, Question, REQUEST_SEAL, has_our_tables, uri};
+use crate::answers::{ANSWER_SEAL, KeptQuestion, LABELS, REQUEST_SEAL, has_our_tables, uri};
 use crate::{Answers, StoreError};
 
 /// A request of a run with its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct AskedRequest {
     /// The request's place in the run, from 0.
     pub position: usize,
     /// Its id: the sample's, a slash, and what tells it from the sample's others.
@@ -51,7 +51,7 @@ pub struct Difference {
 
 /// How the requests of two runs overlap, by their ids.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Overlap {
+pub struct RunOverlap {
     /// Requests in both.
     pub both: usize,
     /// Of these, those whose answers differ in a bit.
@@ -84,7 +84,7 @@ impl AnyAnswer {
 impl Answers {
     /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the
     /// end.
-    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<Asked>, StoreError> {
+    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<AskedRequest>, StoreError> {
         self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
     }
 
@@ -131,7 +131,7 @@ impl Answers {
     }
 
     /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
-    pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
+    pub fn named(&self, id: &str) -> Result<Vec<AskedRequest>, StoreError> {
         // `0` follows `/`: between the two lies all that begins with the id and a slash.
         self.select(
             "r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position",
@@ -141,10 +141,10 @@ impl Answers {
 
     /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets
     /// those that differ.
-    pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
+    pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<RunOverlap, StoreError> {
         let connection = self.connection.lock();
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
-        let mut overlap = Overlap::default();
+        let mut overlap = RunOverlap::default();
         let (mut wrong, mut refused) = (None, None);
         let compare = || -> rusqlite::Result<()> {
             connection.execute("ATTACH ?1 AS other", [attached])?;
@@ -197,14 +197,14 @@ impl Answers {
         wrong.map_or(Ok(overlap), |source| Err(StoreError::Json { path: self.path.clone(), source }))
     }
 
-    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
+    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<AskedRequest>, StoreError> {
         let connection = self.connection.lock();
         let columns = format!(
             "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING \
              (key) WHERE",
             both_sealed()
         );
-        let rows = || -> rusqlite::Result<Vec<Option<Result<Asked, serde_json::Error>>>> {
+        let rows = || -> rusqlite::Result<Vec<Option<Result<AskedRequest, serde_json::Error>>>> {
             let mut find = connection.prepare_cached(&format!("{columns} {condition}"))?;
             find.query_map(values, |row| if row.get(5)? { asked(row).map(Some) } else { Ok(None) })?.collect()
         };
@@ -221,7 +221,7 @@ fn both_sealed() -> String {
 }
 
 /// A row of [`Answers::select`].
-fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
+fn asked(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {
@@ -230,14 +230,14 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
             // Only the prompt is read of it, so that a field that is added behind it does not matter here.
             let content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
             let prompt: Prompt = serde_json::from_value(content.into_iter().next().unwrap_or_default())?;
-            return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
+            return Ok(AskedRequest { position: position as usize, request, prompt, ask: None, answer });
         }
         let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
         let ask = match kind.as_str() {
             LABELS => Ask::Labels(serde_json::from_value(asked)?),
             _ => Ask::Continuation(serde_json::from_value(asked)?),
         };
-        Ok(Asked { position: position as usize, request, prompt, ask: Some(ask), answer })
+        Ok(AskedRequest { position: position as usize, request, prompt, ask: Some(ask), answer })
     };
     Ok(read())
 }

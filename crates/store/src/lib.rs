@@ -17,12 +17,16 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, Entry, Extent, Found, ModelEntry, Named, Question};
-pub use asked::{AnyAnswer, Asked, Difference, Overlap, sample_of};
+pub use answers::{
+    ANSWERS, Answers, AnswersExtent, FoundAnswer, KeptQuestion, ModelEntry, NamedRequest, QuestionEntry,
+};
+pub use asked::{AnyAnswer, AskedRequest, Difference, RunOverlap, sample_of};
 pub use atomic::write_whole;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
-pub use manifest::{Content, FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status, now};
+pub use manifest::{
+    FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SettingDifference, now,
+};
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
 pub use table::{FLUSH_EVERY, TableWriter};

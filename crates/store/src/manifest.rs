@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, Extent, StoreError};
+use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -117,7 +117,7 @@ pub struct Manifest {
     pub probity_run: u32,
     /// Whether the run is still going, and how it ended.
     #[serde(flatten)]
-    pub status: Status,
+    pub status: RunStatus,
     /// When it began: UTC, RFC 3339.
     pub started: String,
     /// When it was gone on with: UTC, RFC 3339, each time.
@@ -140,10 +140,10 @@ pub struct Manifest {
     pub files: Vec<String>,
     /// What a finished run's files hold, by name; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub contents: BTreeMap<String, Content>,
+    pub contents: BTreeMap<String, FileContent>,
     /// What a finished run's database of answers holds; absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<Extent>,
+    pub answers: Option<AnswersExtent>,
     /// SHA-256 of the file, in hex, with zeros in its place.
     #[serde(default)]
     seal: String,
@@ -151,7 +151,7 @@ pub struct Manifest {
 
 /// How a manifest is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum ManifestLayout {
     Indented,
     /// In as little room as may be.
     Compact,
@@ -162,7 +162,7 @@ const UNSEALED: &str = "00000000000000000000000000000000000000000000000000000000
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Content {
+pub struct FileContent {
     /// Lines of a table; absent where the file is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
@@ -172,7 +172,7 @@ pub struct Content {
     pub sha256: String,
 }
 
-impl Content {
+impl FileContent {
     /// Of the file as it is.
     pub fn of(path: &Path) -> io::Result<Self> {
         regular(path)?;
@@ -221,7 +221,7 @@ fn regular(path: &Path) -> io::Result<()> {
 /// How a run stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub enum Status {
+pub enum RunStatus {
     /// It has begun. Where no process is at it, it was killed: its tables hold what was finished.
     Running,
     /// It came to its end.
@@ -240,7 +240,7 @@ pub enum Status {
     },
 }
 
-impl Status {
+impl RunStatus {
     /// As in the file.
     pub fn name(&self) -> &'static str {
         match self {
@@ -277,7 +277,7 @@ impl Manifest {
     pub fn begin(info: RunInfo) -> Self {
         Self {
             probity_run: FORMAT,
-            status: Status::Running,
+            status: RunStatus::Running,
             started: now(),
             resumed: Vec::new(),
             finished: None,
@@ -293,11 +293,11 @@ impl Manifest {
     }
 
     /// The file's content.
-    pub(crate) fn sealed(&self, layout: Layout) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn sealed(&self, layout: ManifestLayout) -> Result<Vec<u8>, StoreError> {
         let unsealed = Self { seal: UNSEALED.to_owned(), ..self.clone() };
         let text = match layout {
-            Layout::Indented => serde_json::to_string_pretty(&unsealed),
-            Layout::Compact => serde_json::to_string(&unsealed),
+            ManifestLayout::Indented => serde_json::to_string_pretty(&unsealed),
+            ManifestLayout::Compact => serde_json::to_string(&unsealed),
         };
         let text = text.map_err(|source| StoreError::Json { path: MANIFEST.into(), source })? + "\n";
         // Over the file's bytes and not its values, so that a changed space is seen too.
@@ -335,7 +335,7 @@ impl Manifest {
     /// Whether a run that says it is finished has what it says it has: an error that names the first file that is
     /// missing or does not hold what was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
-        if self.status != Status::Finished {
+        if self.status != RunStatus::Finished {
             return Ok(());
         }
         for (name, content) in &self.contents {
@@ -363,7 +363,7 @@ impl Manifest {
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
     }
 
-    pub(crate) fn end(&mut self, status: Status) {
+    pub(crate) fn end(&mut self, status: RunStatus) {
         self.status = status;
         self.finished = Some(now());
     }
@@ -387,7 +387,7 @@ mod tests {
     fn the_form_is_read_back_and_times_are_rfc_3339() {
         let info = RunInfo { command: "compare".into(), seeds: [("pairs".into(), 7)].into(), ..RunInfo::default() };
         let mut manifest = Manifest::begin(info);
-        manifest.end(Status::Failed { why: "a full disk".into() });
+        manifest.end(RunStatus::Failed { why: "a full disk".into() });
         let value = serde_json::to_value(&manifest).expect("JSON");
         assert_eq!(
             (&value["probity_run"], &value["status"], &value["why"]),

@@ -11,7 +11,7 @@ use probity_lm::{
 };
 
 use crate::StoreError;
-use crate::answers::{Answers, Entry, Found, ModelEntry, Named, Question};
+use crate::answers::{Answers, FoundAnswer, KeptQuestion, ModelEntry, NamedRequest, QuestionEntry};
 
 /// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and
 /// keeps them as they come. What comes out is the same as without, but for the order and the usage: what was found cost
@@ -19,15 +19,15 @@ use crate::answers::{Answers, Entry, Found, ModelEntry, Named, Question};
 pub struct Recorded<'a> {
     model: Arc<dyn LanguageModel + 'a>,
     /// The run's own answers, where requests have their names too.
-    own: Option<Place>,
+    own: Option<AnswerPlace>,
     /// Answers that runs share.
-    shared: Option<Place>,
-    tally: Arc<Tally>,
+    shared: Option<AnswerPlace>,
+    tally: Arc<RunTally>,
 }
 
 /// What is counted over all models of a run.
 #[derive(Default)]
-struct Tally {
+struct RunTally {
     /// Requests of the lists before.
     asked: AtomicUsize,
     found: Arc<AtomicUsize>,
@@ -36,15 +36,15 @@ struct Tally {
 }
 
 /// Where answers are kept, and the model's entry there.
-struct Place {
+struct AnswerPlace {
     answers: Arc<Answers>,
     model: ModelEntry,
 }
 
 /// A request that the model has not answered yet.
-struct Open {
+struct OpenRequest {
     position: usize,
-    entry: Option<Entry>,
+    entry: Option<QuestionEntry>,
     id: String,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Recorded<'a> {
         shared: Option<&Arc<Answers>>,
     ) -> Result<Self, StoreError> {
         let place = |answers: &Arc<Answers>| {
-            Ok(Place { answers: answers.clone(), model: answers.model(model.description(), settings)? })
+            Ok(AnswerPlace { answers: answers.clone(), model: answers.model(model.description(), settings)? })
         };
         let place = |answers: Option<&Arc<Answers>>| answers.map(place).transpose();
         let (own, shared) = (place(own)?, place(shared)?);
@@ -99,19 +99,19 @@ impl<'a> Recorded<'a> {
     }
 
     /// The question's entry; the same in both places.
-    fn entry<Q: Question>(&self, question: &Q) -> Result<Option<Entry>, SinkError> {
+    fn entry<Q: KeptQuestion>(&self, question: &Q) -> Result<Option<QuestionEntry>, SinkError> {
         let place = self.own.as_ref().or(self.shared.as_ref());
         place.map(|place| place.model.entry(question)).transpose().map_err(plain_error)
     }
 
-    fn find<Q: Question>(&self, open: &Open) -> Result<Option<Q::Answer>, StoreError> {
+    fn find<Q: KeptQuestion>(&self, open: &OpenRequest) -> Result<Option<Q::Answer>, StoreError> {
         let Some(entry) = &open.entry else { return Ok(None) };
-        let get = |place: &Option<Place>| -> Result<Option<Q::Answer>, StoreError> {
+        let get = |place: &Option<AnswerPlace>| -> Result<Option<Q::Answer>, StoreError> {
             let Some(place) = place else { return Ok(None) };
             Ok(match place.answers.get::<Q>(entry)? {
-                Found::Answer(answer) => Some(answer),
-                Found::Nothing => None,
-                Found::Damaged => {
+                FoundAnswer::Answer(answer) => Some(answer),
+                FoundAnswer::Nothing => None,
+                FoundAnswer::Damaged => {
                     // Told and not refused: the answer is asked again and takes the damaged one's place.
                     self.tally.damaged.lock().push(format!("`{}` in {}", open.id, place.answers.path().display()));
                     None
@@ -133,19 +133,19 @@ impl<'a> Recorded<'a> {
         Ok(answer)
     }
 
-    fn keep<Q: Question>(&self, open: &Open, answer: &Q::Answer) -> Result<(), StoreError> {
+    fn keep<Q: KeptQuestion>(&self, open: &OpenRequest, answer: &Q::Answer) -> Result<(), StoreError> {
         let Some(entry) = &open.entry else { return Ok(()) };
-        let put = |place: &Place, named| place.answers.put::<Q>(&place.model, entry, answer, named);
+        let put = |place: &AnswerPlace, named| place.answers.put::<Q>(&place.model, entry, answer, named);
         // The run's own first: if the second write fails, the run has what it paid for.
         self.own.as_ref().map_or(Ok(()), |own| put(own, Some(self.named(open))))?;
         self.shared.as_ref().map_or(Ok(()), |shared| put(shared, None))
     }
 
-    fn named<'o>(&self, open: &'o Open) -> Named<'o> {
-        Named { position: self.tally.asked.load(Ordering::Relaxed) + open.position, request: &open.id }
+    fn named<'o>(&self, open: &'o OpenRequest) -> NamedRequest<'o> {
+        NamedRequest { position: self.tally.asked.load(Ordering::Relaxed) + open.position, request: &open.id }
     }
 
-    fn ask<Q: Question>(
+    fn ask<Q: KeptQuestion>(
         &self,
         requests: &mut Requests<'_, Q>,
         sink: &mut Sink<'_, Q::Answer>,
@@ -154,11 +154,11 @@ impl<'a> Recorded<'a> {
         let sink = Mutex::new(sink);
         let refused: Mutex<Option<SinkError>> = Mutex::new(None);
         // By their positions among the requests that the model has.
-        let waiting: Mutex<BTreeMap<usize, Open>> = Mutex::default();
+        let waiting: Mutex<BTreeMap<usize, OpenRequest>> = Mutex::default();
         let (mut taken, mut passed) = (0, 0);
         let mut next = || -> Result<Option<Q>, SinkError> {
             for request in &mut *requests {
-                let open = Open { position: taken, entry: self.entry(&request)?, id: request.id().to_owned() };
+                let open = OpenRequest { position: taken, entry: self.entry(&request)?, id: request.id().to_owned() };
                 taken += 1;
                 if let Some(answer) = self.find::<Q>(&open)? {
                     sink.lock()(open.position, answer)?;
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
     use crate::error::hint_of;
-    use crate::{AnyAnswer, Difference, Overlap};
+    use crate::{AnyAnswer, Difference, RunOverlap};
 
     fn request(text: &str) -> ScoreRequest {
         let labels = LabelSet::words(["A", "B"]).expect("valid");
@@ -383,7 +383,7 @@ mod tests {
         let there = ask(&second, &[named("new", "w"), named("other", "yy"), named("same", "x"), named("newer", "ww")]);
         let mut found = Vec::new();
         let overlap = first.differences(second.path(), |difference| found.push(difference)).expect("readable");
-        assert_eq!(overlap, Overlap { both: 2, differ: 1, only_here: 1, only_there: 2 });
+        assert_eq!(overlap, RunOverlap { both: 2, differ: 1, only_here: 1, only_there: 2 });
         let [here, there] = [&here[1], &there[1]].map(|result| AnyAnswer::Score(result.clone()));
         assert_eq!(found, [Difference { request: "other".into(), here, there }]);
         let back = second.differences(first.path(), |_| ()).expect("readable");

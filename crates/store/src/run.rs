@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::access::{Access, create_folders, create_new, restrict};
 use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
-use crate::manifest::{Content, Layout};
-use crate::{ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
+use crate::manifest::{FileContent, ManifestLayout};
+use crate::{ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
@@ -199,7 +199,7 @@ impl RunFolder {
 
     /// Says in the manifest that the run ended after this stage, as it was to. Finish the tables first.
     pub fn stop(self, after: &str) -> Result<(), StoreError> {
-        self.end_early(Status::Stopped { after: after.to_owned() })
+        self.end_early(RunStatus::Stopped { after: after.to_owned() })
     }
 
     /// Says in the manifest that the run came to its end. Finish the tables first.
@@ -207,31 +207,32 @@ impl RunFolder {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
             // Read back from the disk, so that what the manifest says is what lies there.
-            let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
+            let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
         if self.manifest.files.iter().any(|name| name == ANSWERS) {
             self.manifest.answers = Some(Answers::open_read_only(&self.path.join(ANSWERS))?.extent()?);
         }
-        self.manifest.end(Status::Finished);
+        self.manifest.end(RunStatus::Finished);
         self.write_manifest()
     }
 
     /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has
     /// already.
     pub fn fail(self, why: impl Into<String>) -> Result<(), StoreError> {
-        self.end_early(Status::Failed { why: why.into() })
+        self.end_early(RunStatus::Failed { why: why.into() })
     }
 
     /// Says in the manifest that the run was interrupted.
     pub fn interrupt(self) -> Result<(), StoreError> {
-        self.end_early(Status::Interrupted)
+        self.end_early(RunStatus::Interrupted)
     }
 
-    fn end_early(mut self, status: Status) -> Result<(), StoreError> {
+    fn end_early(mut self, status: RunStatus) -> Result<(), StoreError> {
         self.manifest.end(status);
-        self.write_manifest()
-            .or_else(|refused| overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(Layout::Compact)?, refused))
+        self.write_manifest().or_else(|refused| {
+            overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(ManifestLayout::Compact)?, refused)
+        })
     }
 
     /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
@@ -251,7 +252,7 @@ impl RunFolder {
     }
 
     fn write_manifest(&self) -> Result<(), StoreError> {
-        let (path, bytes) = (self.path.join(MANIFEST), self.manifest.sealed(Layout::Indented)?);
+        let (path, bytes) = (self.path.join(MANIFEST), self.manifest.sealed(ManifestLayout::Indented)?);
         write_whole_as(&path, Access::Private, |writer| {
             writer.write_all(&bytes).map_err(StoreError::io("written", &path))
         })
@@ -316,7 +317,7 @@ fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
             || fs::metadata(&path).map_or(true, |found| found.len() == 0)
             || (is_database(name) && (name != ANSWERS || !has_answers()))
     };
-    matches!(run.status, Status::Failed { .. } | Status::Interrupted)
+    matches!(run.status, RunStatus::Failed { .. } | RunStatus::Interrupted)
         && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
@@ -383,14 +384,14 @@ mod tests {
     fn a_run_says_running_then_finished_and_lists_its_files() {
         let (_folder, path) = temporary();
         let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
-        assert_eq!((manifest(&path).status, manifest(&path).finished), (Status::Running, None));
+        assert_eq!((manifest(&path).status, manifest(&path).finished), (RunStatus::Running, None));
         let mut table = run.table("scores.jsonl").expect("created");
         table.put(0, &1).expect("taken");
         table.finish().expect("complete");
         run.write_summary(&serde_json::json!({"mean": 0.5})).expect("written");
         run.finish().expect("written");
         let manifest = manifest(&path);
-        assert_eq!((manifest.status, manifest.info), (Status::Finished, info()));
+        assert_eq!((manifest.status, manifest.info), (RunStatus::Finished, info()));
         assert_eq!(manifest.files, ["scores.jsonl", "summary.json"]);
         assert!(manifest.finished.is_some_and(|f| f >= manifest.started));
         let mut names: Vec<_> = fs::read_dir(&path).expect("readable").map(|e| e.expect("entry").file_name()).collect();
@@ -406,7 +407,7 @@ mod tests {
         table.put(1, &1).expect("taken");
         drop(table);
         run.fail("interrupted").expect("written");
-        assert_eq!(manifest(&path).status, Status::Failed { why: "interrupted".into() });
+        assert_eq!(manifest(&path).status, RunStatus::Failed { why: "interrupted".into() });
         assert_eq!(fs::read_to_string(path.join("scores.jsonl")).expect("there"), "1\n");
     }
 
@@ -436,8 +437,8 @@ mod tests {
         run.write_summary(&1).expect("written");
         run.finish().expect("written");
         assert!(matches!(look(Existing::Refuse), Err(StoreError::Exists { status: "finished", .. })));
-        assert!(matches!(look(Existing::Resume), Ok(Some(Status::Finished))));
-        assert!(matches!(look(Existing::Replace), Ok(Some(Status::Finished))) && path.join(SUMMARY).exists());
+        assert!(matches!(look(Existing::Resume), Ok(Some(RunStatus::Finished))));
+        assert!(matches!(look(Existing::Replace), Ok(Some(RunStatus::Finished))) && path.join(SUMMARY).exists());
         let below_a_file = path.join(SUMMARY).join("run");
         let error = RunFolder::look(&below_a_file, Existing::Refuse).expect_err("a file").to_string();
         assert!(error.contains("summary.json/run could not be created"), "{error}");
@@ -565,7 +566,7 @@ mod tests {
             fs::remove_file(path.join("scores.jsonl")).expect("removed");
             fs::create_dir(path.join("scores.jsonl")).expect("created");
             RunFolder::create(&path, existing, info()).expect_err("a folder is no file");
-            assert_eq!(manifest(&path).status, Status::Running, "{existing:?}");
+            assert_eq!(manifest(&path).status, RunStatus::Running, "{existing:?}");
             fs::remove_dir(path.join("scores.jsonl")).expect("removed");
             RunFolder::create(&path, existing, info()).expect("goes on");
         }

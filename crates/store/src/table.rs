@@ -14,7 +14,7 @@ use crate::access::{Access, create_new};
 pub const FLUSH_EVERY: usize = 16;
 
 /// Where a table's bytes go.
-trait Output: Write + Send {
+trait TableOutput: Write + Send {
     /// Takes back what was written after the first `len` bytes, where that can be done.
     fn cut(&mut self, len: u64) -> io::Result<()>;
 
@@ -22,7 +22,7 @@ trait Output: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-impl Output for File {
+impl TableOutput for File {
     fn cut(&mut self, len: u64) -> io::Result<()> {
         self.set_len(len)
     }
@@ -49,7 +49,7 @@ impl<W: Write> Write for Stream<W> {
     }
 }
 
-impl<W: Write + Send> Output for Stream<W> {
+impl<W: Write + Send> TableOutput for Stream<W> {
     fn cut(&mut self, _: u64) -> io::Result<()> {
         Ok(())
     }
@@ -66,7 +66,7 @@ impl<W: Write + Send> Output for Stream<W> {
 /// a failed write the file ends with a whole row, wherever the system lets us cut a part off.
 pub struct TableWriter {
     path: PathBuf,
-    output: Box<dyn Output>,
+    output: Box<dyn TableOutput>,
     next: usize,
     // Rows that came before one of their predecessors, as lines; an index may stand for none or several.
     waiting: BTreeMap<usize, Vec<u8>>,
@@ -118,7 +118,7 @@ impl TableWriter {
         Self::on(Path::new(name), Box::new(Stream(stream)))
     }
 
-    fn on(path: &Path, output: Box<dyn Output>) -> Self {
+    fn on(path: &Path, output: Box<dyn TableOutput>) -> Self {
         Self {
             path: path.to_owned(),
             output,
@@ -242,7 +242,7 @@ impl Drop for TableWriter {
 }
 
 /// Writes all bytes, or says how many were taken before the failure.
-fn write_counted(output: &mut dyn Output, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn write_counted(output: &mut dyn TableOutput, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while done < bytes.len() {
         match output.write(&bytes[done..]) {
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    impl Output for Small {
+    impl TableOutput for Small {
         fn cut(&mut self, len: u64) -> io::Result<()> {
             self.bytes.lock().expect("not poisoned").truncate(len as usize);
             Ok(())

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::{Query, Results, Scratch, Task, Tokens, seen};
-use crate::Form;
+use super::{AttentionQuery, AttentionScratch, AttentionTask, HeadOutputs, HeadTokens, seen};
+use crate::ProductForm;
 use crate::simd::{LANES, Simd};
 
 /// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to
 /// whole vectors.
-pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
+pub(super) fn pack_head(tokens: &HeadTokens<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
     let dim = tokens.shape.head_dim;
     for (token, to) in to_values.chunks_exact_mut(tokens.shape.padded_dim()).enumerate() {
         let (key, value) = tokens.token(token);
@@ -24,7 +24,7 @@ pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mu
 const QUERIES: usize = 12;
 
 #[inline(always)]
-pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>) {
+pub(super) fn run_task<S: Simd>(task: &AttentionTask<'_>, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>) {
     // Two vectors more than the positions: the last blocks of a span are stored whole.
     let stride = (task.segment.positions() + 2 * LANES).next_multiple_of(LANES);
     scratch.scores.set_len(QUERIES * stride);
@@ -32,12 +32,12 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     let count = task.count();
     let mut first = 0;
     while first < count {
-        let tile = Tile { task, first, stride };
+        let tile = FloatTile { task, first, stride };
         // The conditions are known when this is compiled: no code is made for tiles that the registers do not hold.
-        first += match S::ROWS[Form::Float as usize].min(count - first) {
-            QUERIES.. if S::ROWS[Form::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
-            8.. if S::ROWS[Form::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
-            4.. if S::ROWS[Form::Float as usize] >= 4 => tile.run::<S, 4>(scratch, out),
+        first += match S::ROWS[ProductForm::Float as usize].min(count - first) {
+            QUERIES.. if S::ROWS[ProductForm::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
+            8.. if S::ROWS[ProductForm::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
+            4.. if S::ROWS[ProductForm::Float as usize] >= 4 => tile.run::<S, 4>(scratch, out),
             3 => tile.run::<S, 3>(scratch, out),
             2 => tile.run::<S, 2>(scratch, out),
             _ => tile.run::<S, 1>(scratch, out),
@@ -46,18 +46,18 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
 }
 
 /// A few queries from `first` of a task.
-struct Tile<'a> {
-    task: &'a Task<'a>,
+struct FloatTile<'a> {
+    task: &'a AttentionTask<'a>,
     first: usize,
     stride: usize,
 }
 
-impl Tile<'_> {
+impl FloatTile<'_> {
     /// Computes `Q` queries; returns how many.
     #[inline(always)]
-    fn run<S: Simd, const Q: usize>(&self, scratch: &mut Scratch, out: &Results<'_>) -> usize {
+    fn run<S: Simd, const Q: usize>(&self, scratch: &mut AttentionScratch, out: &HeadOutputs<'_>) -> usize {
         let scores: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch.scores);
-        let mut queries = [Query::default(); Q];
+        let mut queries = [AttentionQuery::default(); Q];
         for (index, query) in queries.iter_mut().enumerate() {
             *query = self.task.query(self.first + index);
         }
@@ -84,7 +84,12 @@ impl Tile<'_> {
 
     /// Unscaled scores against every block of keys that one of the queries sees.
     #[inline(always)]
-    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], side_by_side: &[[f32; Q]], scores: &mut [f32]) {
+    fn scores<S: Simd, const Q: usize>(
+        &self,
+        queries: &[AttentionQuery; Q],
+        side_by_side: &[[f32; Q]],
+        scores: &mut [f32],
+    ) {
         let dim = self.task.shape.head_dim;
         let seen = seen(queries);
         let mut position = 0;
@@ -140,11 +145,11 @@ impl Tile<'_> {
     #[inline(always)]
     fn weigh<S: Simd, const Q: usize>(
         &self,
-        queries: &[Query; Q],
+        queries: &[AttentionQuery; Q],
         scores: &[f32],
         sums: [f32; Q],
         vector: usize,
-        out: &Results<'_>,
+        out: &HeadOutputs<'_>,
     ) {
         // Positions that all queries see are weighed together, those before and behind one query at a time. For each
         // query that is one ascending chain, whichever queries it shares a tile with.

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::{Query, Results, Scratch, Task, Tokens, seen};
+use super::{AttentionQuery, AttentionScratch, AttentionTask, HeadOutputs, HeadTokens, seen};
 use crate::Isa;
 use crate::buffer::Buffer;
-use crate::isa::Tiles;
+use crate::isa::TileRegisters;
 use crate::simd::{LANES, Simd, round_pairs, to_bf16};
-use crate::tiles::{Factors, TILE_ROWS, TileUnit, add_pair, end_step};
+use crate::tiles::{TILE_ROWS, TileFactors, TileUnit, add_pair, end_step};
 
 /// Elements or positions that a product sums at a time.
 pub(super) const STEP: usize = 32;
@@ -18,7 +18,7 @@ const NAN_PAIR: u32 = 0x7fc0_7fc0;
 
 /// Packs a head into zeros: of keys sixteen tokens side by side, of values two tokens to a word.
 #[inline(always)]
-pub(super) fn pack_head<S: Simd>(tokens: &Tokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]) {
+pub(super) fn pack_head<S: Simd>(tokens: &HeadTokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]) {
     let (padded, key_rows) = (tokens.shape.padded_dim(), tokens.shape.key_rows());
     for token in 0..tokens.len() {
         let (key, value) = tokens.token(token);
@@ -45,7 +45,7 @@ pub(super) fn pack_head<S: Simd>(tokens: &Tokens<'_>, start: usize, to_keys: &mu
 
 /// The products, to rows that are `row` apart, on the machine's own tiles where they are used.
 #[inline(always)]
-fn multiply<S: Simd>(unit: Option<&Tiles>, factors: &Factors<'_>, to: &mut [f32], row: usize) {
+fn multiply<S: Simd>(unit: Option<&TileRegisters>, factors: &TileFactors<'_>, to: &mut [f32], row: usize) {
     if let Some(tiles) = unit {
         return tiles.multiply(factors, to, row);
     }
@@ -61,7 +61,12 @@ fn multiply<S: Simd>(unit: Option<&Tiles>, factors: &Factors<'_>, to: &mut [f32]
 
 /// `R` rows in vectors; returns how many.
 #[inline(always)]
-fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, to: &mut [f32], row: usize) -> usize {
+fn multiply_rows<S: Simd, const R: usize>(
+    factors: &TileFactors<'_>,
+    first: usize,
+    to: &mut [f32],
+    row: usize,
+) -> usize {
     let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
     for (tile, column) in factors.columns.iter().enumerate() {
         let mut y = [S::splat(0.0); R];
@@ -89,7 +94,7 @@ fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, t
 /// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what
 /// they hold, in each of sixteen lanes the second of a word before the first.
 #[inline(always)]
-fn round_row<S: Simd>(unit: Option<&Tiles>, row: &mut [u32]) -> f32 {
+fn round_row<S: Simd>(unit: Option<&TileRegisters>, row: &mut [u32]) -> f32 {
     if let Some(tiles) = unit {
         return tiles.round_row(row);
     }
@@ -130,7 +135,12 @@ fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
 }
 
 #[inline(always)]
-pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>) {
+pub(super) fn run_task<S: Simd>(
+    isa: Isa,
+    task: &AttentionTask<'_>,
+    scratch: &mut AttentionScratch,
+    out: &HeadOutputs<'_>,
+) {
     // Room for whole blocks of keys behind the last position; in an odd number of lines, since at a power of two the
     // rows of a tile would all want the same lines of a cache.
     let stride = (task.segment.positions() + STEP).next_multiple_of(STEP) + LANES;
@@ -140,9 +150,9 @@ pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch
     let (first, last) = (task.query(0), task.query(task.count() - 1));
     let steps = first.start / STEP..last.end.div_ceil(STEP);
     let values = value_steps(task, steps.clone(), &mut scratch.values);
-    let mut tile = Tile {
+    let mut tile = QueryTile {
         task,
-        unit: isa.facts().has_tiles.then(|| Tiles::configure(STEP / 2)),
+        unit: isa.facts().has_tiles.then(|| TileRegisters::configure(STEP / 2)),
         values: &values,
         first_step: steps.start,
         keys: Vec::with_capacity(task.shape.key_rows() * 2 / STEP),
@@ -158,7 +168,7 @@ pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch
 
 /// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in
 /// several spans or are not all there.
-fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut Buffer<u32>) -> Vec<&'a [u32]> {
+fn value_steps<'a>(task: &'a AttentionTask<'_>, steps: Range<usize>, room: &'a mut Buffer<u32>) -> Vec<&'a [u32]> {
     let padded = task.shape.padded_dim();
     let len = STEP / 2 * padded;
     let mut whole = vec![None; steps.len()];
@@ -196,9 +206,9 @@ fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut Buffer
 }
 
 /// What a task's queries are computed with, a tile at a time.
-struct Tile<'a> {
-    task: &'a Task<'a>,
-    unit: Option<Tiles>,
+struct QueryTile<'a> {
+    task: &'a AttentionTask<'a>,
+    unit: Option<TileRegisters>,
     /// Values of all steps that the task's queries see.
     values: &'a [&'a [u32]],
     first_step: usize,
@@ -211,10 +221,10 @@ struct Tile<'a> {
     sums: &'a mut [f32],
 }
 
-impl Tile<'_> {
+impl QueryTile<'_> {
     #[inline(always)]
-    fn run<S: Simd>(&mut self, first: usize, out: &Results<'_>) {
-        let mut queries = [Query::default(); QUERIES];
+    fn run<S: Simd>(&mut self, first: usize, out: &HeadOutputs<'_>) {
+        let mut queries = [AttentionQuery::default(); QUERIES];
         let count = QUERIES.min(self.task.count() - first);
         let queries = &mut queries[..count];
         for (index, query) in queries.iter_mut().enumerate() {
@@ -239,7 +249,7 @@ impl Tile<'_> {
 
     /// Unscaled scores against every block of keys that one of the queries sees.
     #[inline(always)]
-    fn scores<S: Simd>(&mut self, queries: &[Query], seen: &Range<usize>) {
+    fn scores<S: Simd>(&mut self, queries: &[AttentionQuery], seen: &Range<usize>) {
         let (dim, key_rows) = (self.task.shape.head_dim, self.task.shape.key_rows());
         for (query, row) in queries.iter().zip(self.queries.chunks_exact_mut(key_rows)) {
             let (whole, rest) = self.task.queries[query.at..query.at + dim].as_chunks::<STEP>();
@@ -261,7 +271,7 @@ impl Tile<'_> {
                 self.keys.clear();
                 self.keys.extend((0..block).step_by(STEP / 2 * LANES).map(|step| &blocks[step..]));
                 let columns = &[0, block][..blocks.len() / block];
-                let factors = Factors {
+                let factors = TileFactors {
                     rows: queries.len(),
                     left: (self.queries, key_rows),
                     steps: (&self.keys, LANES),
@@ -277,17 +287,17 @@ impl Tile<'_> {
     #[inline(always)]
     fn weigh<S: Simd>(
         &mut self,
-        queries: &[Query],
+        queries: &[AttentionQuery],
         weights: &[f32; QUERIES],
         positions: Range<usize>,
-        out: &Results<'_>,
+        out: &HeadOutputs<'_>,
     ) {
         let (dim, padded) = (self.task.shape.head_dim, self.task.shape.padded_dim());
         let steps = &self.values[positions.start / STEP - self.first_step..positions.end / STEP - self.first_step];
         let left = (&self.scores[positions.start..], self.stride);
         for first in (0..dim).step_by(STEP) {
             let columns = &[first, first + LANES][..(padded - first).min(STEP) / LANES];
-            let factors = Factors { rows: queries.len(), left, steps: (steps, padded), columns };
+            let factors = TileFactors { rows: queries.len(), left, steps: (steps, padded), columns };
             multiply::<S>(self.unit.as_ref(), &factors, self.sums, STEP);
             for ((query, weight), sums) in queries.iter().zip(weights).zip(self.sums.as_chunks::<STEP>().0) {
                 // SAFETY: no other task has this row and head.

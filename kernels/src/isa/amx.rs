@@ -13,19 +13,19 @@ use std::arch::x86_64::{
 };
 use std::sync::OnceLock;
 
-use expansion::{Expansion, unpack_bf16};
+use expansion::{PanelExpansion, unpack_bf16};
 
-use super::Facts;
+use super::IsaFacts;
 use super::x86::avx512::{self, Avx512};
 use crate::WeightType;
-use crate::groups::{IntPanel, Quantised, by_type, types};
-use crate::pack::Part;
+use crate::groups::{IntPanel, QuantisedType, by_type, types};
+use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
-use crate::tiles::{Factors, IntTile, Sums, TILE_ROWS, TileUnit};
+use crate::tiles::{IntTile, PanelSums, TILE_ROWS, TileFactors, TileUnit};
 use crate::unpack::unpack_ints;
 
-pub(super) const FACTS: Facts =
-    Facts { is_available: || avx512::is_available() && is_available(), has_tiles: true, ..avx512::FACTS };
+pub(super) const FACTS: IsaFacts =
+    IsaFacts { is_available: || avx512::is_available() && is_available(), has_tiles: true, ..avx512::FACTS };
 
 /// Whether the machine has integer and bf16 tiles and the system lets this process use them.
 fn is_available() -> bool {
@@ -81,7 +81,7 @@ fn permitted() -> bool {
 
 /// The shapes of the tile registers.
 #[repr(C, align(64))]
-struct Config {
+struct TileConfig {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
@@ -93,22 +93,22 @@ struct Config {
 const TWO_TILES: usize = 2 * TILE_ROWS;
 
 /// A thread's tile registers, configured: 0 to 3 hold results of 16 × 16, 4 and 5 rows of activations, 6 and 7 weights.
-pub(crate) struct Tiles {
+pub(crate) struct TileRegisters {
     quads: usize,
 }
 
-impl Drop for Tiles {
+impl Drop for TileRegisters {
     fn drop(&mut self) {
         // SAFETY: whoever holds a `Tiles` configured this thread's registers.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
-impl TileUnit for Tiles {
+impl TileUnit for TileRegisters {
     type Lanes = Avx512;
 
     fn configure(quads: usize) -> Self {
-        let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         for register in 0..8 {
             let (rows, bytes) = match register {
                 0..4 => (TILE_ROWS, 64),
@@ -130,16 +130,16 @@ impl TileUnit for Tiles {
 
     fn int_rows<'a>(
         &self,
-        part: Part<'_>,
+        part: PackedPart<'_>,
         ints: &mut IntPanel,
         rows: impl Iterator<Item = IntTile<'a>>,
-        sums: &mut [Sums],
+        sums: &mut [PanelSums],
     ) {
         // SAFETY: a machine with tiles has AVX-512.
         unsafe { int_rows(self, part, ints, rows, sums) }
     }
 
-    fn unpack_pairs(&self, part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+    fn unpack_pairs(&self, part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
         // SAFETY: a machine with tiles has AVX-512 with bf16.
         unsafe { unpack_bf16(part, to) }
     }
@@ -148,9 +148,9 @@ impl TileUnit for Tiles {
         &self,
         panel: &[[[u8; 4 * LANES]; 2]],
         rows: impl Iterator<Item = &'a [u32]>,
-        sums: &mut [Sums],
+        sums: &mut [PanelSums],
         fresh: bool,
-        next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+        next: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
     ) {
         // SAFETY: a machine with tiles has AVX-512 with bf16.
         unsafe {
@@ -164,7 +164,7 @@ impl TileUnit for Tiles {
         }
     }
 
-    fn multiply(&self, factors: &Factors<'_>, to: &mut [f32], row: usize) {
+    fn multiply(&self, factors: &TileFactors<'_>, to: &mut [f32], row: usize) {
         let rows = factors.rows.next_multiple_of(TILE_ROWS);
         let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
         assert!(
@@ -192,11 +192,11 @@ impl TileUnit for Tiles {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn int_rows<'a>(
-    tiles: &Tiles,
-    part: Part<'_>,
+    tiles: &TileRegisters,
+    part: PackedPart<'_>,
     ints: &mut IntPanel,
     rows: impl Iterator<Item = IntTile<'a>>,
-    sums: &mut [Sums],
+    sums: &mut [PanelSums],
 ) {
     let (weight_type, fresh) = (part.weights.weight_type(), part.start == 0);
     unpack_ints::<Avx512, true>(part, ints);
@@ -212,15 +212,15 @@ fn int_rows<'a>(
 /// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part
 /// meanwhile, a little with each step.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-fn half_turns<'a, T: Quantised, const QUADS: usize, const MINIMA: bool>(
-    tiles: &Tiles,
+fn half_turns<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
+    tiles: &TileRegisters,
     panel: &[[[u8; 4 * LANES]; 2]],
     mut rows: impl Iterator<Item = &'a [u32]>,
-    sums: &mut [Sums],
+    sums: &mut [PanelSums],
     fresh: bool,
-    next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+    next: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
 ) {
-    let mut next = next.map(|(part, to)| Expansion::<T, QUADS, MINIMA>::new(part, to));
+    let mut next = next.map(|(part, to)| PanelExpansion::<T, QUADS, MINIMA>::new(part, to));
     let (steps, turns) = (panel.len() / 16, sums.len().div_ceil(2 * TILE_ROWS));
     for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {
         let meanwhile = |step: usize| {
@@ -275,10 +275,10 @@ macro_rules! store {
 /// `fresh`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn int_tile<const QUADS: usize, const MINIMA: bool>(
-    _: &Tiles,
+    _: &TileRegisters,
     panel: &IntPanel,
     tile: IntTile<'_>,
-    sums: &mut [Sums; TILE_ROWS],
+    sums: &mut [PanelSums; TILE_ROWS],
     fresh: bool,
 ) {
     let groups = panel.scales.len();
@@ -411,7 +411,12 @@ macro_rules! results {
 
 /// `R` tiles of rows by `C` of columns; everything fits.
 #[inline(always)]
-fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usize; C], to: &mut [f32], row: usize) {
+fn products<const R: usize, const C: usize>(
+    factors: &TileFactors<'_>,
+    columns: [usize; C],
+    to: &mut [f32],
+    row: usize,
+) {
     let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
     zero();
     for (index, step) in steps.iter().enumerate() {
@@ -427,10 +432,10 @@ fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usi
 /// under way then.
 #[inline(always)]
 fn half_tiles<const R: usize>(
-    _: &Tiles,
+    _: &TileRegisters,
     panel: &[[[u8; 4 * LANES]; 2]],
     tiles: [&[u32]; R],
-    sums: &mut [Sums],
+    sums: &mut [PanelSums],
     fresh: bool,
     mut meanwhile: impl FnMut(usize),
 ) {

@@ -2,15 +2,15 @@
 
 use half::f16;
 
-use super::Facts;
-use crate::Form;
+use super::IsaFacts;
+use crate::ProductForm;
 use crate::groups::{GroupRows, IntGroups, IntPanel, IntProducts, add_quads};
-use crate::pack::Part;
+use crate::pack::PackedPart;
 use crate::simd::{Dot4, LANES, Simd, to_bf16};
-use crate::tiles::{Factors, IntTile, Sums, TileUnit};
+use crate::tiles::{IntTile, PanelSums, TileFactors, TileUnit};
 
-pub(super) const FACTS: Facts =
-    Facts { is_available: || true, rows: Plain::ROWS, has_byte_dot: false, pair_tile: || None, has_tiles: false };
+pub(super) const FACTS: IsaFacts =
+    IsaFacts { is_available: || true, rows: Plain::ROWS, has_byte_dot: false, pair_tile: || None, has_tiles: false };
 
 /// Compiles a body over [`Plain`]. Portable code all the same; but x86-64 without the instruction for it makes each
 /// fused multiply-add a call of the library.
@@ -52,7 +52,7 @@ impl Simd for Plain {
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
     // Small tiles, and no weights where they lie: half of the crate's time to compile had gone into this twin's.
-    const ROWS: [usize; Form::ALL.len()] = [4; 4];
+    const ROWS: [usize; ProductForm::ALL.len()] = [4; 4];
     const IN_PLACE: bool = false;
 
     #[inline(always)]
@@ -194,23 +194,29 @@ impl TileUnit for NoTiles {
     fn quads(&self) -> usize {
         match self.0 {}
     }
-    fn int_rows<'a>(&self, _: Part<'_>, _: &mut IntPanel, _: impl Iterator<Item = IntTile<'a>>, _: &mut [Sums]) {
+    fn int_rows<'a>(
+        &self,
+        _: PackedPart<'_>,
+        _: &mut IntPanel,
+        _: impl Iterator<Item = IntTile<'a>>,
+        _: &mut [PanelSums],
+    ) {
         match self.0 {}
     }
-    fn unpack_pairs(&self, _: Part<'_>, _: &mut [[[u8; 4 * LANES]; 2]]) {
+    fn unpack_pairs(&self, _: PackedPart<'_>, _: &mut [[[u8; 4 * LANES]; 2]]) {
         match self.0 {}
     }
     fn half_rows<'a>(
         &self,
         _: &[[[u8; 4 * LANES]; 2]],
         _: impl Iterator<Item = &'a [u32]>,
-        _: &mut [Sums],
+        _: &mut [PanelSums],
         _: bool,
-        _: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+        _: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
     ) {
         match self.0 {}
     }
-    fn multiply(&self, _: &Factors<'_>, _: &mut [f32], _: usize) {
+    fn multiply(&self, _: &TileFactors<'_>, _: &mut [f32], _: usize) {
         match self.0 {}
     }
     fn round_row(&self, _: &mut [u32]) -> f32 {

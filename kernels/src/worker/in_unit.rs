@@ -1,25 +1,30 @@
 //! Products on a machine's [unit of tiles](TileUnit).
 
-use super::{Panels, Work};
-use crate::isa::Tiles;
-use crate::pack::Part;
-use crate::tiles::{Sums, TILE_ROWS, TileUnit};
-use crate::{Form, WeightType};
+use super::{ExpandedPanels, PanelWork};
+use crate::isa::TileRegisters;
+use crate::pack::PackedPart;
+use crate::tiles::{PanelSums, TILE_ROWS, TileUnit};
+use crate::{ProductForm, WeightType};
 
 /// What computes beside the unit.
-type Lanes = <Tiles as TileUnit>::Lanes;
+type Lanes = <TileRegisters as TileUnit>::Lanes;
 
 /// Adds the products of a part to the rows' sums, with the unit configured for it. The rows are packed for one, so it is
 /// there.
-pub(super) fn add(tiles: &mut Option<Tiles>, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+pub(super) fn add(
+    tiles: &mut Option<TileRegisters>,
+    work: &PanelWork<'_>,
+    panels: &mut ExpandedPanels,
+    sums: &mut [PanelSums],
+) {
     let (form, weight_type) = (work.part.weights.form(), work.part.weights.weight_type());
-    let quads = if form == Form::Int8 { weight_type.group_len() / 4 } else { 16 };
+    let quads = if form == ProductForm::Int8 { weight_type.group_len() / 4 } else { 16 };
     // Registers are let go before they are configured anew, not behind.
     if tiles.take_if(|tiles| tiles.quads() != quads).is_some() || tiles.is_none() {
-        *tiles = Some(Tiles::configure(quads));
+        *tiles = Some(TileRegisters::configure(quads));
     }
     let tiles = tiles.as_ref().expect("configured just above");
-    if form != Form::Int8 {
+    if form != ProductForm::Int8 {
         return half_rows(tiles, work, panels, sums);
     }
     let part = work.part;
@@ -28,11 +33,12 @@ pub(super) fn add(tiles: &mut Option<Tiles>, work: &Work<'_>, panels: &mut Panel
     tiles.int_rows(part, &mut panels.ints, rows, sums);
 }
 
-fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+fn half_rows(tiles: &TileRegisters, work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]) {
     let part = work.part;
-    let is_expanded =
-        |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
-    let Panels { pairs, next_pairs, ready, .. } = panels;
+    let is_expanded = |part: &PackedPart<'_>| {
+        part.weights.form() == ProductForm::Tiles && part.weights.weight_type() != WeightType::BF16
+    };
+    let ExpandedPanels { pairs, next_pairs, ready, .. } = panels;
     if is_expanded(&part) && !*ready {
         pairs.set_len(part.len / 2);
         tiles.unpack_pairs(part, pairs);
@@ -42,7 +48,7 @@ fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     next_pairs.set_len(next.map_or(0, |next| next.len / 2));
     let rows = work.tiles::<Lanes>().map(|((first, _), _)| {
         work.ask_for_halves::<Lanes>((first, TILE_ROWS));
-        work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32))
+        work.inputs.half_tile(ProductForm::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32))
     });
     tiles.half_rows(panel, rows, sums, part.start == 0, next.map(|next| (next, &mut **next_pairs)));
     *ready = next.is_some();

@@ -50,7 +50,7 @@ impl LayerSpan {
 }
 
 /// Some rows of a segment and what they see.
-struct Block {
+struct QueryBlock {
     /// Rows of the batch.
     rows: Range<usize>,
     /// Positions that at least one of the rows sees.
@@ -65,7 +65,7 @@ pub(super) struct AttentionPlan {
     /// Factor of the scores.
     scale: f64,
     /// The rows of each segment, in blocks.
-    segments: Vec<Vec<Block>>,
+    segments: Vec<Vec<QueryBlock>>,
     /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees
     /// all of them.
     masks: BTreeMap<(usize, usize), Tensor>,
@@ -92,9 +92,12 @@ impl AttentionPlan {
             let block = |first: usize| {
                 let last = (first + BLOCK_ROWS).min(len);
                 // A window narrows what is read, not only what is masked.
-                Block { rows: row + first..row + last, seen: (start + first + 1).saturating_sub(window)..start + last }
+                QueryBlock {
+                    rows: row + first..row + last,
+                    seen: (start + first + 1).saturating_sub(window)..start + last,
+                }
             };
-            let blocks: Vec<Block> = (0..len).step_by(BLOCK_ROWS).map(block).collect();
+            let blocks: Vec<QueryBlock> = (0..len).step_by(BLOCK_ROWS).map(block).collect();
             for key in blocks.iter().map(|block| (block.rows.len(), block.seen.len())).filter(|(rows, _)| *rows > 1) {
                 if let Entry::Vacant(entry) = plan.masks.entry(key) {
                     entry.insert(mask(key.0, key.1, window, device)?);
@@ -131,7 +134,7 @@ impl AttentionPlan {
     }
 
     /// `(heads, rows, head_dim)` of one block.
-    fn block(&self, block: &Block, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
+    fn block(&self, block: &QueryBlock, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let (rows, seen) = (block.rows.len(), block.seen.len());
         let groups = self.num_heads / self.num_kv_heads;
         let see = |x: &Tensor| x.narrow(1, block.seen.start, seen);

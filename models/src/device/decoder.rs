@@ -6,10 +6,10 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use probity_kernels::likeliest_among;
 
 use super::attention::LayerSpan;
-use super::layer::{Linear, LoadError, Loader, Norm, Plan, of_layer};
+use super::layer::{BatchPlan, DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, of_layer};
 use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
-use crate::layer::{Layers, Parts};
-use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use crate::layer::{StackWeights, WeightLoader};
+use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
 use crate::{Arithmetic, DecoderConfig, WeightSource, linear};
 
@@ -21,7 +21,7 @@ const IDLE_ROWS: usize = 64;
 /// A decoder on a candle device.
 pub(super) struct DeviceDecoder {
     embed_tokens: Tensor,
-    layers: Layers<Linear, Norm>,
+    layers: StackWeights<DeviceLinear, DeviceNorm>,
     /// The embedding where that serves.
     lm_head: Tensor,
     frequencies: Vec<f32>,
@@ -36,13 +36,14 @@ impl DeviceDecoder {
         config: DecoderConfig,
         arithmetic: Arithmetic,
         device: Device,
-    ) -> std::result::Result<Self, LoadError> {
+    ) -> std::result::Result<Self, DeviceLoadError> {
         let dtype = match arithmetic {
             Arithmetic::Exact => DType::F32,
             // Neither exists here: both stand for `fast`, which is one of them on the machine's own processor.
             Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
         };
-        let loader = Loader { weights: linear::Loader::new(source, "", arithmetic.into()), device: &device, dtype };
+        let loader =
+            DeviceLoader { weights: linear::TensorLoader::new(source, "", arithmetic.into()), device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];
         let embed_tokens = loader.tensor(EMBEDDING, &vocabulary)?;
         let lm_head =
@@ -52,7 +53,7 @@ impl DeviceDecoder {
         assert!(!stack.bidirectional && stack.relative.is_none() && stack.names.cross.is_none(), "a decoder by itself");
         Ok(Self {
             embed_tokens,
-            layers: Layers::load(&loader.under(MODEL), &stack)?,
+            layers: StackWeights::load(&loader.under(MODEL), &stack)?,
             lm_head,
             frequencies: frequencies(source, &config)?,
             config,
@@ -113,10 +114,10 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
     logits.flatten_all()?.index_select(&Tensor::from_vec(places, count, logits.device())?, 0)?.to_vec1()
 }
 
-impl Decoder for DeviceDecoder {
+impl PackedDecoder for DeviceDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         let rope = (&*self.frequencies, self.config.rope_layout);
-        let plan = Plan::new(segments, &self.stack, rope, &self.device)?;
+        let plan = BatchPlan::new(segments, &self.stack, rope, &self.device)?;
         let (x, spans) = self.layers.forward(self.embed(segments)?, &plan)?; // (tokens, hidden_size)
         let wanted = segments
             .iter()

@@ -10,7 +10,7 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
-use crate::layer::{Attention, FeedForward, Layer, Layers, Parts};
+use crate::layer::{AttentionWeights, FeedForwardWeights, LayerWeights, StackWeights, WeightLoader};
 use crate::packed::{KvSpan, PackedSegment};
 use crate::stack_config::StackConfig;
 use crate::{SourceError, linear};
@@ -18,55 +18,60 @@ use crate::{SourceError, linear};
 /// Why weights did not arrive on the device.
 #[derive(thiserror::Error, miette::Diagnostic, Debug)]
 #[error(transparent)]
-pub(super) enum LoadError {
+pub(super) enum DeviceLoadError {
     #[diagnostic(transparent)]
     Source(#[from] SourceError),
     Device(#[from] candle_core::Error),
 }
 
 /// Tensors of a checkpoint on their way to a device.
-pub(super) struct Loader<'a> {
-    pub(super) weights: linear::Loader<'a>,
+pub(super) struct DeviceLoader<'a> {
+    pub(super) weights: linear::TensorLoader<'a>,
     pub(super) device: &'a Device,
     pub(super) dtype: DType,
 }
 
-impl Loader<'_> {
+impl DeviceLoader<'_> {
     /// The tensor of that name, dequantised.
-    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, LoadError> {
+    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, DeviceLoadError> {
         let values = self.weights.floats(name, shape)?;
         // Rounded before it goes over: there is never an f32 copy on the device.
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
 }
 
-impl Parts<Linear, Norm> for Loader<'_> {
-    type Error = LoadError;
+impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
+    type Error = DeviceLoadError;
 
     fn under(&self, more: &str) -> Self {
         Self { weights: self.weights.under(more), ..*self }
     }
 
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<Linear, LoadError> {
+    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<DeviceLinear, DeviceLoadError> {
         let weight = self.tensor(&format!("{name}.weight"), &shape)?;
         let bias = if bias { Some(self.tensor(&format!("{name}.bias"), &shape[..1])?) } else { None };
-        Ok(Linear { weight, bias })
+        Ok(DeviceLinear { weight, bias })
     }
 
-    fn norm(&self, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> std::result::Result<Norm, LoadError> {
+    fn norm(
+        &self,
+        name: &str,
+        width: usize,
+        (kind, eps): (NormKind, f64),
+    ) -> std::result::Result<DeviceNorm, DeviceLoadError> {
         let (weight, bias) = norm_names(name, kind, |name| self.weights.contains(name));
         let load = |name: String| self.tensor(&name, &[width]);
-        Ok(Norm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
+        Ok(DeviceNorm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
     }
 }
 
-pub(super) struct Linear {
+pub(super) struct DeviceLinear {
     /// `(out_features, in_features)`
     weight: Tensor,
     bias: Option<Tensor>,
 }
 
-impl Linear {
+impl DeviceLinear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
         let y = x.matmul(&self.weight.t()?)?;
@@ -74,13 +79,13 @@ impl Linear {
     }
 }
 
-pub(super) struct Norm {
+pub(super) struct DeviceNorm {
     weight: Tensor,
     bias: Option<Tensor>,
     eps: f32,
 }
 
-impl Norm {
+impl DeviceNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.bias {
             Some(bias) => layer_norm(x, &self.weight, bias, self.eps),
@@ -95,16 +100,16 @@ impl Norm {
 }
 
 /// What a batch shares in all layers.
-pub(super) struct Plan<'a> {
+pub(super) struct BatchPlan<'a> {
     segments: &'a [PackedSegment],
     /// Where each segment's rows lie in the batch.
     pub(super) rows: Vec<Range<usize>>,
     attention: AttentionPlan,
-    rotation: Rotation,
+    rotation: BatchRotation,
     norm_first: bool,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> BatchPlan<'a> {
     pub(super) fn new(
         segments: &'a [PackedSegment],
         stack: &StackConfig,
@@ -120,20 +125,20 @@ impl<'a> Plan<'a> {
             segments,
             rows: rows.collect(),
             attention: AttentionPlan::new(segments, stack, device)?,
-            rotation: Rotation::new(segments, rope, device)?,
+            rotation: BatchRotation::new(segments, rope, device)?,
             norm_first: stack.norm_first,
         })
     }
 }
 
 /// Angles of the batch's rows, `(tokens, head_dim / 2)` each.
-struct Rotation {
+struct BatchRotation {
     cos: Tensor,
     sin: Tensor,
     layout: RopeLayout,
 }
 
-impl Rotation {
+impl BatchRotation {
     fn new(segments: &[PackedSegment], (frequencies, layout): (&[f32], RopeLayout), device: &Device) -> Result<Self> {
         let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
         // As `RopeTable` has them: both executors rotate by the same angles.
@@ -156,10 +161,10 @@ impl Rotation {
     }
 }
 
-impl Attention<Linear, Norm> {
+impl AttentionWeights<DeviceLinear, DeviceNorm> {
     /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let heads = |linear: &Linear| plan.attention.heads(&linear.forward(x)?);
+    fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+        let heads = |linear: &DeviceLinear| plan.attention.heads(&linear.forward(x)?);
         let q = plan.rotation.apply(&heads(&self.query)?)?;
         let batch = LayerSpan { keys: plan.rotation.apply(&heads(&self.key)?)?, values: heads(&self.value)? };
         let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
@@ -178,7 +183,7 @@ pub(super) fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
     spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
 }
 
-impl FeedForward<Linear, Norm> {
+impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let gate = self.gate.forward(x)?;
         let activated = match self.activation {
@@ -195,9 +200,9 @@ impl FeedForward<Linear, Norm> {
     }
 }
 
-impl Layer<Linear, Norm> {
+impl LayerWeights<DeviceLinear, DeviceNorm> {
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; returns each segment's new span in it too.
-    fn forward(&self, x: Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+    fn forward(&self, x: Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let first = plan.norm_first;
         let norm = &self.attention.norm;
         let (y, new) = self.attention.forward(&norm.where_it_stands(x.clone(), first)?, plan, layer)?;
@@ -208,9 +213,9 @@ impl Layer<Linear, Norm> {
     }
 }
 
-impl Layers<Linear, Norm> {
+impl StackWeights<DeviceLinear, DeviceNorm> {
     /// Takes `(tokens, hidden_size)` through all layers; returns each segment's new span in each of them too.
-    pub(super) fn forward(&self, mut x: Tensor, plan: &Plan<'_>) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
+    pub(super) fn forward(&self, mut x: Tensor, plan: &BatchPlan<'_>) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
         let mut spans: Vec<Vec<LayerSpan>> = plan.segments.iter().map(|_| Vec::new()).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             let (y, new) = layer.forward(x, plan, index)?;
@@ -237,9 +242,9 @@ mod tests {
 
     use super::*;
     use crate::cpu::Workspace;
-    use crate::stack_config::{AttentionNames, Biases, LayerNames};
-    use crate::transformer::{Pass, Stack, Stretch};
-    use crate::{Arithmetic, Bytes, Compute, RawTensor, WeightSource, transformer};
+    use crate::stack_config::{AttentionNames, LayerBiases, LayerNames};
+    use crate::transformer::{ForwardPass, LayerStack, TextRows};
+    use crate::{Arithmetic, Compute, RawTensor, TensorBytes, WeightSource, transformer};
 
     static PLAIN: LayerNames = LayerNames {
         layers: "layers",
@@ -257,7 +262,7 @@ mod tests {
     /// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
     struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
 
-    impl Parts<(), ()> for Asked<'_> {
+    impl WeightLoader<(), ()> for Asked<'_> {
         type Error = Infallible;
 
         fn under(&self, more: &str) -> Self {
@@ -288,7 +293,7 @@ mod tests {
             let seed = name.bytes().map(usize::from).sum();
             let bytes: Vec<u8> = numbers(seed, shape.iter().product()).iter().flat_map(|x| x.to_le_bytes()).collect();
             let all = 0..bytes.len();
-            let bytes = Bytes::slice(Arc::new(bytes), all).expect("all of it");
+            let bytes = TensorBytes::slice(Arc::new(bytes), all).expect("all of it");
             Ok(RawTensor { shape, weight_type: WeightType::F32, bytes })
         }
 
@@ -310,26 +315,28 @@ mod tests {
     /// What our kernels make of some rows.
     fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Vec<f32> {
         let compute = Compute::from(Arithmetic::Exact);
-        let stack = Stack::load(&linear::Loader::new(source, "", compute), config.clone()).expect("all is there");
+        let stack =
+            LayerStack::load(&linear::TensorLoader::new(source, "", compute), config.clone()).expect("all is there");
         let mut w = Workspace::default();
         w.x.set_len(x.len());
         w.x.copy_from_slice(x);
         let positions: Vec<u32> = (0..TOKENS as u32).collect();
         let table = |positions: &[u32]| RopeTable::new(positions, frequencies);
-        let rotation = transformer::Rotation { layout: RopeLayout::Halves, all: table(&positions), kept: table(&[]) };
-        let stretches = vec![Stretch { past: &[], source: None, len: TOKENS }];
-        stack.run(&mut w, &Pass { compute, stretches, wanted: None, rotation: Some(rotation) }, |_, _| ());
+        let rotation =
+            transformer::RowRotation { layout: RopeLayout::Halves, all: table(&positions), kept: table(&[]) };
+        let stretches = vec![TextRows { past: &[], source: None, len: TOKENS }];
+        stack.run(&mut w, &ForwardPass { compute, stretches, wanted: None, rotation: Some(rotation) }, |_, _| ());
         stack.finish(&w, compute)
     }
 
     /// What candle's operations make of them.
     fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Result<Vec<f32>> {
         let device = &Device::Cpu;
-        let weights = linear::Loader::new(source, "", Arithmetic::Exact.into());
-        let loader = Loader { weights, device, dtype: DType::F32 };
-        let Ok(layers) = Layers::load(&loader, config) else { panic!("all is there") };
+        let weights = linear::TensorLoader::new(source, "", Arithmetic::Exact.into());
+        let loader = DeviceLoader { weights, device, dtype: DType::F32 };
+        let Ok(layers) = StackWeights::load(&loader, config) else { panic!("all is there") };
         let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
-        let plan = Plan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
+        let plan = BatchPlan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
         let (y, _) = layers.forward(Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?, &plan)?;
         layers.finish(&y)?.flatten_all()?.to_vec1()
     }
@@ -351,11 +358,11 @@ mod tests {
             norm_eps: 1e-5,
             norm_first: true,
             activation: Activation::Silu,
-            biases: Biases::NONE,
+            biases: LayerBiases::NONE,
             names: &GATED,
         };
         let mut descriptions = vec![
-            StackConfig { norm: NormKind::Layer, biases: Biases::ALL, ..base.clone() },
+            StackConfig { norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
             StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
             StackConfig { norm: NormKind::Layer, norm_first: false, scaled_scores: false, ..base.clone() },
             StackConfig { sliding_window: Some(3), num_kv_heads: 4, ..base.clone() },
@@ -370,7 +377,7 @@ mod tests {
         let mut seen: Vec<Vec<f32>> = Vec::new();
         for config in descriptions {
             let asked = RefCell::default();
-            let Ok(_) = Layers::load(&Asked(&asked, String::new()), &config);
+            let Ok(_) = StackWeights::load(&Asked(&asked, String::new()), &config);
             let source = asked.into_inner();
             let kernels = by_kernels(&source, &config, &x, &frequencies);
             let candle = by_candle(&source, &config, &x, &frequencies).expect("runs");

@@ -11,10 +11,10 @@ use std::str::FromStr;
 
 use candle_core::Device;
 
-use crate::packed::Decoder;
+use crate::packed::PackedDecoder;
 use crate::{Compute, DecoderConfig, SourceError, WeightSource, load_decoder};
 use decoder::DeviceDecoder;
-use layer::LoadError;
+use layer::DeviceLoadError;
 
 /// Where a model computes.
 ///
@@ -139,7 +139,7 @@ pub fn load_decoder_on(
     source: &dyn WeightSource,
     config: DecoderConfig,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, DeviceError> {
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
     let compute = compute.into();
     if device == DeviceChoice::Cpu {
         return Ok(load_decoder(source, config, compute)?);
@@ -147,8 +147,8 @@ pub fn load_decoder_on(
     let opened = device.open()?;
     match DeviceDecoder::load(source, config, compute.arithmetic, opened) {
         Ok(decoder) => Ok(Box::new(decoder)),
-        Err(LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
-        Err(LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
+        Err(DeviceLoadError::Source(error)) => Err(DeviceError::Tensor(error)),
+        Err(DeviceLoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_models::{Bytes, ModelConfig, RawTensor, SourceError, WeightSource, WeightType, read_config};
+use probity_models::{ModelConfig, RawTensor, SourceError, TensorBytes, WeightSource, WeightType, read_config};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ impl WeightSource for Checkpoint {
             other => panic!("{name} is {other:?}"),
         };
         let start = view.data().as_ptr().addr() - self.bytes.as_ptr().addr();
-        let bytes = Bytes::slice(self.bytes.clone(), start..start + view.data().len()).expect("inside the file");
+        let bytes = TensorBytes::slice(self.bytes.clone(), start..start + view.data().len()).expect("inside the file");
         Ok(RawTensor { shape: view.shape().to_vec(), weight_type, bytes })
     }
 

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use crate::checkpoints::{Checkpoint, Golden, largest_difference};
-use probity_models::{Arithmetic, Compute, Decoder, Isa, KvSpan, ModelConfig, PackedSegment, load_encoder_decoder};
+use probity_models::{
+    Arithmetic, Compute, Isa, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_encoder_decoder,
+};
 
 const MODELS: [&str; 3] = ["t5", "flan-t5", "bart"];
 const TOLERANCE: f32 = 2e-4;
 
-fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn Decoder> {
+fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedDecoder> {
     let checkpoint = Checkpoint::golden(name);
     load_checkpoint(&checkpoint, compute)
 }
 
-fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn Decoder> {
+fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn PackedDecoder> {
     let ModelConfig::EncoderDecoder(config) = checkpoint.read_config() else { panic!("an encoder-decoder") };
     load_encoder_decoder(checkpoint, &config, compute).expect("complete checkpoint")
 }
@@ -23,12 +25,12 @@ fn source(tokens: &[u32]) -> PackedSegment {
     PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: Vec::new() }
 }
 
-fn read(model: &dyn Decoder, tokens: &[u32]) -> Arc<KvSpan> {
+fn read(model: &dyn PackedDecoder, tokens: &[u32]) -> Arc<KvSpan> {
     model.forward(&[source(tokens)]).expect("runs").spans.remove(0)
 }
 
 /// Hidden states of all positions of a decoder's text, run in pieces of these lengths.
-fn in_pieces(model: &dyn Decoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+fn in_pieces(model: &dyn PackedDecoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
     let mut past = vec![source.clone()];
     let mut hidden = Vec::new();
     let mut start = 0;
@@ -47,7 +49,7 @@ fn in_pieces(model: &dyn Decoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: 
     hidden
 }
 
-fn logits(model: &dyn Decoder, hidden: &[f32], rows: usize) -> Vec<f32> {
+fn logits(model: &dyn PackedDecoder, hidden: &[f32], rows: usize) -> Vec<f32> {
     let hidden = candle_core::Tensor::from_vec(hidden.to_vec(), (rows, hidden.len() / rows), &candle_core::Device::Cpu)
         .expect("a matrix");
     model.logits(&hidden).expect("runs").flatten_all().expect("contiguous").to_vec1().expect("floats")

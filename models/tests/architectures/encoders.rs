@@ -2,19 +2,19 @@
 
 use crate::checkpoints::{Checkpoint, Golden, goldens, largest_difference};
 use candle_core::Tensor;
-use probity_models::{Arithmetic, Compute, Encoder, Isa, ModelConfig, load_encoder};
+use probity_models::{Arithmetic, Compute, Isa, ModelConfig, PackedEncoder, load_encoder};
 use serde_json::Value;
 
 const MODELS: [&str; 3] = ["bert", "roberta", "distilbert"];
 const TOLERANCE: f32 = 2e-4;
 const LAYERS: usize = 2;
 
-fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn Encoder> {
+fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
     let checkpoint = Checkpoint::golden(name);
     load_checkpoint(&checkpoint, compute)
 }
 
-fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn Encoder> {
+fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
     let ModelConfig::Encoder(config) = checkpoint.read_config() else { panic!("an encoder") };
     load_encoder(checkpoint, &config, compute).expect("complete checkpoint")
 }

@@ -5,14 +5,14 @@ mod lines;
 use std::ffi::OsString;
 
 use clap::Args;
-use probity_methods::{DynMethod, Metrics, Summary};
+use probity_methods::{DynMethod, Metrics, RunSummary};
 use probity_metrics::{DynDefinition, metrics};
-use probity_options::{Kind, OptionSpec};
+use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, Stage};
 
 use crate::error::OutputError;
 use crate::events::{Terminal, section_text};
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
 use crate::stage_args::{StageArgs, StageCommand};
@@ -72,10 +72,10 @@ pub(crate) fn after_help() -> String {
 }
 
 impl MetricsArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         if self.list {
             print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
-            return Ok(Done::Success);
+            return Ok(Completed::Success);
         }
         let mut given = self.stage.given;
         if let Some(path) = self.lines.first() {
@@ -100,12 +100,12 @@ impl MetricsArgs {
 }
 
 /// The tables; their notes say what each score depends on.
-fn show(summary: &Summary) -> Result<(), OutputError> {
+fn show(summary: &RunSummary) -> Result<(), OutputError> {
     let sections: Vec<String> = summary.sections.iter().map(section_text).collect();
     print(sections.join("\n").trim_end())
 }
 
-fn show_json(summary: &Summary) -> Result<(), OutputError> {
+fn show_json(summary: &RunSummary) -> Result<(), OutputError> {
     print(&serde_json::to_string_pretty(summary).expect("a summary is plain values"))
 }
 
@@ -113,13 +113,15 @@ fn show_json(summary: &Summary) -> Result<(), OutputError> {
 fn described(metric: &dyn DynDefinition) -> String {
     let option = |option: OptionSpec| {
         let form = match &option.kind {
-            Kind::Flag => "yes|no".to_owned(),
-            Kind::Choice(choices) => choices.iter().map(|choice| choice.name.as_str()).collect::<Vec<_>>().join("|"),
+            OptionKind::Flag => "yes|no".to_owned(),
+            OptionKind::Choice(choices) => {
+                choices.iter().map(|choice| choice.name.as_str()).collect::<Vec<_>>().join("|")
+            }
             _ => "N".to_owned(),
         };
         let default = option.typed_defaults().join(",");
         let default =
-            if default.is_empty() || option.kind == Kind::Flag { String::new() } else { format!(" [{default}]") };
+            if default.is_empty() || option.kind == OptionKind::Flag { String::new() } else { format!(" [{default}]") };
         format!("\n    {}={form}{default}  {}", option.name(), option.description())
     };
     let options: String = metric.options().into_iter().map(option).collect();

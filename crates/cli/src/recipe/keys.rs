@@ -2,8 +2,8 @@
 
 use probity_lm::nearest;
 use probity_methods::DynMethod;
-use probity_options::{Kind, OptionSpec, specs};
-use probity_session::{DataOptions, ModelOptions, Told, stage_kinds, stage_options};
+use probity_options::{OptionKind, OptionSpec, specs};
+use probity_session::{DataOptions, ErrorText, ModelOptions, stage_kinds, stage_options};
 use serde_json::Value;
 
 use crate::report::ReportOptions;
@@ -44,13 +44,13 @@ pub(super) fn find<'a>(options: &'a [OptionSpec], key: &str) -> Option<&'a Optio
 }
 
 /// `there is no key `atribute` here; did you mean `attribute`?`, with all that there are.
-pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> Told {
+pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> ErrorText {
     let known: Vec<&str> = known.into_iter().collect();
     let dashed = key.replace('_', "-");
     let near = nearest(&dashed, known.iter().copied());
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    Told::from(format!("`{}` is not known here{near}", key.escape_debug()))
+    ErrorText::from(format!("`{}` is not known here{near}", key.escape_debug()))
         .with_hint(format!("what may stand here: {listed}"))
 }
 
@@ -67,7 +67,7 @@ pub(super) fn form(option: &OptionSpec) -> String {
 /// The names among which to choose; empty where anything goes.
 pub(super) fn choices(option: &OptionSpec) -> Vec<&str> {
     match &option.kind {
-        Kind::Choice(choices) => choices.iter().map(|choice| choice.name.as_str()).collect(),
+        OptionKind::Choice(choices) => choices.iter().map(|choice| choice.name.as_str()).collect(),
         _ => Vec::new(),
     }
 }
@@ -76,8 +76,8 @@ pub(super) fn choices(option: &OptionSpec) -> Vec<&str> {
 pub(super) fn default(option: &OptionSpec) -> Option<Value> {
     let texts = option.typed_defaults();
     let one = |text: &String| match option.kind {
-        Kind::Flag | Kind::Integer { .. } | Kind::Number => serde_json::from_str(text).ok(),
-        Kind::Choice(_) | Kind::Text => Some(Value::from(text.as_str())),
+        OptionKind::Flag | OptionKind::Integer { .. } | OptionKind::Number => serde_json::from_str(text).ok(),
+        OptionKind::Choice(_) | OptionKind::Text => Some(Value::from(text.as_str())),
     };
     let mut values: Vec<Value> = texts.iter().filter_map(one).collect();
     if option.is_list { (!values.is_empty()).then_some(Value::Array(values)) } else { values.pop() }

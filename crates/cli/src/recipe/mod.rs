@@ -14,15 +14,15 @@ use clap::{Args, Subcommand};
 use probity_session::{AskOptions, KeepOptions, Plan, stage_kind};
 
 use crate::events::Terminal;
-use crate::exit::Done;
+use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
-use crate::options::Given;
+use crate::options::TypedGiven;
 use crate::output::write_text;
 use crate::progress::Reporter;
 use crate::report::ReportOptions;
 use crate::terminal::{print, table, thousands};
-use read::{Asked, Content};
+use read::{AskedRecipe, RecipeContent};
 
 /// The help of `run`.
 pub(crate) const RUN_ABOUT: &str = "\
@@ -68,9 +68,9 @@ pub(crate) struct RunCommand {
     #[command(flatten)]
     recipe: RecipeArgs,
     #[command(flatten)]
-    ask: Given<AskOptions>,
+    ask: TypedGiven<AskOptions>,
     #[command(flatten)]
-    keep: Given<KeepOptions>,
+    keep: TypedGiven<KeepOptions>,
 }
 
 /// Which recipe, and which of its runs.
@@ -118,7 +118,7 @@ pub(crate) struct SchemaArgs {
 }
 
 impl RunCommand {
-    pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
+    pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         // What is typed counts more than what the recipe says.
         let mut flags = self.ask.given.clone();
         flags.extend(self.keep.given.clone());
@@ -130,22 +130,22 @@ impl RunCommand {
 impl RecipeArgs {
     fn plan(
         &self,
-        flags: probity_options::Given,
+        flags: probity_options::GivenOptions,
         arguments: Vec<String>,
     ) -> miette::Result<(Plan, Option<ReportOptions>)> {
-        let asked = Asked { path: &self.recipe, only: &self.only, flags };
-        let Content { stages, report, problems: found } = read::read(&asked)?;
+        let asked = AskedRecipe { path: &self.recipe, only: &self.only, flags };
+        let RecipeContent { stages, report, problems: found } = read::read(&asked)?;
         Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
     }
 }
 
 /// Nothing but that an earlier run may be replaced.
-fn overwriting() -> probity_options::Given {
+fn overwriting() -> probity_options::GivenOptions {
     [("overwrite".to_owned(), true.into())].into_iter().collect()
 }
 
 impl RecipeCommand {
-    pub(crate) fn run(&self, global: Global) -> miette::Result<Done> {
+    pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
         match self {
             Self::New(args) => new(args, global),
             Self::Check(args) => check(args, global),
@@ -155,26 +155,26 @@ impl RecipeCommand {
                     Some(path) => write_text(path, &format!("{schema}\n"))?,
                     None => print(&schema)?,
                 }
-                Ok(Done::Success)
+                Ok(Completed::Success)
             }
         }
     }
 }
 
-fn new(args: &NewArgs, global: Global) -> miette::Result<Done> {
+fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
     let method = stage_kind(&args.method).expect("clap lets only names of methods through");
     let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
     let text = template::recipe(method, &file);
     let Some(path) = &args.out else {
         print(text.trim_end())?;
-        return Ok(Done::Success);
+        return Ok(Completed::Success);
     };
     if path.symlink_metadata().is_ok() {
         return Err(RecipeExists { file }.into());
     }
     write_text(path, &text)?;
     Reporter::new(global).say(&format!("{file} is there; fill in data and model, then: probity run {file}"));
-    Ok(Done::Success)
+    Ok(Completed::Success)
 }
 
 /// A new recipe replaces nothing.
@@ -185,7 +185,7 @@ struct RecipeExists {
     file: String,
 }
 
-fn check(args: &RecipeArgs, global: Global) -> miette::Result<Done> {
+fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
     // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
     let (plan, report) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
@@ -200,14 +200,14 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Done> {
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;
     Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
-    Ok(Done::Success)
+    Ok(Completed::Success)
 }
 
 /// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where
 /// nothing is wrong. For fuzzing alone.
 #[cfg(fuzzing)]
 pub fn told(path: &std::path::Path) -> String {
-    let asked = Asked { path, only: &[], flags: overwriting() };
+    let asked = AskedRecipe { path, only: &[], flags: overwriting() };
     let read = read::read(&asked).and_then(|content| Ok(content.problems.into_result(Some("recipe.toml"))?));
     read.map_or_else(|error| probity_session::message(&*error), |()| String::new())
 }

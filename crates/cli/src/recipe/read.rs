@@ -5,10 +5,10 @@ use std::path::Path;
 
 use probity_lm::nearest;
 use probity_methods::{DynMethod, MethodError, Needs};
-use probity_options::{Given, OptionSpec};
+use probity_options::{GivenOptions, OptionSpec};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
-use probity_session::{Lines, Origin, Problems, SessionError, Stage, Told, stage_kind, stage_kinds};
+use probity_session::{ErrorText, PlanProblems, SessionError, Stage, StageLines, StageOrigin, stage_kind, stage_kinds};
 use probity_store::RecipeMark;
 use serde_json::Value;
 use toml::Spanned;
@@ -19,25 +19,25 @@ use crate::error::FileError;
 use crate::report::ReportOptions;
 
 /// A recipe, and how it is gone about.
-pub(super) struct Asked<'a> {
+pub(super) struct AskedRecipe<'a> {
     pub(super) path: &'a Path,
     /// The runs to do; all where there is none.
     pub(super) only: &'a [String],
     /// Options that every stage gets, whatever it says itself.
-    pub(super) flags: Given,
+    pub(super) flags: GivenOptions,
 }
 
 /// What a recipe says.
-pub(super) struct Content {
+pub(super) struct RecipeContent {
     /// In the order of the file.
     pub(super) stages: Vec<Stage>,
     pub(super) report: Option<ReportOptions>,
     /// What is wrong with what is not among them.
-    pub(super) problems: Problems,
+    pub(super) problems: PlanProblems,
 }
 
 /// Reads a recipe. A file that cannot be read or is no TOML is an error.
-pub(super) fn read(asked: &Asked<'_>) -> miette::Result<Content> {
+pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let file = asked.path.display().to_string();
     let text = std::fs::read_to_string(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -46,15 +46,16 @@ pub(super) fn read(asked: &Asked<'_>) -> miette::Result<Content> {
     })?;
     // It goes on after an error: all of them are told at once.
     let (table, errors) = DeTable::parse_recoverable(&text);
-    let mut problems = Problems::default();
+    let mut problems = PlanProblems::default();
     for error in errors {
         let (line, column) = error.span().map_or((1, 1), |span| position(&text, span.start));
         problems.at(line, format!("column {column}: {}", error.message().replace('\n', ", ")));
     }
     problems.into_result(Some(&file))?;
-    let mut reader = Reader { asked, text: &text, sha256: sha256_file(asked.path)?, problems: Problems::default() };
+    let mut reader =
+        RecipeReader { asked, text: &text, sha256: sha256_file(asked.path)?, problems: PlanProblems::default() };
     let (stages, report) = reader.read(table.get_ref());
-    Ok(Content { stages, report, problems: reader.problems })
+    Ok(RecipeContent { stages, report, problems: reader.problems })
 }
 
 /// Line and column of a byte, from 1.
@@ -65,7 +66,7 @@ fn position(text: &str, byte: usize) -> (usize, usize) {
 
 /// A value and the line of its key.
 #[derive(Clone, Copy)]
-struct Entry<'t> {
+struct KeyEntry<'t> {
     line: usize,
     value: &'t DeValue<'t>,
 }
@@ -74,44 +75,44 @@ struct Entry<'t> {
 const TABLES: [&str; 5] = ["defaults", "data", "model", "report", "run"];
 
 /// Values by key.
-type Entries<'t> = BTreeMap<&'t str, Entry<'t>>;
+type KeyEntries<'t> = BTreeMap<&'t str, KeyEntry<'t>>;
 
 /// A `[run.NAME]`, `[model.NAME]` or `[data.NAME]`.
-struct Named<'t> {
+struct NamedTable<'t> {
     name: &'t str,
     line: usize,
-    entries: Entries<'t>,
+    entries: KeyEntries<'t>,
 }
 
 /// One of the models or data that a run is done with.
 #[derive(Clone)]
-struct Choice<'t> {
+struct NamedChoice<'t> {
     name: String,
-    entries: Entries<'t>,
+    entries: KeyEntries<'t>,
 }
 
-impl Choice<'_> {
+impl NamedChoice<'_> {
     /// In the place of a model or data where there are none.
     fn of_none(kind: &str) -> Self {
-        Self { name: kind.to_owned(), entries: Entries::new() }
+        Self { name: kind.to_owned(), entries: KeyEntries::new() }
     }
 }
 
-struct Reader<'a> {
-    asked: &'a Asked<'a>,
+struct RecipeReader<'a> {
+    asked: &'a AskedRecipe<'a>,
     text: &'a str,
     sha256: String,
-    problems: Problems,
+    problems: PlanProblems,
 }
 
 /// What runs share.
-struct Common<'t> {
-    defaults: Entries<'t>,
-    models: Vec<Named<'t>>,
-    data: Vec<Named<'t>>,
+struct SharedOptions<'t> {
+    defaults: KeyEntries<'t>,
+    models: Vec<NamedTable<'t>>,
+    data: Vec<NamedTable<'t>>,
 }
 
-impl Reader<'_> {
+impl RecipeReader<'_> {
     fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<Stage>, Option<ReportOptions>) {
         let top = self.entries(table);
         for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
@@ -120,12 +121,12 @@ impl Reader<'_> {
         let defaults = top.get("defaults").map(|entry| self.table(*entry, "defaults")).unwrap_or_default();
         let models = self.named(top.get("model").copied(), "model", &keys::of_model());
         let data = self.named(top.get("data").copied(), "data", &keys::of_data());
-        let common = Common { defaults, models, data };
+        let common = SharedOptions { defaults, models, data };
         self.check_defaults(&common.defaults);
         let runs = self.tables(top.get("run").copied(), "run");
         if runs.is_empty() {
             let hint = "add [run.NAME] with method = \"compare\"; probity recipe new compare shows one";
-            self.problems.at(1, Told::from("there is no run").with_hint(hint));
+            self.problems.at(1, ErrorText::from("there is no run").with_hint(hint));
         }
         self.check_only(&runs);
         let mut stages = Vec::new();
@@ -137,41 +138,41 @@ impl Reader<'_> {
     }
 
     /// What is to be reported of the runs together.
-    fn report(&mut self, entry: Entry<'_>) -> Option<ReportOptions> {
+    fn report(&mut self, entry: KeyEntry<'_>) -> Option<ReportOptions> {
         let entries = self.table(entry, "report");
         let options = keys::of_report();
         self.check_keys(&entries, &options, &[]);
         let given = self.values(&entries, &options)?;
-        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, Told::of(&error))).ok()
+        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, ErrorText::of(&error))).ok()
     }
 
     fn line(&self, byte: usize) -> usize {
         position(self.text, byte).0
     }
 
-    fn entries<'t>(&self, table: &'t DeTable<'t>) -> Entries<'t> {
+    fn entries<'t>(&self, table: &'t DeTable<'t>) -> KeyEntries<'t> {
         let entry = |(key, value): (&'t Spanned<_>, &'t Spanned<DeValue<'t>>)| {
             let name: &std::borrow::Cow<'t, str> = key.get_ref();
-            (name.as_ref(), Entry { line: self.line(key.span().start), value: value.get_ref() })
+            (name.as_ref(), KeyEntry { line: self.line(key.span().start), value: value.get_ref() })
         };
         table.iter().map(entry).collect()
     }
 
     /// The entries of what must be a table.
-    fn table<'t>(&mut self, entry: Entry<'t>, name: &str) -> Entries<'t> {
+    fn table<'t>(&mut self, entry: KeyEntry<'t>, name: &str) -> KeyEntries<'t> {
         if let Some(table) = entry.value.as_table() {
             return self.entries(table);
         }
-        let told = Told::from(format!("`{}` must be a table", name.escape_debug()));
+        let told = ErrorText::from(format!("`{}` must be a table", name.escape_debug()));
         self.problems.at(entry.line, told.with_hint(format!("write it as [{name}]")));
-        Entries::new()
+        KeyEntries::new()
     }
 
     /// The tables below `[kind.NAME]`, in the order of the file.
-    fn tables<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str) -> Vec<Named<'t>> {
+    fn tables<'t>(&mut self, entry: Option<KeyEntry<'t>>, kind: &str) -> Vec<NamedTable<'t>> {
         let Some(entry) = entry else { return Vec::new() };
         let Some(table) = entry.value.as_table() else {
-            let told = Told::from(format!("`{kind}` must be tables with names"));
+            let told = ErrorText::from(format!("`{kind}` must be tables with names"));
             let hint = format!("write [{kind}.NAME]; what all runs share stands in [defaults]");
             self.problems.at(entry.line, told.with_hint(hint));
             return Vec::new();
@@ -179,9 +180,9 @@ impl Reader<'_> {
         let mut tables = Vec::new();
         for (name, below) in self.entries(table) {
             if let Some(table) = below.value.as_table() {
-                tables.push(Named { name, line: below.line, entries: self.entries(table) });
+                tables.push(NamedTable { name, line: below.line, entries: self.entries(table) });
             } else {
-                let told = Told::from(format!("`{}` stands in no table with a name", name.escape_debug()));
+                let told = ErrorText::from(format!("`{}` stands in no table with a name", name.escape_debug()));
                 let hint = format!("write [{kind}.NAME] above it; what all runs share stands in [defaults]");
                 self.problems.at(below.line, told.with_hint(hint));
             }
@@ -192,7 +193,7 @@ impl Reader<'_> {
     }
 
     /// Tables of options of their own kind.
-    fn named<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str, options: &[OptionSpec]) -> Vec<Named<'t>> {
+    fn named<'t>(&mut self, entry: Option<KeyEntry<'t>>, kind: &str, options: &[OptionSpec]) -> Vec<NamedTable<'t>> {
         let tables = self.tables(entry, kind);
         for table in &tables {
             self.check_keys(&table.entries, options, &[]);
@@ -204,7 +205,7 @@ impl Reader<'_> {
         tables
     }
 
-    fn check_keys(&mut self, entries: &Entries<'_>, options: &[OptionSpec], more: &[&str]) {
+    fn check_keys(&mut self, entries: &KeyEntries<'_>, options: &[OptionSpec], more: &[&str]) {
         let names: Vec<String> = options.iter().map(OptionSpec::name).collect();
         let is_known = |key: &str| more.contains(&key) || names.iter().any(|name| name == key);
         for (key, entry) in entries.iter().filter(|(key, _)| !is_known(key)) {
@@ -214,15 +215,15 @@ impl Reader<'_> {
     }
 
     /// The values of these options, by field; `None` where one of them cannot be, which is told.
-    fn values(&mut self, entries: &Entries<'_>, options: &[OptionSpec]) -> Option<Given> {
-        let mut given = Some(Given::new());
+    fn values(&mut self, entries: &KeyEntries<'_>, options: &[OptionSpec]) -> Option<GivenOptions> {
+        let mut given = Some(GivenOptions::new());
         for (key, entry) in entries {
             let Some(option) = keys::find(options, key) else { continue };
             match (value::value(option, entry.value, self.folder()), &mut given) {
                 (Ok(value), Some(given)) => given.extend(value.map(|value| (option.field.clone(), value))),
                 (Ok(_), None) => {}
                 (Err(why), _) => {
-                    self.problems.at(entry.line, Told::of(&why).about(key));
+                    self.problems.at(entry.line, ErrorText::of(&why).about(key));
                     given = None;
                 }
             }
@@ -231,7 +232,7 @@ impl Reader<'_> {
     }
 
     /// A default is an option of some method.
-    fn check_defaults(&mut self, defaults: &Entries<'_>) {
+    fn check_defaults(&mut self, defaults: &KeyEntries<'_>) {
         let all = stage_kinds().flat_map(keys::of_run);
         let known: BTreeSet<String> = all.map(|option| option.name()).collect();
         for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(**key)) {
@@ -239,23 +240,23 @@ impl Reader<'_> {
         }
     }
 
-    fn check_only(&mut self, runs: &[Named<'_>]) {
+    fn check_only(&mut self, runs: &[NamedTable<'_>]) {
         let names: Vec<&str> = runs.iter().map(|run| run.name).collect();
         for only in self.asked.only.iter().filter(|only| !names.contains(&only.as_str())) {
             let near = nearest(only, names.iter().copied())
                 .map(|near| format!("; did you mean `{near}`?"))
                 .unwrap_or_default();
-            let told = Told::from(format!("--only: there is no [run.{}]{near}", only.escape_debug()));
+            let told = ErrorText::from(format!("--only: there is no [run.{}]{near}", only.escape_debug()));
             self.problems.anywhere(told.with_hint(format!("the runs are {}", names.join(", "))));
         }
     }
 
     /// The stages of a run.
-    fn run(&mut self, run: &Named<'_>, common: &Common<'_>, stages: &mut Vec<Stage>) {
+    fn run(&mut self, run: &NamedTable<'_>, common: &SharedOptions<'_>, stages: &mut Vec<Stage>) {
         let Some(method) = self.method(run) else { return };
         let options = keys::of_run(method);
         self.check_keys(&run.entries, &options, &["method"]);
-        let own: Entries<'_> = run
+        let own: KeyEntries<'_> = run
             .entries
             .iter()
             .filter(|(key, _)| !matches!(**key, "model" | "data"))
@@ -268,13 +269,13 @@ impl Reader<'_> {
         let Needs { model: asks_model, samples: reads_samples } = method.needs();
         // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
         let models = match run.entries.get("model").copied() {
-            None if !asks_model => vec![Choice::of_none("model")],
+            None if !asks_model => vec![NamedChoice::of_none("model")],
             own => self.choices("model", own.or(given("model")), &common.models, run),
         };
         let data = if reads_samples {
             self.choices("data", given("data"), &common.data, run)
         } else {
-            vec![Choice::of_none("data")]
+            vec![NamedChoice::of_none("data")]
         };
         if !self.asked.only.is_empty() && !self.asked.only.iter().any(|only| only == run.name) {
             return;
@@ -303,25 +304,25 @@ impl Reader<'_> {
                 ];
                 let known = options.iter().map(OptionSpec::name).collect();
                 let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
-                let lines = Lines { stage: run.line, options: of_options, known };
+                let lines = StageLines { stage: run.line, options: of_options, known };
                 stages.extend(self.stage(method, &options, &entries, name, &names, lines));
             }
         }
     }
 
     /// What a model or data say has to mean something for the run: left out, it would compute something else.
-    fn check_fits(&mut self, kind: &str, choice: &Choice<'_>, method: &dyn DynMethod, options: &[OptionSpec]) {
+    fn check_fits(&mut self, kind: &str, choice: &NamedChoice<'_>, method: &dyn DynMethod, options: &[OptionSpec]) {
         for (key, entry) in choice.entries.iter().filter(|(key, _)| keys::find(options, key).is_none()) {
             let (key, method) = (key.escape_debug(), method.name());
-            let told = Told::from(format!("`{key}` of this {kind} cannot be had in `{method}`"));
+            let told = ErrorText::from(format!("`{key}` of this {kind} cannot be had in `{method}`"));
             self.problems.at(entry.line, told.with_hint(format!("name another {kind} there")));
         }
     }
 
-    fn method(&mut self, run: &Named<'_>) -> Option<&'static dyn DynMethod> {
+    fn method(&mut self, run: &NamedTable<'_>) -> Option<&'static dyn DynMethod> {
         let listed = keys::methods().collect::<Vec<_>>().join(", ");
         let Some(entry) = run.entries.get("method") else {
-            let told = Told::from(format!("run `{}`: `method` is missing", run.name.escape_debug()));
+            let told = ErrorText::from(format!("run `{}`: `method` is missing", run.name.escape_debug()));
             self.problems.at(run.line, told.with_hint(format!("one of {listed}")));
             return None;
         };
@@ -339,20 +340,20 @@ impl Reader<'_> {
     fn choices<'t>(
         &mut self,
         kind: &str,
-        given: Option<Entry<'t>>,
-        tables: &[Named<'t>],
-        run: &Named<'_>,
-    ) -> Vec<Choice<'t>> {
-        let of_table = |table: &Named<'t>| Choice { name: plain(table.name), entries: table.entries.clone() };
+        given: Option<KeyEntry<'t>>,
+        tables: &[NamedTable<'t>],
+        run: &NamedTable<'_>,
+    ) -> Vec<NamedChoice<'t>> {
+        let of_table = |table: &NamedTable<'t>| NamedChoice { name: plain(table.name), entries: table.entries.clone() };
         let Some(entry) = given else {
             return match tables {
-                [] => vec![Choice::of_none(kind)],
+                [] => vec![NamedChoice::of_none(kind)],
                 [only] if only.entries.contains_key(kind) => vec![of_table(only)],
                 [_] => Vec::new(),
                 several => {
                     let names = several.iter().map(|table| table.name).collect::<Vec<_>>().join(", ");
                     let name = run.name.escape_debug();
-                    let told = Told::from(format!("run `{name}`: `{kind}` is missing"));
+                    let told = ErrorText::from(format!("run `{name}`: `{kind}` is missing"));
                     self.problems.at(run.line, told.with_hint(format!("one or a list of {names}")));
                     Vec::new()
                 }
@@ -362,7 +363,7 @@ impl Reader<'_> {
             DeValue::Array(list) => list.iter().map(Spanned::get_ref).collect(),
             value => vec![value],
         };
-        let mut choices: Vec<Choice<'t>> = Vec::new();
+        let mut choices: Vec<NamedChoice<'t>> = Vec::new();
         for value in values {
             let Some(name) = value.as_str() else {
                 self.problems.at(entry.line, format!("`{kind}`: expected a name, or a list of names"));
@@ -379,9 +380,9 @@ impl Reader<'_> {
                 self.problems.at(entry.line, format!("`{kind}`: there is no [{kind}.{name}]; did you mean `{near}`?"));
                 continue;
             }
-            let direct = || Choice {
+            let direct = || NamedChoice {
                 name: plain(name),
-                entries: [(if kind == "model" { "model" } else { "data" }, Entry { value, ..entry })].into(),
+                entries: [(if kind == "model" { "model" } else { "data" }, KeyEntry { value, ..entry })].into(),
             };
             // What is missing in a table has been told there.
             if table.is_none_or(|table| table.entries.contains_key(kind)) {
@@ -404,10 +405,10 @@ impl Reader<'_> {
         &mut self,
         method: &'static dyn DynMethod,
         options: &[OptionSpec],
-        entries: &Entries<'_>,
+        entries: &KeyEntries<'_>,
         stage: String,
         names: &[(&str, &str)],
-        lines: Lines,
+        lines: StageLines,
     ) -> Option<Stage> {
         let entries = entries.iter().filter(|(key, _)| !self.asked.flags.contains_key(&key.replace('-', "_")));
         let mut given = self.values(&entries.map(|(key, entry)| (*key, *entry)).collect(), options)?;
@@ -416,14 +417,14 @@ impl Reader<'_> {
                 Ok(full) => *out = full,
                 Err(why) => {
                     let line = lines.options.get("out").copied().unwrap_or(lines.stage);
-                    self.problems.at(line, Told::of(&why).about("out"));
+                    self.problems.at(line, ErrorText::of(&why).about("out"));
                     return None;
                 }
             }
         }
         given.extend(self.asked.flags.clone());
         let mark = RecipeMark { path: self.asked.path.display().to_string(), sha256: self.sha256.clone(), stage };
-        let origin = Origin { mark, lines };
+        let origin = StageOrigin { mark, lines };
         match Stage::new(method, &given, Some(origin.clone())) {
             Ok(stage) => Some(stage),
             Err(error) => {
@@ -434,15 +435,17 @@ impl Reader<'_> {
     }
 
     /// A stage whose options do not go together, or lack one.
-    fn refuse(&mut self, Origin { mark, lines }: &Origin, error: &SessionError) {
+    fn refuse(&mut self, StageOrigin { mark, lines }: &StageOrigin, error: &SessionError) {
         let option = error.option().unwrap_or_default();
         let told = match error {
-            SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => Told::of(&error.cause),
-            other => Told::of(other),
+            SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
+                ErrorText::of(&error.cause)
+            }
+            other => ErrorText::of(other),
         };
-        let of_run = |told: Told, why: &str| {
+        let of_run = |told: ErrorText, why: &str| {
             let what = format!("run `{}`: {why}", mark.stage.escape_debug());
-            Told { what, ..told }
+            ErrorText { what, ..told }
         };
         match lines.options.get(&option) {
             Some(line) => self.problems.at(*line, told.about(&option)),

@@ -1,7 +1,7 @@
 //! The JSON schema of recipes, made from the definitions of the options.
 
 use probity_methods::DynMethod;
-use probity_options::{Kind, OptionSpec};
+use probity_options::{OptionKind, OptionSpec};
 use probity_session::stage_kinds;
 use serde_json::{Map, Value, json};
 
@@ -90,11 +90,11 @@ fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
 
 fn scalar(option: &OptionSpec) -> Value {
     match &option.kind {
-        Kind::Flag => json!({"type": "boolean"}),
-        Kind::Integer { min, .. } => json!({"type": "integer", "minimum": (*min).max(0)}),
-        Kind::Number => json!({"type": "number"}),
-        Kind::Choice(_) => json!({"enum": choices(option)}),
-        Kind::Text if is_size(option) => json!({"type": ["integer", "string"]}),
-        Kind::Text => json!({"type": "string"}),
+        OptionKind::Flag => json!({"type": "boolean"}),
+        OptionKind::Integer { min, .. } => json!({"type": "integer", "minimum": (*min).max(0)}),
+        OptionKind::Number => json!({"type": "number"}),
+        OptionKind::Choice(_) => json!({"enum": choices(option)}),
+        OptionKind::Text if is_size(option) => json!({"type": ["integer", "string"]}),
+        OptionKind::Text => json!({"type": "string"}),
     }
 }

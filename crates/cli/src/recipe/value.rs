@@ -3,7 +3,7 @@
 use std::num::ParseIntError;
 use std::path::Path;
 
-use probity_options::{Kind, OptionSpec, ValueError};
+use probity_options::{OptionKind, OptionSpec, ValueError};
 use probity_runtime::hub::known_model;
 use serde_json::Value;
 use toml::de::DeValue;
@@ -12,7 +12,7 @@ use super::keys::form;
 
 /// The option's value; nothing where it is left as it is. A file is looked for in `folder`.
 pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Option<Value>, WrongValue> {
-    if option.kind == Kind::Flag {
+    if option.kind == OptionKind::Flag {
         return match value {
             DeValue::Boolean(given) => Ok(Some((*given).into())),
             other => Err(WrongValue::Kind { expected: "true or false", found: kind(other) }),

@@ -16,7 +16,7 @@ pub(super) const IMPORTER: Importer =
     Importer { name: "alpaca-farm", summary: "AlpacaFarm: instructions, two outputs, what people preferred", convert };
 
 #[derive(Deserialize)]
-struct Row {
+struct AlpacaFarmRow {
     instruction: String,
     #[serde(default)]
     input: String,
@@ -28,7 +28,7 @@ struct Row {
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut samples: Vec<(Sample, f64)> = Vec::new();
     let mut positions = BTreeMap::new();
-    for (place, row) in parse_rows::<Row>(bytes)?.into_iter().enumerate() {
+    for (place, row) in parse_rows::<AlpacaFarmRow>(bytes)?.into_iter().enumerate() {
         if !(1.0..=2.0).contains(&row.preference) {
             return Err(Malformed {
                 path: format!("[{place}].preference"),

@@ -15,7 +15,7 @@ pub(super) const IMPORTER: Importer =
     Importer { name: "judge-bench", summary: "JudgeBench: questions, two responses, which of them is right", convert };
 
 #[derive(Deserialize)]
-struct Row {
+struct JudgeBenchRow {
     pair_id: String,
     source: String,
     question: String,
@@ -27,10 +27,10 @@ struct Row {
 }
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    parse_rows::<Row>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
+    parse_rows::<JudgeBenchRow>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
 }
 
-fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
+fn sample(place: usize, row: JudgeBenchRow) -> Result<Sample, Malformed> {
     let preference = match row.label.as_str() {
         "A>B" => Preference::Candidate("A".to_owned()),
         "B>A" => Preference::Candidate("B".to_owned()),

@@ -24,7 +24,7 @@ pub(super) const IMPORTER: Importer = Importer {
 };
 
 #[derive(Deserialize)]
-struct Row {
+struct MetaCritiqueRow {
     index: Option<u64>,
     question: String,
     response: String,
@@ -46,10 +46,10 @@ struct Critique {
 const REFERENCES: [&str; 2] = ["reference", "gpt4"];
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    parse_rows::<Row>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
+    parse_rows::<MetaCritiqueRow>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
 }
 
-fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
+fn sample(place: usize, row: MetaCritiqueRow) -> Result<Sample, Malformed> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut references = Vec::new();
     for (key, value) in row.rest {

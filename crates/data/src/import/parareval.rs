@@ -23,7 +23,7 @@ pub(super) const IMPORTER: Importer = Importer {
 };
 
 #[derive(Deserialize)]
-struct Row {
+struct ParaRevalRow {
     id_pairing: Id,
     model_A: Option<String>,
     model_B: Option<String>,
@@ -48,8 +48,8 @@ struct Annotation {
     relatedness_B: Option<Relatedness>,
     correctness_A: Option<bool>,
     correctness_B: Option<bool>,
-    acceptable: Option<Choice>,
-    preference: Option<Choice>,
+    acceptable: Option<AnnotatorChoice>,
+    preference: Option<AnnotatorChoice>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq)]
@@ -62,7 +62,7 @@ enum Relatedness {
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq)]
-enum Choice {
+enum AnnotatorChoice {
     #[serde(alias = "A only")]
     A,
     #[serde(alias = "B only")]
@@ -73,33 +73,34 @@ enum Choice {
 }
 
 /// 0 for A, 1 for B.
-type Side = usize;
+type ShownSide = usize;
 
 impl Annotation {
     /// The extended preference, where people were asked; `names` are the candidates'.
     fn preferred(&self, names: &[String; 2]) -> Option<Preference> {
-        let only = |[a, b]: [bool; 2]| (a != b).then_some(Side::from(b));
+        let only = |[a, b]: [bool; 2]| (a != b).then_some(ShownSide::from(b));
         let side = match self.preference? {
-            Choice::A => Some(0),
-            Choice::B => Some(1),
-            Choice::Both | Choice::None => {
+            AnnotatorChoice::A => Some(0),
+            AnnotatorChoice::B => Some(1),
+            AnnotatorChoice::Both | AnnotatorChoice::None => {
                 let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
                 let related = [self.relatedness_A, self.relatedness_B]
                     .map(|related| related.is_some_and(|r| r != Relatedness::No));
                 only(correct).or_else(|| only(related))
             }
         };
-        Some(side.map_or(Preference::Tie, |side: Side| Preference::Candidate(names[side].clone())))
+        Some(side.map_or(Preference::Tie, |side: ShownSide| Preference::Candidate(names[side].clone())))
     }
 
-    fn scores(&self, side: Side) -> BTreeMap<String, f64> {
+    fn scores(&self, side: ShownSide) -> BTreeMap<String, f64> {
         let relatedness = [self.relatedness_A, self.relatedness_B][side].map(|relatedness| match relatedness {
             Relatedness::Strict => 2.0,
             Relatedness::Loose => 1.0,
             Relatedness::No => 0.0,
         });
         let correctness = [self.correctness_A, self.correctness_B][side].map(|correct| f64::from(u8::from(correct)));
-        let accepted = |choice| choice == Choice::Both || choice == [Choice::A, Choice::B][side];
+        let accepted =
+            |choice| choice == AnnotatorChoice::Both || choice == [AnnotatorChoice::A, AnnotatorChoice::B][side];
         let acceptable = self.acceptable.map(|choice| f64::from(u8::from(accepted(choice))));
         let scores = [("relatedness", relatedness), ("correctness", correctness), ("acceptable", acceptable)];
         scores.into_iter().filter_map(|(attribute, score)| Some((attribute.to_owned(), score?))).collect()
@@ -108,7 +109,7 @@ impl Annotation {
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut ids = Ids::default();
-    Ok(parse_rows::<Row>(bytes)?.into_iter().map(|row| sample(row, &mut ids)).collect())
+    Ok(parse_rows::<ParaRevalRow>(bytes)?.into_iter().map(|row| sample(row, &mut ids)).collect())
 }
 
 /// The ids that were given, and how often each pair came.
@@ -132,7 +133,7 @@ impl Ids {
     }
 }
 
-fn sample(row: Row, ids: &mut Ids) -> Sample {
+fn sample(row: ParaRevalRow, ids: &mut Ids) -> Sample {
     let pairing = match row.id_pairing {
         Id::Number(number) => number.to_string(),
         Id::Text(text) => text,

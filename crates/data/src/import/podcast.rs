@@ -24,7 +24,7 @@ pub(super) const IMPORTER: Importer = Importer {
 const GRADES: [&str; 4] = ["B", "F", "G", "E"];
 
 #[derive(Deserialize)]
-struct Row {
+struct PodcastRow {
     transcript: String,
     summary: String,
     episode_id: String,
@@ -37,7 +37,7 @@ struct Row {
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut positions = BTreeMap::new();
-    for (place, row) in parse_rows::<Row>(bytes)?.into_iter().enumerate() {
+    for (place, row) in parse_rows::<PodcastRow>(bytes)?.into_iter().enumerate() {
         let malformed = |field: &str, why: String| Malformed { path: format!("[{place}].{field}"), why };
         let mut scores = BTreeMap::new();
         let grade = row.score.as_str().and_then(|text| GRADES.iter().position(|grade| *grade == text));

@@ -21,7 +21,7 @@ pub(super) const IMPORTER: Importer = Importer {
 };
 
 #[derive(Deserialize)]
-struct Row {
+struct RewardBenchRow {
     prompt: String,
     chosen: String,
     rejected: String,
@@ -31,10 +31,10 @@ struct Row {
 }
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    Ok(parse_rows::<Row>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect())
+    Ok(parse_rows::<RewardBenchRow>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect())
 }
 
-fn sample(place: usize, row: Row) -> Sample {
+fn sample(place: usize, row: RewardBenchRow) -> Sample {
     let id = plain(&row.id).unwrap_or_else(|| (place + 1).to_string());
     let mut candidates = [("chosen", row.chosen), ("rejected", row.rejected)];
     if place % 2 == 1 {

@@ -19,7 +19,7 @@ pub(super) const IMPORTER: Importer = Importer {
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct File(#[serde(deserialize_with = "unique_map")] Vec<(String, Article)>);
+struct SummEvalFile(#[serde(deserialize_with = "unique_map")] Vec<(String, Article)>);
 
 #[derive(Deserialize)]
 struct Article {
@@ -27,18 +27,18 @@ struct Article {
     #[serde(default)]
     ref_summs: Vec<String>,
     #[serde(deserialize_with = "unique_map")]
-    sys_summs: Vec<(String, Summary)>,
+    sys_summs: Vec<(String, SystemSummary)>,
 }
 
 #[derive(Deserialize)]
-struct Summary {
+struct SystemSummary {
     sys_summ: String,
     #[serde(default, deserialize_with = "unique_scores")]
     scores: BTreeMap<String, f64>,
 }
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    let articles = parse::<File>(bytes)?.0.into_iter();
+    let articles = parse::<SummEvalFile>(bytes)?.0.into_iter();
     Ok(articles
         .map(|(id, article)| {
             let summaries = article.sys_summs.into_iter();

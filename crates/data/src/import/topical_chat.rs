@@ -22,7 +22,7 @@ pub(super) const IMPORTER: Importer = Importer {
 const NO_FACT: &str = "_nofact";
 
 #[derive(Deserialize)]
-struct Row {
+struct TopicalChatRow {
     source: String,
     context: String,
     system_id: String,
@@ -34,7 +34,7 @@ struct Row {
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut positions = BTreeMap::new();
-    for row in parse::<Vec<Row>>(bytes)? {
+    for row in parse::<Vec<TopicalChatRow>>(bytes)? {
         // By fact as well: the same dialogue with another fact is another task.
         let position = *positions.entry((row.source.clone(), row.context.clone())).or_insert(samples.len());
         if position == samples.len() {

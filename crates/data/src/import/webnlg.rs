@@ -21,14 +21,14 @@ pub(super) const IMPORTER: Importer = Importer {
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct File(#[serde(deserialize_with = "unique_map")] Vec<(String, Item)>);
+struct WebNlgFile(#[serde(deserialize_with = "unique_map")] Vec<(String, WebNlgItem)>);
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Item(#[serde(deserialize_with = "unique_map")] Vec<(String, Output)>);
+struct WebNlgItem(#[serde(deserialize_with = "unique_map")] Vec<(String, SystemOutput)>);
 
 #[derive(Deserialize)]
-struct Output {
+struct SystemOutput {
     text: String,
     data: String,
     #[serde(flatten)]
@@ -36,9 +36,9 @@ struct Output {
 }
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    let sample = |(id, item): (String, Item)| {
+    let sample = |(id, item): (String, WebNlgItem)| {
         let context = item.0.first().map(|(_, output)| output.data.clone()).unwrap_or_default();
-        let candidate = |(id, output): (String, Output)| {
+        let candidate = |(id, output): (String, SystemOutput)| {
             let scores: BTreeMap<String, f64> =
                 output.rest.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect();
             Candidate { id, text: output.text, scores }
@@ -48,7 +48,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
             Some("Say in fluent English what the triples (subject | relation | object) state.".to_owned());
         Sample { id, context, instruction, candidates, references: Vec::new(), preference: None }
     };
-    Ok(parse::<File>(bytes)?.0.into_iter().map(sample).collect())
+    Ok(parse::<WebNlgFile>(bytes)?.0.into_iter().map(sample).collect())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const COLUMNS: [&str; 9] = ["system", "doc", "doc_id", "seg_id", "rater", "sourc
 
 /// A system's translation of a segment.
 #[derive(Default)]
-struct Rated {
+struct RatedTranslation {
     text: String,
     /// By rater.
     penalties: BTreeMap<String, f64>,
@@ -44,7 +44,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     for name in COLUMNS {
         places.push(place(name).ok_or_else(|| malformed("line 1".into(), &format!("there is no column `{name}`")))?);
     }
-    let mut segments: Vec<(Sample, Vec<(String, Rated)>)> = Vec::new();
+    let mut segments: Vec<(Sample, Vec<(String, RatedTranslation)>)> = Vec::new();
     let mut positions = BTreeMap::new();
     for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let cells: Vec<&str> = line.split('\t').collect();
@@ -65,7 +65,8 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         if at == systems.len() {
             // Each row marks its own error in the text. Without the marks all rows have one text, so the first one's is
             // kept.
-            systems.push((system.to_owned(), Rated { text: unmarked(target), ..Rated::default() }));
+            systems
+                .push((system.to_owned(), RatedTranslation { text: unmarked(target), ..RatedTranslation::default() }));
         }
         let penalty = penalty(category, severity).ok_or_else(|| {
             malformed(
@@ -89,10 +90,10 @@ fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
     }
 }
 
-fn finished(sample: Sample, systems: Vec<(String, Rated)>) -> Sample {
+fn finished(sample: Sample, systems: Vec<(String, RatedTranslation)>) -> Sample {
     let references =
         systems.iter().filter(|(name, _)| name.starts_with("ref")).map(|(_, rated)| rated.text.clone()).collect();
-    let candidate = |(id, rated): (String, Rated)| {
+    let candidate = |(id, rated): (String, RatedTranslation)| {
         let mean = rated.penalties.values().sum::<f64>() / rated.penalties.len().max(1) as f64;
         // A translation without errors has 0, not −0.
         Candidate { id, text: rated.text, scores: BTreeMap::from([("mqm".to_owned(), 0.0 - mean)]) }

@@ -4,16 +4,17 @@
 
 use probity_data::Sample;
 use probity_stats::{
-    Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context, quantile,
+    Comparisons, Correlation, PairComparison, PairwiseAccuracy, PositionDebias as Weight, pairwise_accuracy,
+    per_context, quantile,
 };
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
-use super::figures::{Cell, symmetric_probabilities};
+use super::figures::{ComparisonCell, symmetric_probabilities};
 use super::options::ComparativeParams;
 use crate::Section;
 use crate::gold::GoldUse;
-use crate::pairs::{Pairs, rng_for};
+use crate::pairs::{PairSelection, rng_for};
 use crate::summary::{mean, number};
 
 /// The numbers of candidates of the paper's Table 8.
@@ -76,7 +77,7 @@ pub(super) fn analyse(
     params: &ComparativeParams,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
-    cells: &[Cell],
+    cells: &[ComparisonCell],
 ) -> Analyses {
     let mut analyses = Analyses { runs: params.analysis_runs, subsets: Vec::new(), consistency: Vec::new() };
     for cell in cells {
@@ -99,7 +100,7 @@ pub(super) fn analyse(
 struct Of<'a> {
     params: &'a ComparativeParams,
     samples: &'a [Sample],
-    cell: &'a Cell,
+    cell: &'a ComparisonCell,
     /// By sample and candidate.
     golds: Vec<Vec<Option<f64>>>,
     attribute: &'a str,
@@ -110,9 +111,12 @@ struct Of<'a> {
 impl Of<'_> {
     fn subsets(&self) -> Vec<Subset> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
-        let schemes =
-            [("random", Pairs::Random(0)), ("no-repeat", Pairs::NoRepeat(0)), ("symmetric", Pairs::Symmetric(0))];
-        let point = |scheme: &'static str, pairs: Pairs| {
+        let schemes = [
+            ("random", PairSelection::Random(0)),
+            ("no-repeat", PairSelection::NoRepeat(0)),
+            ("symmetric", PairSelection::Symmetric(0)),
+        ];
+        let point = |scheme: &'static str, pairs: PairSelection| {
             let draws: Vec<[Option<f64>; 3]> =
                 (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw)).collect();
             let [plain, debiased, on_subset] = [0, 1, 2].map(|of| over(draws.iter().map(|draw| draw[of])));
@@ -127,14 +131,14 @@ impl Of<'_> {
                 ranges: Ranges { spearman: plain.1, debiased: debiased.1, debiased_on_drawn: on_subset.1 },
             }
         };
-        let points = |(scheme, pairs): (&'static str, Pairs)| {
+        let points = |(scheme, pairs): (&'static str, PairSelection)| {
             steps(pairs.max(most)).into_iter().map(move |r| (scheme, pairs.with_count(r)))
         };
         schemes.into_iter().flat_map(points).map(|(scheme, pairs)| point(scheme, pairs)).collect()
     }
 
     /// Mean Spearman over contexts of one draw: plain, debiased over all comparisons, debiased over those drawn.
-    fn draw(&self, scheme: &str, pairs: Pairs, draw: usize) -> [Option<f64>; 3] {
+    fn draw(&self, scheme: &str, pairs: PairSelection, draw: usize) -> [Option<f64>; 3] {
         let choose = |(item, sample): (&Comparisons, &Sample)| {
             let parts = ["subset", scheme, &pairs.to_string(), &draw.to_string(), &sample.id];
             let chosen = pairs.select(item.candidates(), &mut rng_for(self.params.seed, &parts));
@@ -199,7 +203,7 @@ impl Of<'_> {
     }
 }
 
-fn subset(item: &Comparisons, keep: impl Fn(&Comparison) -> bool) -> Comparisons {
+fn subset(item: &Comparisons, keep: impl Fn(&PairComparison) -> bool) -> Comparisons {
     item.changed(|c| keep(c).then_some(*c))
 }
 

@@ -3,20 +3,20 @@
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
-    Comparison, Comparisons, Conditionals, Debias as Weight, EXACT_SEARCH, Figures, LikelihoodRanking,
-    PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
+    AgreementFigures, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PairComparison, PairwiseAccuracy,
+    PositionBias, PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,
 };
 use serde::Serialize;
 
 use super::SCORES;
-use super::judge::Judged;
-use super::options::{ComparativeParams, Debias};
+use super::judge::JudgedComparisons;
+use super::options::{ComparativeParams, DebiasMode};
 use crate::gold::{self, GoldUse};
 use crate::summary::{Mass, mean, number};
 use crate::{MethodError, Run, Section};
 
 /// The judged comparisons of one attribute under one template.
-pub(super) struct Cell {
+pub(super) struct ComparisonCell {
     pub(super) attribute: usize,
     attribute_name: String,
     pub(super) template_name: String,
@@ -29,25 +29,30 @@ pub(super) struct Cell {
 }
 
 /// Groups verdicts and estimates the debiasing weights.
-pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
+pub(super) fn cells(
+    params: &ComparativeParams,
+    rank: RankMethod,
+    samples: &[Sample],
+    judged: &JudgedComparisons,
+) -> Vec<ComparisonCell> {
     let templates = params.template.len();
-    let mut comparisons: Vec<Vec<Vec<Comparison>>> =
+    let mut comparisons: Vec<Vec<Vec<PairComparison>>> =
         vec![vec![Vec::new(); samples.len()]; params.subject.attribute.len() * templates];
     let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
     for (asked, verdict) in judged.comparisons.iter().zip(&judged.verdicts) {
         let cell = asked.attribute * templates + asked.template;
         if let Some(p) = verdict.p {
-            comparisons[cell][asked.item].push(Comparison { i: asked.i, j: asked.j, p });
+            comparisons[cell][asked.item].push(PairComparison { i: asked.i, j: asked.j, p });
         }
         masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
     }
-    let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| of_sample(sample, comparisons);
+    let checked = |(comparisons, sample): (Vec<PairComparison>, &Sample)| of_sample(sample, comparisons);
     let items: Vec<Vec<Comparisons>> =
         comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
     let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
     let mut cells = Vec::with_capacity(items.len());
     for (index, ((items, weighted), masses)) in items.into_iter().zip(weights).zip(masses).enumerate() {
-        cells.push(Cell {
+        cells.push(ComparisonCell {
             attribute: index / templates,
             attribute_name: params.subject.attribute[index / templates].clone(),
             template_name: params.template[index % templates].clone(),
@@ -61,7 +66,7 @@ pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sam
 }
 
 /// Comparisons among a sample's candidates, those of one text as one.
-fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = Comparison>) -> Comparisons {
+fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparison>) -> Comparisons {
     let texts: Vec<&str> = sample.candidates.iter().map(|candidate| candidate.text.as_str()).collect();
     let judged = Comparisons::new(texts.len(), comparisons)
         .expect("positions are the sample's, and p is a normalised probability");
@@ -84,10 +89,10 @@ struct Weighted {
 fn weight(params: &ComparativeParams, cells: &[Vec<Comparisons>], of: usize) -> Weighted {
     let templates = params.template.len();
     let same_group = |other: usize| match params.debias {
-        Debias::None => false,
-        Debias::Global => true,
-        Debias::PerAttribute => other / templates == of / templates,
-        Debias::PerPrompt => other == of,
+        DebiasMode::None => false,
+        DebiasMode::Global => true,
+        DebiasMode::PerAttribute => other / templates == of / templates,
+        DebiasMode::PerPrompt => other == of,
     };
     let group: Vec<&Vec<Comparisons>> =
         cells.iter().enumerate().filter(|(other, _)| same_group(*other)).map(|(_, items)| items).collect();
@@ -103,15 +108,15 @@ pub(super) fn symmetric_probabilities<'c>(items: impl IntoIterator<Item = &'c Co
 /// How a cell's scores agree with gold.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CellGold {
-    pub(super) as_judged: Figures,
-    pub(super) debiased: Option<Figures>,
+    pub(super) as_judged: AgreementFigures,
+    pub(super) debiased: Option<AgreementFigures>,
     pub(super) comparisons_as_judged: PairwiseAccuracy,
     pub(super) comparisons_debiased: Option<PairwiseAccuracy>,
 }
 
 impl CellGold {
     /// The figures of the scores that were written: debiased unless `--debias none`.
-    pub(super) fn in_force(&self) -> &Figures {
+    pub(super) fn in_force(&self) -> &AgreementFigures {
         self.debiased.as_ref().unwrap_or(&self.as_judged)
     }
 }
@@ -185,7 +190,7 @@ fn conditionals(items: &[Comparisons]) -> Conditionals {
     Conditionals::estimate(items, 0.5).unwrap_or(Conditionals::SYMMETRIC)
 }
 
-impl Cell {
+impl ComparisonCell {
     /// The weight in force, which may come from more than this cell.
     pub(super) fn weight(&self) -> Option<Weight> {
         self.weighted.weight
@@ -199,7 +204,7 @@ impl Cell {
     /// A sample's comparisons, reweighted where there is debiasing.
     pub(super) fn reweighted(&self, item: usize) -> Comparisons {
         let Some(weight) = self.weight() else { return self.items[item].clone() };
-        self.items[item].changed(|c| Some(Comparison { p: weight.apply(c.p), ..*c }))
+        self.items[item].changed(|c| Some(PairComparison { p: weight.apply(c.p), ..*c }))
     }
 
     /// All samples' comparisons with the weight in force.
@@ -268,7 +273,7 @@ impl Cell {
         let of_item = |(item, sample): (&Comparisons, &Sample)| {
             let gold: Vec<Option<f64>> =
                 sample.candidates.iter().map(|c| c.scores.get(&self.attribute_name).copied()).collect();
-            let both: Vec<Comparison> =
+            let both: Vec<PairComparison> =
                 item.judged().iter().filter(|c| gold[c.i].is_some() && gold[c.j].is_some()).copied().collect();
             // Candidates without gold take part in none of `both`.
             let gold: Vec<f64> = gold.into_iter().map(Option::unwrap_or_default).collect();
@@ -287,9 +292,9 @@ pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
 }
 
 /// Scores of one attribute, averaged over templates; a candidate that one template has no score for has none.
-pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+pub(super) fn mean_scores(cells: &[ComparisonCell], attribute: usize) -> Vec<Vec<Option<f64>>> {
     let of_templates: Vec<Vec<Vec<Option<f64>>>> =
-        cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::scores).collect();
+        cells.iter().filter(|cell| cell.attribute == attribute).map(ComparisonCell::scores).collect();
     let Some(first) = of_templates.first() else { return Vec::new() };
     let average = |item: usize, candidate: usize| {
         let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();
@@ -313,18 +318,18 @@ fn equal_scores(rank: RankMethod, scores: Vec<Option<f64>>) -> Vec<Option<f64>> 
 /// comparisons that every template has.
 pub(super) fn scores_of_mean_probabilities(
     samples: &[Sample],
-    cells: &[Cell],
+    cells: &[ComparisonCell],
     attribute: usize,
 ) -> Vec<Vec<Option<f64>>> {
-    let of_attribute: Vec<&Cell> = cells.iter().filter(|cell| cell.attribute == attribute).collect();
+    let of_attribute: Vec<&ComparisonCell> = cells.iter().filter(|cell| cell.attribute == attribute).collect();
     let of_templates: Vec<Vec<Comparisons>> = of_attribute.iter().map(|cell| cell.all_reweighted()).collect();
     let (Some(cell), Some(first)) = (of_attribute.first(), of_templates.first()) else { return Vec::new() };
     let p_of =
-        |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
+        |item: &Comparisons, c: &PairComparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
     let averaged = |(item, sample): (usize, &Sample)| {
-        let mean_p = |c: &Comparison| {
+        let mean_p = |c: &PairComparison| {
             let all: Option<Vec<f64>> = of_templates.iter().map(|items| p_of(&items[item], c)).collect();
-            Some(Comparison { p: all.and_then(mean)?, ..*c })
+            Some(PairComparison { p: all.and_then(mean)?, ..*c })
         };
         of_sample(sample, first[item].judged().iter().filter_map(mean_p))
     };
@@ -333,7 +338,7 @@ pub(super) fn scores_of_mean_probabilities(
 }
 
 #[derive(Serialize)]
-struct ScoreRow<'a> {
+struct ComparativeScoreRow<'a> {
     item: &'a str,
     attribute: &'a str,
     candidate: &'a str,
@@ -352,7 +357,7 @@ struct ScoreRow<'a> {
 pub(super) fn write_scores(
     params: &ComparativeParams,
     samples: &[Sample],
-    cells: &[Cell],
+    cells: &[ComparisonCell],
     scores: &[Vec<Vec<Option<f64>>>],
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
@@ -367,7 +372,7 @@ pub(super) fn write_scores(
                 let of_attribute = cells.iter().filter(|cell| cell.attribute == attribute);
                 let judged = of_attribute.flat_map(|cell| cell.items[item].judged());
                 let comparisons = judged.filter(|c| c.i == position || c.j == position).count();
-                let row = ScoreRow {
+                let row = ComparativeScoreRow {
                     item: &sample.id,
                     attribute: name,
                     candidate: &candidate.id,
@@ -521,12 +526,12 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
 
 /// Where τ comes from, why there is none, and what it leaves.
 fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
-    if params.debias == Debias::None {
+    if params.debias == DebiasMode::None {
         return;
     }
     for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
         let n = one.tau_comparisons;
-        let each = if cells.len() > 1 && params.debias != Debias::Global { " (here of the first row)" } else { "" };
+        let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (here of the first row)" } else { "" };
         table.note(format!(
             "τ: the median of p over {n} comparisons{each}, all whose pair was judged in both orders; P(A) after: P(A) \
              at τ."

@@ -11,18 +11,18 @@ use super::options::{ComparativeParams, Decide};
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
 use crate::run::write_row;
-use crate::template::{Layout, Rendered, Template, TemplateError};
-use crate::{MethodError, Output, Run};
+use crate::template::{PromptLayout, Rendered, Template, TemplateError};
+use crate::{MethodError, Run, RunOutput};
 
 /// The table of all comparisons.
 pub(super) const COMPARISONS: &str = "comparisons";
 
 /// Takes the verdict on the comparison of that index, and the output to write its row to.
-type Keep<'k> = dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
+type KeepComparison<'k> = dyn FnMut(usize, ComparisonVerdict, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 /// One question: is candidate `i`, shown first, better than candidate `j`?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Comparison {
+pub(super) struct ComparisonQuestion {
     /// Position of the sample.
     pub(super) item: usize,
     /// Position of the attribute.
@@ -37,7 +37,7 @@ pub(super) struct Comparison {
 
 /// The answer to a [`Comparison`].
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct ComparisonVerdict {
     /// P(first is better), where there is an answer.
     pub(super) p: Option<f64>,
     /// Probability of both labels together under the full vocabulary; absent where answers were sampled.
@@ -47,18 +47,18 @@ pub(super) struct Verdict {
     logprobs: Option<[f64; 2]>,
     prompt_tokens: Option<usize>,
     /// How sampled answers were read.
-    pub(super) samples: Option<Tally>,
+    pub(super) samples: Option<SampledTally>,
 }
 
 /// How sampled answers were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct Tally {
+pub(super) struct SampledTally {
     pub(super) first: usize,
     pub(super) second: usize,
     pub(super) unparsed: usize,
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     fn none(outcome: Outcome) -> Self {
         Self { p: None, mass: None, outcome, logprobs: None, prompt_tokens: None, samples: None }
     }
@@ -80,7 +80,7 @@ impl Verdict {
 #[derive(Default)]
 struct Sampled {
     done: usize,
-    tally: Tally,
+    tally: SampledTally,
     /// How the first that failed ended, by its place among the samples.
     failed: Option<(usize, Outcome)>,
     /// Of the first sample; all have the same prompt.
@@ -113,7 +113,7 @@ impl Sampled {
     }
 
     /// Paper eq. 5 over the samples that could be read.
-    fn verdict(self) -> Verdict {
+    fn verdict(self) -> ComparisonVerdict {
         let Self { tally, failed, prompt_tokens, .. } = self;
         let parsed = tally.first + tally.second;
         let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
@@ -126,12 +126,12 @@ impl Sampled {
             None => Outcome::Scored,
         };
         let p = p.filter(|_| outcome.has_answer());
-        Verdict { p, mass: None, outcome, logprobs: None, prompt_tokens, samples: Some(tally) }
+        ComparisonVerdict { p, mass: None, outcome, logprobs: None, prompt_tokens, samples: Some(tally) }
     }
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct ComparisonRow<'a> {
     item: &'a str,
     attribute: &'a str,
     template: &'a str,
@@ -148,15 +148,15 @@ struct Row<'a> {
     prompt_tokens: Option<usize>,
     precision: Precision,
     #[serde(skip_serializing_if = "Option::is_none")]
-    samples: Option<Tally>,
+    samples: Option<SampledTally>,
 }
 
 /// Everything that is needed to put a comparison into words.
-pub(super) struct Judge<'a> {
+pub(super) struct ComparisonJudge<'a> {
     pub(super) params: &'a ComparativeParams,
     pub(super) samples: &'a [Sample],
     pub(super) labels: LabelSet,
-    pub(super) layout: Layout,
+    pub(super) layout: PromptLayout,
     /// `templates[attribute][template]`.
     pub(super) templates: Vec<Vec<Template>>,
     /// The model's arithmetic, for each row.
@@ -164,15 +164,15 @@ pub(super) struct Judge<'a> {
 }
 
 /// What the judge said, in the order of the comparisons.
-pub(super) struct Judged {
-    pub(super) comparisons: Vec<Comparison>,
-    pub(super) verdicts: Vec<Verdict>,
+pub(super) struct JudgedComparisons {
+    pub(super) comparisons: Vec<ComparisonQuestion>,
+    pub(super) verdicts: Vec<ComparisonVerdict>,
 }
 
-impl Judge<'_> {
+impl ComparisonJudge<'_> {
     /// The comparisons of all samples, attributes and templates: the same pairs of a sample for each attribute and
     /// template.
-    pub(super) fn comparisons(&self) -> Vec<Comparison> {
+    pub(super) fn comparisons(&self) -> Vec<ComparisonQuestion> {
         let (attributes, templates) = (self.templates.len(), self.params.template.len());
         let mut all = Vec::new();
         for (item, sample) in self.samples.iter().enumerate() {
@@ -182,20 +182,20 @@ impl Judge<'_> {
                 // Drawn by the sample's id and not by its place: samples that are added change no other sample's pairs.
                 .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
-                all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
+                all.extend(pairs.iter().map(|&(i, j)| ComparisonQuestion { item, attribute, template, i, j }));
             }
         }
         all
     }
 
     /// Asks the model about each comparison. Its row is written as soon as it is answered.
-    pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<Judged, MethodError> {
+    pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {
         let comparisons = self.comparisons();
         let mut asked: Vec<usize> = Vec::new();
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; comparisons.len()];
+        let mut verdicts: Vec<Option<ComparisonVerdict>> = vec![None; comparisons.len()];
         for (index, comparison) in comparisons.iter().enumerate() {
             if self.has_empty_candidate(comparison) {
-                verdicts[index] = Some(Verdict::none(Outcome::Empty));
+                verdicts[index] = Some(ComparisonVerdict::none(Outcome::Empty));
             } else {
                 // Prompts are made when the model takes them; that all of them can be is found out first.
                 run.quotes(self.render(comparison)?.quoted);
@@ -208,7 +208,7 @@ impl Judge<'_> {
                 run.row(COMPARISONS, index, &self.row(&comparisons[index], verdict))?;
             }
         }
-        let mut keep = |index: usize, verdict: Verdict, output: &mut dyn Output| {
+        let mut keep = |index: usize, verdict: ComparisonVerdict, output: &mut dyn RunOutput| {
             write_row(output, COMPARISONS, index, &self.row(&comparisons[index], &verdict))?;
             verdicts[index] = Some(verdict);
             Ok(())
@@ -218,15 +218,15 @@ impl Judge<'_> {
             Decide::Samples(k) => self.ask_samples(&asked, k, &comparisons, run, &mut keep)?,
         }
         let verdicts = verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect();
-        Ok(Judged { comparisons, verdicts })
+        Ok(JudgedComparisons { comparisons, verdicts })
     }
 
-    fn has_empty_candidate(&self, comparison: &Comparison) -> bool {
+    fn has_empty_candidate(&self, comparison: &ComparisonQuestion) -> bool {
         let candidates = &self.samples[comparison.item].candidates;
         [comparison.i, comparison.j].iter().any(|index| candidates[*index].text.trim().is_empty())
     }
 
-    fn render(&self, comparison: &Comparison) -> Result<Rendered, TemplateError> {
+    fn render(&self, comparison: &ComparisonQuestion) -> Result<Rendered, TemplateError> {
         let sample = &self.samples[comparison.item];
         let [context, instruction] = material(sample);
         let (first, second) = (&sample.candidates[comparison.i].text, &sample.candidates[comparison.j].text);
@@ -234,16 +234,16 @@ impl Judge<'_> {
         self.templates[comparison.attribute][comparison.template].render(&sample.id, &data)
     }
 
-    fn prompt(&self, comparison: &Comparison) -> Prompt {
+    fn prompt(&self, comparison: &ComparisonQuestion) -> Prompt {
         self.render(comparison).expect("it could be rendered before").prompt(&self.layout)
     }
 
     fn ask_labels(
         &self,
         asked: &[usize],
-        comparisons: &[Comparison],
+        comparisons: &[ComparisonQuestion],
         run: &mut Run<'_>,
-        keep: &mut Keep<'_>,
+        keep: &mut KeepComparison<'_>,
     ) -> Result<(), MethodError> {
         let requests = asked.iter().map(|index| {
             let comparison = &comparisons[*index];
@@ -253,16 +253,18 @@ impl Judge<'_> {
                 ask: Ask::Labels(self.labels.clone()),
             }
         });
-        run.score(requests, |request, result, output| keep(asked[request], Verdict::from_score(&result), output))
+        run.score(requests, |request, result, output| {
+            keep(asked[request], ComparisonVerdict::from_score(&result), output)
+        })
     }
 
     fn ask_samples(
         &self,
         asked: &[usize],
         k: usize,
-        comparisons: &[Comparison],
+        comparisons: &[ComparisonQuestion],
         run: &mut Run<'_>,
-        keep: &mut Keep<'_>,
+        keep: &mut KeepComparison<'_>,
     ) -> Result<(), MethodError> {
         let requests =
             // The samples of one prompt stand together, so that it is computed once.
@@ -278,7 +280,7 @@ impl Judge<'_> {
         })
     }
 
-    fn sample_request(&self, comparison: &Comparison, sample: usize) -> GenerateRequest {
+    fn sample_request(&self, comparison: &ComparisonQuestion, sample: usize) -> GenerateRequest {
         let id = self.request_id(comparison);
         let seed = seed_for(self.params.seed, &["sample", &id, &sample.to_string()]);
         let sampling =
@@ -289,8 +291,8 @@ impl Judge<'_> {
         }
     }
 
-    fn request_id(&self, comparison: &Comparison) -> String {
-        let Comparison { item, attribute, template, i, j } = *comparison;
+    fn request_id(&self, comparison: &ComparisonQuestion) -> String {
+        let ComparisonQuestion { item, attribute, template, i, j } = *comparison;
         let sample = &self.samples[item];
         let (first, second) = (&sample.candidates[i].id, &sample.candidates[j].id);
         format!(
@@ -299,10 +301,10 @@ impl Judge<'_> {
         )
     }
 
-    fn row<'r>(&'r self, comparison: &Comparison, verdict: &'r Verdict) -> Row<'r> {
-        let Comparison { item, attribute, template, i, j } = *comparison;
+    fn row<'r>(&'r self, comparison: &ComparisonQuestion, verdict: &'r ComparisonVerdict) -> ComparisonRow<'r> {
+        let ComparisonQuestion { item, attribute, template, i, j } = *comparison;
         let sample = &self.samples[item];
-        Row {
+        ComparisonRow {
             item: &sample.id,
             attribute: &self.params.subject.attribute[attribute],
             template: &self.params.template[template],

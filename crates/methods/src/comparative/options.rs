@@ -12,7 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
-use crate::pairs::Pairs;
+use crate::pairs::PairSelection;
 use crate::question::{LayoutOptions, SubjectOptions};
 
 /// Options of comparative assessment.
@@ -38,8 +38,8 @@ pub struct ComparativeParams {
     /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order
     /// only), `symmetric:R` (a pair in both orders).
     #[schemars(extend("form" = "SCHEME"))]
-    #[default(Pairs::Full)]
-    pub pairs: Pairs,
+    #[default(PairSelection::Full)]
+    pub pairs: PairSelection,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the
     /// order under which the probabilities are most likely (the most likely of all orders up to 20 texts, else the best
     /// that searches find, with how far from it that may be); with `hard-` the decisions, as likely as the judge's own
@@ -50,7 +50,7 @@ pub struct ComparativeParams {
     pub rank: Ranking,
     /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both
     /// orders count.
-    pub debias: Debias,
+    pub debias: DebiasMode,
     /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.
     #[schemars(extend("form" = "HOW"))]
     #[default(Decide::Prob)]
@@ -134,7 +134,7 @@ impl JsonSchema for Ranking {
 /// Over which comparisons one debiasing weight is estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Debias {
+pub enum DebiasMode {
     /// Probabilities are used as they are.
     None,
     /// One weight for all comparisons of the run.
@@ -146,7 +146,7 @@ pub enum Debias {
     PerPrompt,
 }
 
-impl Debias {
+impl DebiasMode {
     /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {

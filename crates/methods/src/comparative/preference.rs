@@ -1,17 +1,17 @@
 //! Pairs with a known better one: accuracy in each order, over both, and how often the orders agree.
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Comparison, PairwiseAccuracy, RankMethod, comparison_accuracy};
+use probity_stats::{PairComparison, PairwiseAccuracy, RankMethod, comparison_accuracy};
 use serde::Serialize;
 
-use super::figures::{Cell, agreements};
+use super::figures::{ComparisonCell, agreements};
 use super::options::ComparativeParams;
 use crate::summary::{mean, number};
 use crate::{Headline, Section};
 
 /// Accuracy on items with two candidates and a preference between them, for one attribute and template.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct PreferenceFigures {
+pub(super) struct ComparativePreferenceFigures {
     attribute: String,
     template: String,
     /// Decided at this threshold: 0.5 as judged, τ debiased.
@@ -37,11 +37,15 @@ pub(super) struct PreferenceFigures {
 
 /// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is
 /// not wanted.
-pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[Cell]) -> Vec<PreferenceFigures> {
+pub(super) fn figures(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    cells: &[ComparisonCell],
+) -> Vec<ComparativePreferenceFigures> {
     if params.subject.no_gold || samples.iter().all(|sample| sample.preference.is_none()) {
         return Vec::new();
     }
-    let of_cell = |cell: &Cell| {
+    let of_cell = |cell: &ComparisonCell| {
         let mut all = vec![cell_figures(params, samples, cell, false)];
         all.extend(cell.weight().map(|_| cell_figures(params, samples, cell, true)));
         all
@@ -50,8 +54,8 @@ pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[C
 }
 
 /// The accuracy over both orders for each attribute and template, debiased where that is in force.
-pub(super) fn headline(figures: &[PreferenceFigures]) -> impl Iterator<Item = Headline> {
-    let in_force = |index: usize, one: &PreferenceFigures| {
+pub(super) fn headline(figures: &[ComparativePreferenceFigures]) -> impl Iterator<Item = Headline> {
+    let in_force = |index: usize, one: &ComparativePreferenceFigures| {
         figures.get(index + 1).is_none_or(|next| (&next.attribute, &next.template) != (&one.attribute, &one.template))
     };
     // Each cell's debiased entry follows its plain one, and is the one in force.
@@ -59,8 +63,13 @@ pub(super) fn headline(figures: &[PreferenceFigures]) -> impl Iterator<Item = He
     last.map(|(_, one)| Headline::new("accuracy", Some(&one.attribute), one.both_orders.accuracy))
 }
 
-fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, debiased: bool) -> PreferenceFigures {
-    let mut figures = PreferenceFigures {
+fn cell_figures(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    cell: &ComparisonCell,
+    debiased: bool,
+) -> ComparativePreferenceFigures {
+    let mut figures = ComparativePreferenceFigures {
         attribute: params.subject.attribute[cell.attribute].clone(),
         template: cell.template_name.clone(),
         threshold: if debiased { cell.threshold() } else { 0.5 },
@@ -99,13 +108,14 @@ fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, deb
     figures
 }
 
-impl PreferenceFigures {
-    fn add(&mut self, judged: &[Comparison], gold: [f64; 2]) {
+impl ComparativePreferenceFigures {
+    fn add(&mut self, judged: &[PairComparison], gold: [f64; 2]) {
         let first = judged.iter().find(|c| (c.i, c.j) == (0, 1)).copied();
         let second = judged.iter().find(|c| (c.i, c.j) == (1, 0)).copied();
         // The mean of p and 1 − p of the other order, in the form that is exactly one half where the two orders cancel.
-        let both = first.zip(second).map(|(first, second)| Comparison { p: 0.5 + (first.p - second.p) / 2.0, ..first });
-        let add = |figure: &mut PairwiseAccuracy, comparison: Option<Comparison>| {
+        let both =
+            first.zip(second).map(|(first, second)| PairComparison { p: 0.5 + (first.p - second.p) / 2.0, ..first });
+        let add = |figure: &mut PairwiseAccuracy, comparison: Option<PairComparison>| {
             *figure = figure.merged(comparison_accuracy(comparison.as_slice(), &gold, 0.5));
         };
         add(&mut self.first_order, first);
@@ -115,7 +125,7 @@ impl PreferenceFigures {
 }
 
 /// The table for people.
-pub(super) fn section(figures: &[PreferenceFigures], rank: RankMethod) -> Section {
+pub(super) fn section(figures: &[ComparativePreferenceFigures], rank: RankMethod) -> Section {
     let columns =
         ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
     let mut table = Section::new("Accuracy against preferences", columns);

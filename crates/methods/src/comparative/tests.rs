@@ -8,7 +8,7 @@ use probity_lm::{
 use serde_json::Value;
 
 use crate::testing::{pair_judge, qualities, run, run_into, sample, told};
-use crate::{MethodError, Output, Summary};
+use crate::{MethodError, RunOutput, RunSummary};
 
 const COMPARE: &str = "compare --attribute coherence";
 
@@ -16,11 +16,11 @@ fn samples() -> Vec<Sample> {
     vec![sample("a", &[3.0, 1.0, 4.0, 2.0]), sample("b", &[1.0, 2.0, 4.0, 3.0]), sample("c", &[4.0, 3.0, 1.0, 2.0])]
 }
 
-fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> Summary {
+fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary {
     run(args, samples, model).0.expect("runs")
 }
 
-fn notes(summary: &Summary) -> String {
+fn notes(summary: &RunSummary) -> String {
     summary.sections.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n")
 }
 
@@ -28,7 +28,7 @@ fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     value.pointer(path).unwrap_or_else(|| panic!("{path} in {value:#}"))
 }
 
-fn figure(summary: &Summary, path: &str) -> f64 {
+fn figure(summary: &RunSummary, path: &str) -> f64 {
     at(&summary.values, path).as_f64().unwrap_or_else(|| panic!("{path} in {:#}", summary.values))
 }
 
@@ -612,7 +612,7 @@ struct Full {
     kept: Vec<usize>,
 }
 
-impl Output for Full {
+impl RunOutput for Full {
     fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
         Ok(())
     }

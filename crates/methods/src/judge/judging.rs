@@ -8,13 +8,13 @@ use probity_lm::{
 use serde_json::Value;
 
 use super::options::{JudgingOptions, Mode, VerdictMode};
-use super::verdict::{MARKER, Offered, Verdict};
-use crate::attributes::Words;
+use super::verdict::{JudgeVerdict, MARKER, OfferedVerdicts};
+use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;
 use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
-use crate::stage::{Keep, RowError};
-use crate::template::{Layout, Rendered, Template};
+use crate::stage::{KeepPart, RowError};
+use crate::template::{PromptLayout, Rendered, Template};
 use crate::{MethodError, Run, Signature};
 
 /// The judge's prompts, by mode.
@@ -30,20 +30,20 @@ const SINGLE: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATE
 
 /// A text that is judged, and what rows call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ShownText<'a> {
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
 }
 
 /// What a judge is asked once.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Question<'a> {
+pub(crate) struct JudgeQuestion<'a> {
     /// Whose context and instruction are shown.
     pub(crate) sample: &'a Sample,
     /// Position among the judge's attributes.
     pub(crate) attribute: usize,
     /// In the order shown: two texts for a pair, one for a rating.
-    pub(crate) shown: Vec<Shown<'a>>,
+    pub(crate) shown: Vec<ShownText<'a>>,
     /// None for a judgement without reference.
     pub(crate) references: Vec<&'a str>,
     /// Tells the question from others about the same texts; seeds of sampled answers depend on it.
@@ -51,12 +51,12 @@ pub(crate) struct Question<'a> {
 }
 
 /// One model as a judge.
-pub(crate) struct Judging<'m> {
+pub(crate) struct ModelJudge<'m> {
     model: &'m dyn LanguageModel,
     options: JudgingOptions,
-    offered: Offered,
+    offered: OfferedVerdicts,
     labels: LabelSet,
-    layout: Layout,
+    layout: PromptLayout,
     /// By attribute.
     templates: Vec<Template>,
     /// Settings besides the templates that prompts depend on, by attribute.
@@ -67,7 +67,7 @@ pub(crate) struct Judging<'m> {
     voice: String,
 }
 
-impl<'m> Judging<'m> {
+impl<'m> ModelJudge<'m> {
     /// Loads the prompts of each attribute for `model`, and checks them and the options. The model is asked nothing.
     pub(crate) fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
         options.check()?;
@@ -91,7 +91,7 @@ impl<'m> Judging<'m> {
         Ok(judging)
     }
 
-    fn load(&mut self, words: &Words, attributes: usize) -> Result<(), MethodError> {
+    fn load(&mut self, words: &AttributeWords, attributes: usize) -> Result<(), MethodError> {
         let options = &self.options;
         let criteria = criteria(options.criteria.as_deref(), words, attributes)?;
         let rubric = options
@@ -168,13 +168,13 @@ impl<'m> Judging<'m> {
     pub(crate) fn ask(
         &self,
         run: &mut Run<'_>,
-        questions: &[Question<'_>],
-        keep: &mut Keep<'_, Verdict>,
+        questions: &[JudgeQuestion<'_>],
+        keep: &mut KeepPart<'_, JudgeVerdict>,
     ) -> Result<(), MethodError> {
         let mut asked = Vec::with_capacity(questions.len());
         for (index, question) in questions.iter().enumerate() {
             if question.shown.iter().any(|shown| shown.text.trim().is_empty()) {
-                keep(index, Verdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
+                keep(index, JudgeVerdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
             } else {
                 run.quotes(self.render(question)?.quoted);
                 asked.push(index);
@@ -183,7 +183,7 @@ impl<'m> Judging<'m> {
         if self.options.verdict == VerdictMode::Label {
             let requests = asked.iter().map(|index| self.label_request(&questions[*index]));
             return run.score_by(self.model, requests, |at, result, output| {
-                keep(asked[at], Verdict::from_labels(&result, self.offered), output)
+                keep(asked[at], JudgeVerdict::from_labels(&result, self.offered), output)
             });
         }
         let cycles = usize::from(self.options.cycles);
@@ -197,17 +197,17 @@ impl<'m> Judging<'m> {
                 return Ok(());
             }
             let results: Vec<GenerateResult> = std::mem::take(of_question).into_iter().flatten().collect();
-            let verdict = Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels());
+            let verdict = JudgeVerdict::from_texts(&results, self.offered, self.options.verdict.has_labels());
             keep(asked[at / cycles], verdict, output)
         })
     }
 
     /// The verdict that a row of this judge's answers says.
-    pub(crate) fn read(&self, row: &Value) -> Result<Verdict, RowError> {
-        Verdict::read(row, self.offered, self.options.verdict.has_labels())
+    pub(crate) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
+        JudgeVerdict::read(row, self.offered, self.options.verdict.has_labels())
     }
 
-    fn render(&self, question: &Question<'_>) -> Result<Rendered, MethodError> {
+    fn render(&self, question: &JudgeQuestion<'_>) -> Result<Rendered, MethodError> {
         let texts: Vec<&str> = question.shown.iter().map(|shown| shown.text).collect();
         let [context, instruction] = material(question.sample);
         let mut data = vec![context, instruction];
@@ -229,11 +229,11 @@ impl<'m> Judging<'m> {
     }
 
     /// What the judge is shown; the question can be rendered, as [`Self::ask`] has found out.
-    pub(crate) fn prompt(&self, question: &Question<'_>) -> Prompt {
+    pub(crate) fn prompt(&self, question: &JudgeQuestion<'_>) -> Prompt {
         self.render(question).expect("it could be rendered before").prompt(&self.layout)
     }
 
-    fn label_request(&self, question: &Question<'_>) -> ScoreRequest {
+    fn label_request(&self, question: &JudgeQuestion<'_>) -> ScoreRequest {
         ScoreRequest {
             id: self.id(question) + &self.voice,
             prompt: self.prompt(question),
@@ -241,7 +241,7 @@ impl<'m> Judging<'m> {
         }
     }
 
-    fn text_request(&self, question: &Question<'_>, cycle: usize) -> GenerateRequest {
+    fn text_request(&self, question: &JudgeQuestion<'_>, cycle: usize) -> GenerateRequest {
         let id = self.id(question);
         let options = &self.options;
         let verdict = options.verdict.has_labels().then(|| (MARKER.to_owned(), self.labels.clone()));
@@ -259,7 +259,7 @@ impl<'m> Judging<'m> {
     }
 
     /// What seeds depend on, and most of a request's id.
-    fn id(&self, question: &Question<'_>) -> String {
+    fn id(&self, question: &JudgeQuestion<'_>) -> String {
         let names: Vec<&str> = question.shown.iter().map(|shown| shown.name).collect();
         let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };
         format!("{}/{}/{}{tag}", question.sample.id, self.options.attribute[question.attribute], names.join("/"))
@@ -267,18 +267,18 @@ impl<'m> Judging<'m> {
 }
 
 /// Where the verdict alone is asked for, the answer begins with the marker, whatever else it begins with.
-fn layout(options: &JudgingOptions, model: &dyn LanguageModel) -> Result<Layout, MethodError> {
+fn layout(options: &JudgingOptions, model: &dyn LanguageModel) -> Result<PromptLayout, MethodError> {
     if options.verdict != VerdictMode::Label {
         return options.layout.layout(model.description(), "Assessment:");
     }
     let layout = options.layout.layout(model.description(), "Verdict:")?;
     let answer_prefix = format!("{} {MARKER}", layout.answer_prefix).trim_start().to_owned();
-    Ok(Layout { answer_prefix, ..layout })
+    Ok(PromptLayout { answer_prefix, ..layout })
 }
 
-fn offered_text(offered: Offered) -> String {
+fn offered_text(offered: OfferedVerdicts) -> String {
     match offered {
-        Offered::Pair { .. } => offered.names().join(","),
-        Offered::Ratings(scale) => scale.to_string(),
+        OfferedVerdicts::Pair { .. } => offered.names().join(","),
+        OfferedVerdicts::Ratings(scale) => scale.to_string(),
     }
 }

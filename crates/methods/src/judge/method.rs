@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smart_default::SmartDefault;
 
-use super::judging::{Judging, Question, TEMPLATES};
+use super::judging::{JudgeQuestion, ModelJudge, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
-use super::plan::{Plan, Settled, one_of};
-use super::report::{Judged, Told};
+use super::plan::{JudgePlan, UnitVerdict, one_of};
+use super::report::{JudgeResults, VerdictDigest};
 use super::rows::{self, VERDICTS};
-use super::verdict::{Decided, Verdict};
+use super::verdict::{Decision, JudgeVerdict};
 use crate::builtin::Builtin;
 use crate::gold;
-use crate::{Keep, Method, MethodError, MethodStage, Report, RoleModel, RowError, Run, Signature, StageSpec};
+use crate::{KeepPart, Method, MethodError, MethodReport, MethodStage, RoleModel, RowError, Run, Signature, StageSpec};
 
 /// In which order the candidates of a pair are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -134,14 +134,14 @@ ties or min, max.";
         vec![StageSpec { name: VERDICTS, roles: &["model", "panel"] }]
     }
 
-    fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+    fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;
         let models: Vec<&dyn LanguageModel> =
             std::iter::once(run.model()).chain(run.other_models().iter().copied()).collect();
         let mut judges = Vec::with_capacity(models.len());
         for (number, model) in models.iter().enumerate() {
-            let judge = Judging::new(&params.judging, *model)?;
+            let judge = ModelJudge::new(&params.judging, *model)?;
             judges.push(if number == 0 { judge } else { judge.called(format!("@{}", number + 1)) });
         }
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
@@ -150,9 +150,9 @@ ties or min, max.";
         if params.reference == ReferenceUse::Given {
             signature = signature.with("references", &name(&params.references));
         }
-        let (plan, names) = (Plan::new(params, samples), names(&models));
+        let (plan, names) = (JudgePlan::new(params, samples), names(&models));
         let questions = plan.questions(params, samples);
-        let asking = Verdicts {
+        let asking = VerdictStage {
             params,
             samples,
             plan: &plan,
@@ -164,12 +164,12 @@ ties or min, max.";
         let verdicts = run.stage(&asking)?.parts;
         let by_judge = || verdicts.chunks_exact(questions.len().max(1));
         let labels = params.judging.verdict.has_labels();
-        let settled: Vec<Vec<Settled>> = by_judge().map(|verdicts| plan.settle(verdicts, labels)).collect();
-        let verdicts = Judged {
+        let settled: Vec<Vec<UnitVerdict>> = by_judge().map(|verdicts| plan.settle(verdicts, labels)).collect();
+        let verdicts = JudgeResults {
             params,
             samples,
             panel: (0..plan.units.len()).map(|unit| panel(&settled, unit)).collect(),
-            told: by_judge().map(|verdicts| verdicts.iter().map(Told::of).collect()).collect(),
+            told: by_judge().map(|verdicts| verdicts.iter().map(VerdictDigest::of).collect()).collect(),
             plan,
             names,
             settled,
@@ -212,19 +212,19 @@ fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
 }
 
 /// The stage in which every judge is asked, one after another: a part, and a row, for each question to each.
-pub(super) struct Verdicts<'s> {
+pub(super) struct VerdictStage<'s> {
     pub(super) params: &'s JudgeParams,
     pub(super) samples: &'s [Sample],
-    pub(super) plan: &'s Plan,
+    pub(super) plan: &'s JudgePlan,
     /// The judges' names.
     pub(super) names: &'s [String],
-    judges: &'s [Judging<'s>],
-    questions: &'s [Question<'s>],
+    judges: &'s [ModelJudge<'s>],
+    questions: &'s [JudgeQuestion<'s>],
     signature: &'s Signature,
 }
 
-impl MethodStage for Verdicts<'_> {
-    type Part = Verdict;
+impl MethodStage for VerdictStage<'_> {
+    type Part = JudgeVerdict;
     const NAME: &'static str = VERDICTS;
 
     fn parts(&self) -> usize {
@@ -235,7 +235,7 @@ impl MethodStage for Verdicts<'_> {
         vec![self.signature.to_string()]
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
         self.judges.iter().enumerate().try_for_each(|(number, judge)| {
             let before = number * self.questions.len();
             judge.ask(run, self.questions, &mut |index, verdict, output| keep(before + index, verdict, output))
@@ -243,26 +243,26 @@ impl MethodStage for Verdicts<'_> {
     }
 
     fn identity(&self, number: usize) -> Value {
-        json!(rows::VerdictOf::new(self, number / self.questions.len(), number % self.questions.len()))
+        json!(rows::VerdictIdentity::new(self, number / self.questions.len(), number % self.questions.len()))
     }
 
-    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
         let (judge, index) = (number / self.questions.len(), number % self.questions.len());
         let precision = self.judges[judge].model().description().precision;
         Ok(vec![serde_json::to_value(rows::row(self, judge, index, verdict, precision))?])
     }
 
-    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
         self.judges[0].read(&rows[0])
     }
 
-    fn stand_in(&self, _: usize) -> Verdict {
-        Verdict::none(Outcome::Empty)
+    fn stand_in(&self, _: usize) -> JudgeVerdict {
+        JudgeVerdict::none(Outcome::Empty)
     }
 }
 
 /// The panel's verdict on a unit; of a single judge its own.
-fn panel(settled: &[Vec<Settled>], unit: usize) -> Decided {
+fn panel(settled: &[Vec<UnitVerdict>], unit: usize) -> Decision {
     let voices = settled.iter().map(|judge| judge[unit].decided.clone()).collect();
     one_of(voices).expect("there is a judge")
 }

@@ -21,7 +21,7 @@ pub(crate) use verdict::last_verdict;
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 
-pub(crate) use judging::{Judging, Question, Shown};
-pub(crate) use plan::Settled;
+pub(crate) use judging::{JudgeQuestion, ModelJudge, ShownText};
+pub(crate) use plan::UnitVerdict;
 pub(crate) use report::{percent, share_interval};
-pub(crate) use verdict::{Answer, Choice, Decided, Verdict};
+pub(crate) use verdict::{Decision, JudgeAnswer, JudgeVerdict, PairChoice};

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::verdict::Offered;
-use crate::attributes::Words;
+use super::verdict::OfferedVerdicts;
+use crate::attributes::AttributeWords;
 use crate::question::{LayoutOptions, SubjectOptions};
-use crate::{MethodError, Scale};
+use crate::{MethodError, RatingScale};
 
 /// What a judge is shown at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -76,8 +76,8 @@ pub struct JudgingOptions {
     pub rubric: Option<String>,
     /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
     #[schemars(extend("form" = "MIN..MAX"))]
-    #[default(Scale { min: 1, max: 5 })]
-    pub scale: Scale,
+    #[default(RatingScale { min: 1, max: 5 })]
+    pub scale: RatingScale,
     /// Let the judge call a pair a tie: `[[C]]`.
     pub ties: bool,
     /// How a verdict is had.
@@ -108,10 +108,10 @@ pub struct JudgingOptions {
 
 impl JudgingOptions {
     /// What the judge may say.
-    pub(crate) fn offered(&self) -> Offered {
+    pub(crate) fn offered(&self) -> OfferedVerdicts {
         match self.mode {
-            Mode::Pairwise => Offered::Pair { ties: self.ties },
-            Mode::Pointwise => Offered::Ratings(self.scale),
+            Mode::Pairwise => OfferedVerdicts::Pair { ties: self.ties },
+            Mode::Pointwise => OfferedVerdicts::Ratings(self.scale),
         }
     }
 
@@ -122,7 +122,7 @@ impl JudgingOptions {
     }
 
     /// The word forms of each attribute.
-    pub(crate) fn words(&self) -> Result<Vec<Words>, MethodError> {
+    pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         self.subject(false).words()
     }
 

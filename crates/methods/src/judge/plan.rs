@@ -3,15 +3,15 @@
 use probity_data::Sample;
 use rand::Rng;
 
-use super::judging::{Question, Shown};
+use super::judging::{JudgeQuestion, ShownText};
 use super::method::{JudgeParams, Orders, ReferenceUse, References};
 use super::options::Mode;
-use super::verdict::{Choice, Decided, Verdict};
+use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::pairs::rng_for;
 
 /// What is decided: one pair, or one candidate, under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct JudgedUnit {
     pub(super) item: usize,
     pub(super) attribute: usize,
     /// Position of the candidate, or of the pair's first in the sample's order.
@@ -22,7 +22,7 @@ pub(super) struct Unit {
 
 /// A question about a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct UnitQuestion {
     pub(super) unit: usize,
     /// The pair's second is shown first.
     pub(super) turned: bool,
@@ -31,10 +31,10 @@ pub(super) struct Asked {
 }
 
 /// All that one judge is asked.
-pub(super) struct Plan {
-    pub(super) units: Vec<Unit>,
+pub(super) struct JudgePlan {
+    pub(super) units: Vec<JudgedUnit>,
     /// Both orders of a pair under one reference stand together.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<UnitQuestion>,
     /// Samples without a second candidate, where pairs are asked about.
     pub(super) one_candidate: usize,
     /// Samples without a reference, where one is to be shown.
@@ -43,42 +43,42 @@ pub(super) struct Plan {
 
 /// A judge's verdict on a unit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Settled {
-    pub(crate) decided: Decided,
+pub(crate) struct UnitVerdict {
+    pub(crate) decided: Decision,
     /// Of a pair with its first shown first, and with its second; absent where that was not asked.
-    pub(crate) orders: [Option<Decided>; 2],
+    pub(crate) orders: [Option<Decision>; 2],
 }
 
-impl Settled {
+impl UnitVerdict {
     /// The references' vote in each order, and of both orders what they agree in, else a tie; where verdicts are
     /// probabilities (`labels`) the mean. Where one order has no verdict there is none. Every verdict is on the pair's
     /// first, whichever order it was shown in.
-    pub(crate) fn of(orders: [Vec<Decided>; 2], labels: bool) -> Self {
+    pub(crate) fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
         let orders = orders.map(one_of);
-        let had: Vec<Decided> = orders.iter().flatten().cloned().collect();
+        let had: Vec<Decision> = orders.iter().flatten().cloned().collect();
         let decided = match had.iter().find(|order| order.says.is_none()) {
             Some(failed) => failed.clone(),
             None if had.len() == 1 => had[0].clone(),
-            None if labels => Decided::mean(&had),
-            None => Decided::vote(&had),
+            None if labels => Decision::mean(&had),
+            None => Decision::vote(&had),
         };
         Self { decided, orders }
     }
 
     /// Whether the verdict depends on the order; `None` unless there is one in both.
     pub(crate) fn turns(&self) -> Option<bool> {
-        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decided::choice));
+        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decision::choice));
         given.zip(turned).map(|(given, turned)| given != turned)
     }
 
     /// How far apart the two orders' probabilities of the first lie; `None` unless there are both.
     pub(super) fn gap(&self) -> Option<f64> {
-        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decided::p));
+        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decision::p));
         given.zip(turned).map(|(given, turned)| (given - turned).abs())
     }
 }
 
-impl Plan {
+impl JudgePlan {
     pub(super) fn new(params: &JudgeParams, samples: &[Sample]) -> Self {
         let mut plan = Self { units: Vec::new(), asked: Vec::new(), one_candidate: 0, no_reference: 0 };
         for (item, sample) in samples.iter().enumerate() {
@@ -97,10 +97,10 @@ impl Plan {
             for attribute in 0..params.judging.attribute.len() {
                 for &(first, second) in &texts {
                     let unit = plan.units.len();
-                    plan.units.push(Unit { item, attribute, first, second });
+                    plan.units.push(JudgedUnit { item, attribute, first, second });
                     let orders = orders(params, sample, first, second);
                     let of_reference = |&reference: &Option<usize>| {
-                        orders.iter().map(move |&turned| Asked { unit, turned, reference })
+                        orders.iter().map(move |&turned| UnitQuestion { unit, turned, reference })
                     };
                     plan.asked.extend(references.iter().flat_map(of_reference));
                 }
@@ -110,20 +110,20 @@ impl Plan {
     }
 
     /// The candidates of a question, in the order shown.
-    pub(super) fn shown(&self, asked: Asked) -> (usize, Option<usize>) {
-        let Unit { first, second, .. } = self.units[asked.unit];
+    pub(super) fn shown(&self, asked: UnitQuestion) -> (usize, Option<usize>) {
+        let JudgedUnit { first, second, .. } = self.units[asked.unit];
         match second.filter(|_| asked.turned) {
             Some(second) => (second, Some(first)),
             None => (first, second),
         }
     }
 
-    pub(super) fn questions<'s>(&self, params: &JudgeParams, samples: &'s [Sample]) -> Vec<Question<'s>> {
-        let question = |&asked: &Asked| {
-            let Unit { item, attribute, .. } = self.units[asked.unit];
+    pub(super) fn questions<'s>(&self, params: &JudgeParams, samples: &'s [Sample]) -> Vec<JudgeQuestion<'s>> {
+        let question = |&asked: &UnitQuestion| {
+            let JudgedUnit { item, attribute, .. } = self.units[asked.unit];
             let sample = &samples[item];
             let (first, second) = self.shown(asked);
-            let shown = |k: usize| Shown { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
+            let shown = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
             let texts = sample.references.iter().map(String::as_str);
             let references = match (params.reference, asked.reference) {
                 (ReferenceUse::None, _) => Vec::new(),
@@ -131,7 +131,7 @@ impl Plan {
                 (ReferenceUse::Given, Some(k)) => texts.skip(k).take(1).collect(),
             };
             let tag = asked.reference.map(|k| format!("reference {k}")).unwrap_or_default();
-            Question {
+            JudgeQuestion {
                 sample,
                 attribute,
                 shown: std::iter::once(first).chain(second).map(shown).collect(),
@@ -143,13 +143,13 @@ impl Plan {
     }
 
     /// What a judge's verdicts come to for each unit; see [`Settled::of`].
-    pub(super) fn settle(&self, verdicts: &[Verdict], labels: bool) -> Vec<Settled> {
-        let mut by_unit: Vec<[Vec<Decided>; 2]> = vec![Default::default(); self.units.len()];
+    pub(super) fn settle(&self, verdicts: &[JudgeVerdict], labels: bool) -> Vec<UnitVerdict> {
+        let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); self.units.len()];
         for (asked, verdict) in self.asked.iter().zip(verdicts) {
             let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
             by_unit[asked.unit][usize::from(asked.turned)].push(decided);
         }
-        by_unit.into_iter().map(|orders| Settled::of(orders, labels)).collect()
+        by_unit.into_iter().map(|orders| UnitVerdict::of(orders, labels)).collect()
     }
 
     /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as
@@ -158,7 +158,7 @@ impl Plan {
         &self,
         samples: &[Sample],
         attribute: usize,
-        decided: impl Iterator<Item = Option<&'d Decided>>,
+        decided: impl Iterator<Item = Option<&'d Decision>>,
     ) -> Vec<Vec<Option<f64>>> {
         let mut sums: Vec<Vec<(f64, u32)>> =
             samples.iter().map(|sample| vec![(0.0, 0); sample.candidates.len()]).collect();
@@ -173,9 +173,9 @@ impl Plan {
             }
             if let (Some(choice), Some(second)) = (decided.choice(), unit.second) {
                 let won = match choice {
-                    Choice::First => 1.0,
-                    Choice::Second => 0.0,
-                    Choice::Tie => 0.5,
+                    PairChoice::First => 1.0,
+                    PairChoice::Second => 0.0,
+                    PairChoice::Tie => 0.5,
                 };
                 add(unit.first, won);
                 add(second, 1.0 - won);
@@ -187,11 +187,11 @@ impl Plan {
 }
 
 /// The one, or the vote of several; none of none.
-pub(super) fn one_of(mut all: Vec<Decided>) -> Option<Decided> {
+pub(super) fn one_of(mut all: Vec<Decision>) -> Option<Decision> {
     match all.len() {
         0 => None,
         1 => all.pop(),
-        _ => Some(Decided::vote(&all)),
+        _ => Some(Decision::vote(&all)),
     }
 }
 

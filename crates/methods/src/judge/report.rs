@@ -3,58 +3,58 @@
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_stats::{
-    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha,
-    mean_interval, order,
+    FigureEstimate, Interval, KappaWeights, MeasurementLevel, NoInterval, Range, Resampling, cohen_kappa,
+    krippendorff_alpha, mean_interval, order,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::method::JudgeParams;
 use super::options::Mode;
-use super::plan::{Plan, Settled};
-use super::verdict::{Choice, Decided, Verdict};
-use crate::conclusion::Case;
+use super::plan::{JudgePlan, UnitVerdict};
+use super::verdict::{Decision, JudgeVerdict, PairChoice};
+use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
 use crate::summary::{Mass, mean, number};
-use crate::{Headline, Outcomes, Report, Section, Signature};
+use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What the panel is called beside its judges.
 const PANEL: &str = "panel";
 
 /// What figures need of a verdict.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
+pub(super) struct VerdictDigest {
     p: Option<f64>,
     mass: Option<f64>,
     outcome: Outcome,
     unparsed: usize,
 }
 
-impl Told {
-    pub(super) fn of(verdict: &Verdict) -> Self {
+impl VerdictDigest {
+    pub(super) fn of(verdict: &JudgeVerdict) -> Self {
         let decided = &verdict.decided;
         Self { p: decided.p(), mass: verdict.mass(), outcome: decided.outcome.clone(), unparsed: verdict.unparsed() }
     }
 }
 
 /// All verdicts, and what they come to.
-pub(super) struct Judged<'s> {
+pub(super) struct JudgeResults<'s> {
     pub(super) params: &'s JudgeParams,
     pub(super) samples: &'s [Sample],
-    pub(super) plan: Plan,
+    pub(super) plan: JudgePlan,
     /// The judges' names.
     pub(super) names: Vec<String>,
     /// By judge and question.
-    pub(super) told: Vec<Vec<Told>>,
+    pub(super) told: Vec<Vec<VerdictDigest>>,
     /// By judge and unit.
-    pub(super) settled: Vec<Vec<Settled>>,
+    pub(super) settled: Vec<Vec<UnitVerdict>>,
     /// By unit.
-    pub(super) panel: Vec<Decided>,
+    pub(super) panel: Vec<Decision>,
 }
 
 /// Figures of one judge, or of the panel, for one attribute.
 #[derive(Debug, Clone, Serialize)]
-struct Figures<'a> {
+struct JudgeFigures<'a> {
     judge: &'a str,
     attribute: &'a str,
     /// Pairs, or candidates.
@@ -78,7 +78,7 @@ struct Figures<'a> {
     unparsed_answers: Option<usize>,
     /// Against the candidates that people preferred; absent where the data have none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    preference: Option<PreferenceFigures>,
+    preference: Option<JudgePreferenceFigures>,
 }
 
 /// How much verdicts depend on the order of a pair.
@@ -89,21 +89,21 @@ struct OrderFigures {
     /// Pairs with a verdict in both orders.
     both: usize,
     /// The share of these whose verdict changes.
-    changed: Estimate<Share>,
+    changed: FigureEstimate<ChangedShare>,
     /// Mean and maximum of |p − (1 − p′)| over these, where verdicts are probabilities.
     gap_mean: Option<f64>,
     gap_max: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Share {
+struct ChangedShare {
     share: Option<f64>,
 }
 
 /// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as
 /// half.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-struct PreferenceFigures {
+struct JudgePreferenceFigures {
     accuracy: Option<f64>,
     interval: Option<Interval>,
     correct: usize,
@@ -123,7 +123,7 @@ struct PreferenceFigures {
     turned_order: Option<f64>,
 }
 
-impl PreferenceFigures {
+impl JudgePreferenceFigures {
     fn of(samples: &[Sample], scores: &[Vec<Option<f64>>]) -> Self {
         let mut figures = Self::default();
         let mut points = Vec::new();
@@ -169,7 +169,7 @@ pub(crate) fn percent(interval: Option<Interval>) -> String {
     interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
 }
 
-impl<'s> Judged<'s> {
+impl<'s> JudgeResults<'s> {
     /// Scores by one judge; see [`Plan::scores`].
     pub(super) fn scores(&self, judge: usize, attribute: usize) -> Vec<Vec<Option<f64>>> {
         self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|settled| Some(&settled.decided)))
@@ -207,18 +207,18 @@ impl<'s> Judged<'s> {
     }
 
     /// Figures over one judge's verdicts, or over the panel's.
-    fn figures(&self, judge: Option<usize>, attribute: usize) -> Figures<'_> {
+    fn figures(&self, judge: Option<usize>, attribute: usize) -> JudgeFigures<'_> {
         let pairs = self.params.judging.mode == Mode::Pairwise;
         let of_attribute = |unit: &usize| self.plan.units[*unit].attribute == attribute;
         let units: Vec<usize> = (0..self.plan.units.len()).filter(of_attribute).collect();
         let decided = |unit: usize| judge.map_or(&self.panel[unit], |judge| &self.settled[judge][unit].decided);
         let scores = judge.map_or_else(|| self.panel_scores(attribute), |judge| self.scores(judge, attribute));
-        let mut preference = self.has_preferences().then(|| PreferenceFigures::of(self.samples, &scores));
+        let mut preference = self.has_preferences().then(|| JudgePreferenceFigures::of(self.samples, &scores));
         if let (Some(figures), Some(judge), true) = (&mut preference, judge, pairs) {
             let order = |k: usize| {
                 let scores =
                     self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
-                PreferenceFigures::of(self.samples, &scores).accuracy
+                JudgePreferenceFigures::of(self.samples, &scores).accuracy
             };
             (figures.given_order, figures.turned_order) = (order(0), order(1));
         }
@@ -227,12 +227,12 @@ impl<'s> Judged<'s> {
             of_judge.filter(|(asked, _)| self.plan.units[asked.unit].attribute == attribute).map(|(_, told)| told)
         };
         let masses = told().filter_map(|told| Some((told.mass?, told.outcome == Outcome::LowMass)));
-        Figures {
+        JudgeFigures {
             judge: judge.map_or(PANEL, |judge| &self.names[judge]),
             attribute: self.attribute(attribute),
             units: units.len(),
             decided: units.iter().filter(|unit| decided(**unit).says.is_some()).count(),
-            ties: pairs.then(|| units.iter().filter(|unit| decided(**unit).choice() == Some(Choice::Tie)).count()),
+            ties: pairs.then(|| units.iter().filter(|unit| decided(**unit).choice() == Some(PairChoice::Tie)).count()),
             mean_rating: mean(units.iter().filter_map(|unit| decided(*unit).rating())),
             order: judge
                 .filter(|_| pairs)
@@ -245,26 +245,30 @@ impl<'s> Judged<'s> {
 
     fn order(&self, judge: usize, units: &[usize], first: Option<f64>) -> OrderFigures {
         let settled = || units.iter().map(|unit| &self.settled[judge][*unit]);
-        let changed: Vec<f64> = settled().filter_map(Settled::turns).map(|turns| f64::from(u8::from(turns))).collect();
+        let changed: Vec<f64> =
+            settled().filter_map(UnitVerdict::turns).map(|turns| f64::from(u8::from(turns))).collect();
         let gaps: Vec<f64> =
-            settled().filter_map(Settled::gap).filter(|_| self.params.judging.verdict.has_labels()).collect();
+            settled().filter_map(UnitVerdict::gap).filter(|_| self.params.judging.verdict.has_labels()).collect();
         OrderFigures {
             first,
             both: changed.len(),
-            changed: Estimate::new(Share { share: mean(changed.iter().copied()) }, share_interval(&changed)),
+            changed: FigureEstimate::new(
+                ChangedShare { share: mean(changed.iter().copied()) },
+                share_interval(&changed),
+            ),
             gap_mean: mean(gaps.iter().copied()),
             gap_max: gaps.into_iter().reduce(f64::max),
         }
     }
 
     /// What the method concludes.
-    pub(super) fn report(&self, gold: &[GoldUse<'_>], signature: Signature) -> Report {
+    pub(super) fn report(&self, gold: &[GoldUse<'_>], signature: Signature) -> MethodReport {
         let judges: Vec<Option<usize>> = match self.names.len() {
             1 => vec![Some(0)],
             several => (0..several).map(Some).chain([None]).collect(),
         };
         let attributes = 0..self.params.judging.attribute.len();
-        let figures: Vec<Figures<'_>> =
+        let figures: Vec<JudgeFigures<'_>> =
             attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
@@ -309,7 +313,7 @@ impl<'s> Judged<'s> {
                 let turned = one
                     .and_then(|one| one.order.as_ref())
                     .and_then(|order| Some((order.changed.figure.share?, order.both)));
-                let case = Case {
+                let case = ConclusionCase {
                     about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
                     samples: self.samples,
                     scores: &self.panel_scores(attribute),
@@ -324,7 +328,7 @@ impl<'s> Judged<'s> {
             .collect();
         let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
         sections.retain(|section| !section.rows.is_empty());
-        Report { values, sections, signature, outcomes, headline, verdict }
+        MethodReport { values, sections, signature, outcomes, headline, verdict }
     }
 
     /// Of all questions to all judges.
@@ -336,7 +340,7 @@ impl<'s> Judged<'s> {
         outcomes
     }
 
-    fn verdict_section(&self, figures: &[Figures<'_>]) -> Section {
+    fn verdict_section(&self, figures: &[JudgeFigures<'_>]) -> Section {
         let labels = self.params.judging.verdict.has_labels();
         if self.params.judging.mode == Mode::Pointwise {
             let mut table = Section::new("Ratings", ["attribute", "judge", "rated", "mean", "mass", "low mass"]);
@@ -404,7 +408,7 @@ impl<'s> Judged<'s> {
     fn against_gold(
         &self,
         gold: &[GoldUse<'_>],
-    ) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::Figures>>) {
+    ) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::AgreementFigures>>) {
         let mut table = gold::section();
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         let mut of_all = vec![None; gold.len()];
@@ -448,7 +452,7 @@ impl<'s> Judged<'s> {
                 add(format!("{}, {}", self.names[a], self.names[b]), "Cohen's κ", kappa, both.len());
             }
             let units: Vec<Vec<f64>> = voices.iter().map(|unit| unit.iter().flatten().copied().collect()).collect();
-            let level = if pairs { Level::Nominal } else { Level::Interval };
+            let level = if pairs { MeasurementLevel::Nominal } else { MeasurementLevel::Interval };
             let paired = units.iter().filter(|unit| unit.len() > 1).count();
             add("all".to_owned(), "Krippendorff's α", krippendorff_alpha(&units, level), paired);
         }
@@ -457,7 +461,7 @@ impl<'s> Judged<'s> {
 
     /// By unit and judge: a number for each choice, or the rating.
     fn voices(&self, attribute: usize) -> Vec<Vec<Option<f64>>> {
-        let voice = |decided: &Decided| match decided.choice() {
+        let voice = |decided: &Decision| match decided.choice() {
             Some(choice) => Some(f64::from(choice as u8)),
             None => decided.rating(),
         };
@@ -466,7 +470,7 @@ impl<'s> Judged<'s> {
     }
 }
 
-fn preference_section(figures: &[Figures<'_>]) -> Section {
+fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
     let columns = [
         "attribute",
         "judge",

@@ -3,11 +3,11 @@
 use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 
-use super::method::Verdicts;
+use super::method::VerdictStage;
 use super::options::Mode;
-use super::plan::Unit;
-use super::report::Judged;
-use super::verdict::{Answer, Choice, Decided, Verdict};
+use super::plan::JudgedUnit;
+use super::report::JudgeResults;
+use super::verdict::{Decision, JudgeAnswer, JudgeVerdict, PairChoice};
 use crate::{MethodError, Run};
 
 /// The table of all verdicts.
@@ -19,13 +19,13 @@ const SCORES: &str = "scores";
 
 /// Which verdict a row is.
 #[derive(Serialize)]
-pub(super) struct VerdictOf<'a> {
+pub(super) struct VerdictIdentity<'a> {
     item: &'a str,
     attribute: &'a str,
     judge: &'a str,
     template: &'a str,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    shown: ShownCandidates<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
 }
@@ -33,20 +33,20 @@ pub(super) struct VerdictOf<'a> {
 /// What was shown.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Shown<'a> {
+enum ShownCandidates<'a> {
     Pair { i: usize, j: usize, candidate_i: &'a str, candidate_j: &'a str },
     Single { index: usize, candidate: &'a str },
 }
 
-impl<'a> VerdictOf<'a> {
-    pub(super) fn new(asking: &'a Verdicts<'_>, judge: usize, index: usize) -> Self {
+impl<'a> VerdictIdentity<'a> {
+    pub(super) fn new(asking: &'a VerdictStage<'_>, judge: usize, index: usize) -> Self {
         let asked = asking.plan.asked[index];
-        let Unit { item, attribute, .. } = asking.plan.units[asked.unit];
+        let JudgedUnit { item, attribute, .. } = asking.plan.units[asked.unit];
         let sample = &asking.samples[item];
         let id = |k: usize| sample.candidates[k].id.as_str();
         let shown = match asking.plan.shown(asked) {
-            (i, Some(j)) => Shown::Pair { i, j, candidate_i: id(i), candidate_j: id(j) },
-            (index, None) => Shown::Single { index, candidate: id(index) },
+            (i, Some(j)) => ShownCandidates::Pair { i, j, candidate_i: id(i), candidate_j: id(j) },
+            (index, None) => ShownCandidates::Single { index, candidate: id(index) },
         };
         Self {
             item: &sample.id,
@@ -61,21 +61,21 @@ impl<'a> VerdictOf<'a> {
 
 /// One verdict of one judge.
 #[derive(Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct VerdictRow<'a> {
     item: &'a str,
     attribute: &'a str,
     judge: &'a str,
     template: &'a str,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    shown: ShownCandidates<'a>,
     #[serde(flatten)]
-    said: Said,
+    said: VerdictValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
-    answers: &'a [Answer],
+    answers: &'a [JudgeAnswer],
     prompt_tokens: Option<usize>,
     precision: Precision,
 }
@@ -83,9 +83,9 @@ pub(super) struct Row<'a> {
 /// What was said of it.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Said {
+enum VerdictValue {
     Pair {
-        choice: Option<Choice>,
+        choice: Option<PairChoice>,
         /// How much speaks for the one shown first.
         p: Option<f64>,
     },
@@ -95,19 +95,20 @@ enum Said {
 }
 
 pub(super) fn row<'a>(
-    asking: &'a Verdicts<'_>,
+    asking: &'a VerdictStage<'_>,
     judge: usize,
     index: usize,
-    verdict: &'a Verdict,
+    verdict: &'a JudgeVerdict,
     precision: Precision,
-) -> Row<'a> {
-    let VerdictOf { item, attribute, judge, template, shown, reference } = VerdictOf::new(asking, judge, index);
+) -> VerdictRow<'a> {
+    let VerdictIdentity { item, attribute, judge, template, shown, reference } =
+        VerdictIdentity::new(asking, judge, index);
     let decided = &verdict.decided;
     let said = match shown {
-        Shown::Pair { .. } => Said::Pair { choice: decided.choice(), p: decided.p() },
-        Shown::Single { .. } => Said::Single { rating: decided.rating() },
+        ShownCandidates::Pair { .. } => VerdictValue::Pair { choice: decided.choice(), p: decided.p() },
+        ShownCandidates::Single { .. } => VerdictValue::Single { rating: decided.rating() },
     };
-    Row {
+    VerdictRow {
         item,
         attribute,
         judge,
@@ -131,13 +132,13 @@ struct PairRow<'a> {
     first: &'a str,
     second: &'a str,
     #[serde(flatten)]
-    panel: Voice<'a>,
-    judges: Vec<JudgeVoice<'a>>,
+    panel: PairVerdict<'a>,
+    judges: Vec<JudgePairVerdict<'a>>,
 }
 
 #[derive(Serialize)]
-struct Voice<'a> {
-    choice: Option<Choice>,
+struct PairVerdict<'a> {
+    choice: Option<PairChoice>,
     /// The better candidate; null for a tie, and where there is no verdict.
     preferred: Option<&'a str>,
     p: Option<f64>,
@@ -146,28 +147,28 @@ struct Voice<'a> {
 }
 
 #[derive(Serialize)]
-struct JudgeVoice<'a> {
+struct JudgePairVerdict<'a> {
     judge: &'a str,
     #[serde(flatten)]
-    voice: Voice<'a>,
+    voice: PairVerdict<'a>,
     /// Whether the verdict changes with the order.
     changed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gap: Option<f64>,
 }
 
-impl<'a> Voice<'a> {
-    fn of(decided: &'a Decided, first: &'a str, second: &'a str) -> Self {
+impl<'a> PairVerdict<'a> {
+    fn of(decided: &'a Decision, first: &'a str, second: &'a str) -> Self {
         let preferred = match decided.choice() {
-            Some(Choice::First) => Some(first),
-            Some(Choice::Second) => Some(second),
-            Some(Choice::Tie) | None => None,
+            Some(PairChoice::First) => Some(first),
+            Some(PairChoice::Second) => Some(second),
+            Some(PairChoice::Tie) | None => None,
         };
         Self { choice: decided.choice(), preferred, p: decided.p(), outcome: &decided.outcome }
     }
 }
 
-pub(super) fn write_pairs(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+pub(super) fn write_pairs(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
     if verdicts.params.judging.mode != Mode::Pairwise {
         return Ok(());
     }
@@ -179,15 +180,15 @@ pub(super) fn write_pairs(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<()
         let (first, second) = (id(unit.first), id(unit.second.expect("pairs have two candidates")));
         let judges = verdicts.settled.iter().zip(&verdicts.names).map(|(settled, judge)| {
             let settled = &settled[number];
-            let voice = Voice::of(&settled.decided, first, second);
-            JudgeVoice { judge, voice, changed: settled.turns(), gap: settled.gap().filter(|_| labels) }
+            let voice = PairVerdict::of(&settled.decided, first, second);
+            JudgePairVerdict { judge, voice, changed: settled.turns(), gap: settled.gap().filter(|_| labels) }
         });
         let row = PairRow {
             item: &sample.id,
             attribute: &verdicts.params.judging.attribute[unit.attribute],
             first,
             second,
-            panel: Voice::of(&verdicts.panel[number], first, second),
+            panel: PairVerdict::of(&verdicts.panel[number], first, second),
             judges: judges.collect(),
         };
         run.row(PAIRS, number, &row)?;
@@ -197,7 +198,7 @@ pub(super) fn write_pairs(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<()
 
 /// What a candidate's verdicts come to.
 #[derive(Serialize)]
-struct ScoreRow<'a> {
+struct JudgeScoreRow<'a> {
     item: &'a str,
     attribute: &'a str,
     candidate: &'a str,
@@ -217,8 +218,8 @@ struct JudgeScore<'a> {
     score: Option<f64>,
 }
 
-pub(super) fn write_scores(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
-    let Judged { params, samples, .. } = verdicts;
+pub(super) fn write_scores(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+    let JudgeResults { params, samples, .. } = verdicts;
     let attributes = &params.judging.attribute;
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     run.table(SCORES, candidates * attributes.len())?;
@@ -238,7 +239,7 @@ pub(super) fn write_scores(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<(
                     .iter()
                     .zip(&verdicts.names)
                     .map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
-                let row = ScoreRow {
+                let row = JudgeScoreRow {
                     item: &sample.id,
                     attribute: &attributes[attribute],
                     candidate: &candidate.id,

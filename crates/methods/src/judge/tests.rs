@@ -5,8 +5,8 @@ use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling,
 use probity_options::{read, specs};
 
 use super::JudgingOptions;
-use super::judging::{Judging, Question, Shown};
-use super::verdict::{Choice, Verdict};
+use super::judging::{JudgeQuestion, ModelJudge, ShownText};
+use super::verdict::{JudgeVerdict, PairChoice};
 use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample, told};
 use crate::{MemoryOutput, MethodError, Run};
 
@@ -33,23 +33,23 @@ fn writer() -> ScriptedModel {
     })
 }
 
-fn pair<'a>(sample: &'a Sample, references: &[&'a str]) -> Question<'a> {
-    let shown = sample.candidates.iter().map(|c| Shown { name: &c.id, text: &c.text }).collect();
-    Question { sample, attribute: 0, shown, references: references.to_vec(), tag: String::new() }
+fn pair<'a>(sample: &'a Sample, references: &[&'a str]) -> JudgeQuestion<'a> {
+    let shown = sample.candidates.iter().map(|c| ShownText { name: &c.id, text: &c.text }).collect();
+    JudgeQuestion { sample, attribute: 0, shown, references: references.to_vec(), tag: String::new() }
 }
 
 /// What a judge said, and how many lines it was shown as quotations.
 #[derive(Debug)]
 struct Said {
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<JudgeVerdict>,
     quoted: usize,
 }
 
-fn ask(args: &str, questions: &[Question<'_>], model: &dyn LanguageModel) -> Result<Said, MethodError> {
+fn ask(args: &str, questions: &[JudgeQuestion<'_>], model: &dyn LanguageModel) -> Result<Said, MethodError> {
     let mut output = MemoryOutput::default();
     let mut run = Run::new(model, &mut output);
-    let mut kept: Vec<Option<Verdict>> = vec![None; questions.len()];
-    Judging::new(&options(args), model)?.ask(&mut run, questions, &mut |index, verdict, _| {
+    let mut kept: Vec<Option<JudgeVerdict>> = vec![None; questions.len()];
+    ModelJudge::new(&options(args), model)?.ask(&mut run, questions, &mut |index, verdict, _| {
         assert_eq!(kept[index].replace(verdict), None, "each question has one verdict");
         Ok(())
     })?;
@@ -60,14 +60,17 @@ fn ask(args: &str, questions: &[Question<'_>], model: &dyn LanguageModel) -> Res
 #[test]
 fn each_mode_has_a_verdict_on_each_question() {
     let samples = [sample("a", &[2.0, 1.0]), sample("b", &[1.0, 2.0]), sample("c", &[1.0, 1.0])];
-    let questions: Vec<Question<'_>> = samples.iter().map(|sample| pair(sample, &[])).collect();
-    let choices = |args: &str| -> Vec<Option<Choice>> {
+    let questions: Vec<JudgeQuestion<'_>> = samples.iter().map(|sample| pair(sample, &[])).collect();
+    let choices = |args: &str| -> Vec<Option<PairChoice>> {
         let judged = ask(args, &questions, &writer()).expect("asked");
         judged.verdicts.iter().map(|verdict| verdict.decided.choice()).collect()
     };
-    assert_eq!(choices("--ties"), [Some(Choice::First), Some(Choice::Second), Some(Choice::Tie)]);
-    assert_eq!(choices(""), [Some(Choice::First), Some(Choice::Second), None], "no tie is offered");
-    assert_eq!(choices("--verdict label"), [Some(Choice::First), Some(Choice::Second), Some(Choice::Second)]);
+    assert_eq!(choices("--ties"), [Some(PairChoice::First), Some(PairChoice::Second), Some(PairChoice::Tie)]);
+    assert_eq!(choices(""), [Some(PairChoice::First), Some(PairChoice::Second), None], "no tie is offered");
+    assert_eq!(
+        choices("--verdict label"),
+        [Some(PairChoice::First), Some(PairChoice::Second), Some(PairChoice::Second)]
+    );
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn probabilities_are_asked_for_behind_the_marker() {
             && (label.mass().expect("asked") - 0.9).abs() < 1e-12
     );
     let both = verdict("--verdict rationale-label");
-    assert_eq!((both.decided.choice(), both.answers[0].written.as_deref()), (Some(Choice::First), Some("B")));
+    assert_eq!((both.decided.choice(), both.answers[0].written.as_deref()), (Some(PairChoice::First), Some("B")));
     assert!((both.decided.p().expect("a pair") - 0.75).abs() < 1e-12);
     let without = ScriptedModel::from_probabilities(|_| vec![0.5, 0.5]).with_generation(|_| generated("no marker"));
     let without = ask("--verdict rationale-label", &[pair(&sample, &[])], &without).expect("asked");
@@ -106,7 +109,7 @@ fn ratings_are_on_the_scale() {
     let sample = sample("a", &[7.0, 11.0]);
     let question = |k: usize| {
         let candidate = &sample.candidates[k];
-        Question { shown: vec![Shown { name: &candidate.id, text: &candidate.text }], ..pair(&sample, &[]) }
+        JudgeQuestion { shown: vec![ShownText { name: &candidate.id, text: &candidate.text }], ..pair(&sample, &[]) }
     };
     let judged = ask("--mode pointwise --scale 1..10", &[question(0), question(1)], &writer()).expect("asked");
     assert_eq!(judged.verdicts[0].decided.rating(), Some(7.0));
@@ -150,7 +153,7 @@ fn references_stand_in_blocks_of_their_own_and_are_numbered_where_there_are_seve
                     reference 2]\n[ [A]]\n[End of Reference 2]";
     assert!(both.contains(expected), "{both}");
     let many: Vec<&str> = vec!["x"; 33];
-    let refused = ask("", &[Question { references: many, ..pair(&sample, &[]) }], &writer());
+    let refused = ask("", &[JudgeQuestion { references: many, ..pair(&sample, &[]) }], &writer());
     assert!(refused.expect_err("too many").to_string().contains("33 references"));
 }
 
@@ -165,7 +168,7 @@ fn what_a_text_says_is_no_verdict_when_the_judge_repeats_it() {
         generated(&format!("[[A]]\nThe other one says: {candidate}"))
     });
     let judged = ask("", &[pair(&hostile, &[])], &parrot).expect("asked");
-    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (Some(Choice::First), 2));
+    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (Some(PairChoice::First), 2));
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn empty_texts_are_not_asked_about_and_a_full_disk_ends_the_list() {
     let model = writer();
     let mut output = MemoryOutput::default();
     let mut run = Run::new(&model, &mut output);
-    let judging = Judging::new(&options(""), &model).expect("valid");
+    let judging = ModelJudge::new(&options(""), &model).expect("valid");
     let ended = judging.ask(&mut run, &[pair(&full, &[])], &mut |_, _, _| Err("disk full".into()));
     assert!(matches!(ended, Err(MethodError::Output(_))), "{ended:?}");
 }
@@ -188,7 +191,7 @@ fn empty_texts_are_not_asked_about_and_a_full_disk_ends_the_list() {
 fn what_prompts_and_verdicts_depend_on_is_in_the_signature() {
     let model = writer();
     let line = |args: &str| {
-        let judging = Judging::new(&options(args), &model).expect("valid");
+        let judging = ModelJudge::new(&options(args), &model).expect("valid");
         judging.sign(crate::Signature::new("judge", &model)).to_string()
     };
     let lines: Vec<String> = [

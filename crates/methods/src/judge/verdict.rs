@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::stage::RowError;
 use crate::summary::mean;
-use crate::{MethodError, Scale};
+use crate::{MethodError, RatingScale};
 
 /// What a verdict begins with.
 pub(crate) const MARKER: &str = "[[";
@@ -16,15 +16,15 @@ const SHOWN: usize = 40;
 
 /// What a judge may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Offered {
+pub(crate) enum OfferedVerdicts {
     /// `[[A]]`, the text shown first is better, `[[B]]`, the second is, and where ties are offered `[[C]]`.
     Pair {
         ties: bool,
     },
-    Ratings(Scale),
+    Ratings(RatingScale),
 }
 
-impl Offered {
+impl OfferedVerdicts {
     /// What may stand in the brackets.
     pub(crate) fn names(self) -> Vec<String> {
         match self {
@@ -46,11 +46,11 @@ impl Offered {
     }
 
     /// What is said by giving each offered verdict so much weight; the weights sum to one.
-    fn says(self, weights: &[f64]) -> Says {
+    fn says(self, weights: &[f64]) -> DecisionValue {
         match self {
-            Self::Pair { .. } => Says::Pair([weights[0], weights[1], weights.get(2).copied().unwrap_or(0.0)]),
+            Self::Pair { .. } => DecisionValue::Pair([weights[0], weights[1], weights.get(2).copied().unwrap_or(0.0)]),
             Self::Ratings(scale) => {
-                Says::Rating(weights.iter().zip(0_u32..).map(|(w, k)| w * f64::from(scale.min + k)).sum())
+                DecisionValue::Rating(weights.iter().zip(0_u32..).map(|(w, k)| w * f64::from(scale.min + k)).sum())
             }
         }
     }
@@ -59,13 +59,13 @@ impl Offered {
 /// Which of two texts is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Choice {
+pub(crate) enum PairChoice {
     First,
     Second,
     Tie,
 }
 
-impl Choice {
+impl PairChoice {
     fn weights(self) -> [f64; 3] {
         match self {
             Self::First => [1.0, 0.0, 0.0],
@@ -77,7 +77,7 @@ impl Choice {
 
 /// What was said.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Says {
+pub(crate) enum DecisionValue {
     /// Weights of: the first is better, the second is, neither is. They sum to one.
     Pair([f64; 3]),
     Rating(f64),
@@ -85,61 +85,61 @@ pub(crate) enum Says {
 
 /// What was said, or why nothing was.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Decided {
+pub(crate) struct Decision {
     /// Present where [`Outcome::has_answer`].
-    pub(crate) says: Option<Says>,
+    pub(crate) says: Option<DecisionValue>,
     pub(crate) outcome: Outcome,
 }
 
-impl Decided {
+impl Decision {
     pub(crate) fn none(outcome: Outcome) -> Self {
         Self { says: None, outcome }
     }
 
     /// What decides without a doubt.
-    pub(crate) fn chosen(choice: Choice) -> Self {
-        Self::of(Says::Pair(choice.weights()), false)
+    pub(crate) fn chosen(choice: PairChoice) -> Self {
+        Self::of(DecisionValue::Pair(choice.weights()), false)
     }
 
     pub(crate) fn rated(rating: f64) -> Self {
-        Self::of(Says::Rating(rating), false)
+        Self::of(DecisionValue::Rating(rating), false)
     }
 
-    fn of(says: Says, low_mass: bool) -> Self {
-        let tied = matches!(says, Says::Pair(weights) if heaviest(weights).is_none());
+    fn of(says: DecisionValue, low_mass: bool) -> Self {
+        let tied = matches!(says, DecisionValue::Pair(weights) if heaviest(weights).is_none());
         let outcome =
             if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
         Self { says: Some(says), outcome }
     }
 
     /// The verdict with the most weight; a tie where two have the same. `None` for a rating.
-    pub(crate) fn choice(&self) -> Option<Choice> {
+    pub(crate) fn choice(&self) -> Option<PairChoice> {
         match self.says? {
-            Says::Pair(weights) => Some(heaviest(weights).unwrap_or(Choice::Tie)),
-            Says::Rating(_) => None,
+            DecisionValue::Pair(weights) => Some(heaviest(weights).unwrap_or(PairChoice::Tie)),
+            DecisionValue::Rating(_) => None,
         }
     }
 
     /// How much speaks for the text shown first, from 0 to 1: its weight and half of a tie's. `None` for a rating.
     pub(crate) fn p(&self) -> Option<f64> {
         match self.says? {
-            Says::Pair([first, _, tie]) => Some(first + tie / 2.0),
-            Says::Rating(_) => None,
+            DecisionValue::Pair([first, _, tie]) => Some(first + tie / 2.0),
+            DecisionValue::Rating(_) => None,
         }
     }
 
     pub(crate) fn rating(&self) -> Option<f64> {
         match self.says? {
-            Says::Rating(rating) => Some(rating),
-            Says::Pair(_) => None,
+            DecisionValue::Rating(rating) => Some(rating),
+            DecisionValue::Pair(_) => None,
         }
     }
 
     /// The same with the texts in the other order.
     pub(crate) fn turned(&self) -> Self {
         let says = self.says.map(|says| match says {
-            Says::Pair([first, second, tie]) => Says::Pair([second, first, tie]),
-            rating @ Says::Rating(_) => rating,
+            DecisionValue::Pair([first, second, tie]) => DecisionValue::Pair([second, first, tie]),
+            rating @ DecisionValue::Rating(_) => rating,
         });
         Self { says, outcome: self.outcome.clone() }
     }
@@ -147,7 +147,7 @@ impl Decided {
     /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing
     /// have no part in it; where none says anything, the outcome is that of the first.
     pub(crate) fn vote(all: &[Self]) -> Self {
-        let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| Says::Pair(choice.weights())));
+        let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| DecisionValue::Pair(choice.weights())));
         Self::merged(all, voice)
     }
 
@@ -156,18 +156,23 @@ impl Decided {
         Self::merged(all, |one| one.says)
     }
 
-    fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<Says>) -> Self {
-        let voices: Vec<Says> = all.iter().filter_map(voice).collect();
+    fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<DecisionValue>) -> Self {
+        let voices: Vec<DecisionValue> = all.iter().filter_map(voice).collect();
         let low_mass = all.iter().any(|one| one.outcome == Outcome::LowMass);
-        let rating =
-            mean(voices.iter().filter_map(|voice| if let Says::Rating(rating) = voice { Some(*rating) } else { None }));
+        let rating = mean(
+            voices
+                .iter()
+                .filter_map(|voice| if let DecisionValue::Rating(rating) = voice { Some(*rating) } else { None }),
+        );
         let weight = |k: usize| {
             mean(
-                voices.iter().filter_map(|voice| if let Says::Pair(weights) = voice { Some(weights[k]) } else { None }),
+                voices
+                    .iter()
+                    .filter_map(|voice| if let DecisionValue::Pair(weights) = voice { Some(weights[k]) } else { None }),
             )
         };
-        let pair = || Some(Says::Pair([weight(0)?, weight(1)?, weight(2)?]));
-        match rating.map(Says::Rating).or_else(pair) {
+        let pair = || Some(DecisionValue::Pair([weight(0)?, weight(1)?, weight(2)?]));
+        match rating.map(DecisionValue::Rating).or_else(pair) {
             Some(says) => Self::of(says, low_mass),
             None => Self::none(all.first().map_or(Outcome::Empty, |one| one.outcome.clone())),
         }
@@ -175,16 +180,18 @@ impl Decided {
 }
 
 /// The choice that outweighs both others.
-fn heaviest(weights: [f64; 3]) -> Option<Choice> {
+fn heaviest(weights: [f64; 3]) -> Option<PairChoice> {
     let most = weights.into_iter().fold(f64::NEG_INFINITY, f64::max);
-    let mut at_most =
-        [Choice::First, Choice::Second, Choice::Tie].into_iter().zip(weights).filter(|(_, weight)| *weight == most);
+    let mut at_most = [PairChoice::First, PairChoice::Second, PairChoice::Tie]
+        .into_iter()
+        .zip(weights)
+        .filter(|(_, weight)| *weight == most);
     at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
 }
 
 /// One answer of a judge, as rows have it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct JudgeAnswer {
     /// What it wrote; absent where it was asked for labels alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
@@ -206,35 +213,35 @@ pub(crate) struct Answer {
 
 /// A judge's verdict on one question, out of one answer or several.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Verdict {
-    pub(crate) decided: Decided,
+pub(crate) struct JudgeVerdict {
+    pub(crate) decided: Decision,
     /// One per cycle; none where there was nothing to ask about.
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<JudgeAnswer>,
     pub(crate) prompt_tokens: Option<usize>,
 }
 
-impl Verdict {
+impl JudgeVerdict {
     /// Of a question that was not asked.
     pub(crate) fn none(outcome: Outcome) -> Self {
-        Self { decided: Decided::none(outcome), answers: Vec::new(), prompt_tokens: None }
+        Self { decided: Decision::none(outcome), answers: Vec::new(), prompt_tokens: None }
     }
 
     /// Probabilities without a text.
-    pub(crate) fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
-        Self::of(vec![Answer::from_labels(result)], Some(result.prompt_tokens), offered, true)
+    pub(crate) fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
+        Self::of(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
     }
 
     /// Generated texts, one a cycle.
-    pub(crate) fn from_texts(results: &[GenerateResult], offered: Offered, labels: bool) -> Self {
+    pub(crate) fn from_texts(results: &[GenerateResult], offered: OfferedVerdicts, labels: bool) -> Self {
         let read = |result: &GenerateResult| {
-            if labels { Answer::at_marker(result, offered) } else { Answer::written(result, offered) }
+            if labels { JudgeAnswer::at_marker(result, offered) } else { JudgeAnswer::written(result, offered) }
         };
         let prompt_tokens = results.first().map(|result| result.prompt_tokens);
         Self::of(results.iter().map(read).collect(), prompt_tokens, offered, labels)
     }
 
     /// What a row of answers says.
-    pub(crate) fn read(row: &Value, offered: Offered, labels: bool) -> Result<Self, RowError> {
+    pub(crate) fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
         let given = GivenVerdict::deserialize(row)?;
         for answer in &given.answers {
             answer.check(offered)?;
@@ -247,15 +254,15 @@ impl Verdict {
 
     /// By the vote of the answers that can be read, or where labels were asked for by their mean probabilities. A vote
     /// keeps how it went: its weights are the shares of the cycles.
-    fn of(mut answers: Vec<Answer>, prompt_tokens: Option<usize>, offered: Offered, labels: bool) -> Self {
-        let each: Vec<Decided> = answers.iter().map(|answer| answer.decided(offered)).collect();
+    fn of(mut answers: Vec<JudgeAnswer>, prompt_tokens: Option<usize>, offered: OfferedVerdicts, labels: bool) -> Self {
+        let each: Vec<Decision> = answers.iter().map(|answer| answer.decided(offered)).collect();
         // What an answer says decides its outcome too: of two labels with the same probability a pair makes a tie, and
         // ratings make a mean.
         answers.iter_mut().zip(&each).for_each(|(answer, decided)| answer.outcome.clone_from(&decided.outcome));
         let decided = match each.as_slice() {
             [one] => one.clone(),
-            _ if labels => Decided::mean(&each),
-            _ => Decided::vote(&each),
+            _ if labels => Decision::mean(&each),
+            _ => Decision::vote(&each),
         };
         Self { decided, answers, prompt_tokens }
     }
@@ -279,29 +286,29 @@ impl Verdict {
 /// A verdict in a row that was written before.
 #[derive(Deserialize)]
 struct GivenVerdict {
-    answers: Vec<Answer>,
+    answers: Vec<JudgeAnswer>,
     prompt_tokens: Option<usize>,
 }
 
-impl Answer {
+impl JudgeAnswer {
     fn none(outcome: Outcome) -> Self {
         Self { text: None, tokens: None, written: None, probabilities: None, mass: None, outcome }
     }
 
     /// What it says.
-    fn decided(&self, offered: Offered) -> Decided {
+    fn decided(&self, offered: OfferedVerdicts) -> Decision {
         let names = offered.names();
         let weights: Vec<f64> = match (&self.probabilities, &self.written) {
-            _ if !self.outcome.has_answer() => return Decided::none(self.outcome.clone()),
+            _ if !self.outcome.has_answer() => return Decision::none(self.outcome.clone()),
             (Some(probabilities), _) => names.iter().filter_map(|name| probabilities.get(name)?.as_f64()).collect(),
             (None, Some(written)) => names.iter().map(|name| f64::from(u8::from(name == written))).collect(),
-            (None, None) => return Decided::none(self.outcome.clone()),
+            (None, None) => return Decision::none(self.outcome.clone()),
         };
-        Decided::of(offered.says(&weights), self.outcome == Outcome::LowMass)
+        Decision::of(offered.says(&weights), self.outcome == Outcome::LowMass)
     }
 
     /// Whether an answer that was given says something of what was offered, if it says anything.
-    fn check(&self, offered: Offered) -> Result<(), RowError> {
+    fn check(&self, offered: OfferedVerdicts) -> Result<(), RowError> {
         let names = offered.names();
         let is_number =
             |name: &String| self.probabilities.as_ref().is_none_or(|all| all.get(name).is_some_and(Value::is_number));
@@ -319,7 +326,7 @@ impl Answer {
     }
 
     /// The label probabilities behind the last marker of a text.
-    fn at_marker(result: &GenerateResult, offered: Offered) -> Self {
+    fn at_marker(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
         let written = Self::written(result, offered);
         if !is_text(&result.outcome) {
             return written;
@@ -330,7 +337,7 @@ impl Answer {
     }
 
     /// The verdict that a text ends in.
-    fn written(result: &GenerateResult, offered: Offered) -> Self {
+    fn written(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
         if !is_text(&result.outcome) {
             return Self::none(result.outcome.clone());
         }
@@ -390,11 +397,11 @@ mod tests {
     use super::*;
     use crate::testing::generated;
 
-    const PAIR: Offered = Offered::Pair { ties: false };
+    const PAIR: OfferedVerdicts = OfferedVerdicts::Pair { ties: false };
 
     #[test]
     fn the_last_verdict_wins_and_must_have_been_offered() {
-        let ties = Offered::Pair { ties: true }.names();
+        let ties = OfferedVerdicts::Pair { ties: true }.names();
         for (text, said) in [
             ("[[A]]", Ok(0)),
             ("First [[A]], but then **[[B]]**.", Ok(1)),
@@ -420,7 +427,7 @@ mod tests {
             }
         }
         assert!(last_verdict("[[C]]", &PAIR.names()).is_err(), "no tie was offered");
-        let ratings = Offered::Ratings("1..10".parse().expect("valid")).names();
+        let ratings = OfferedVerdicts::Ratings("1..10".parse().expect("valid")).names();
         assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
         assert!(
             ["[[11]]", "[[7.5]]", "[[07]]", "[[-1]]", "[[7/10]]"]
@@ -438,45 +445,46 @@ mod tests {
 
     #[test]
     fn labels_that_begin_one_another_include_the_bracket() {
-        let variants = |offered: Offered| offered.labels().expect("valid").labels()[0].variants.clone();
+        let variants = |offered: OfferedVerdicts| offered.labels().expect("valid").labels()[0].variants.clone();
         assert_eq!(variants(PAIR), ["A"]);
-        assert_eq!(variants(Offered::Ratings("1..5".parse().expect("valid"))), ["1"]);
-        assert_eq!(variants(Offered::Ratings("1..10".parse().expect("valid"))), ["1]]", "1]"]);
+        assert_eq!(variants(OfferedVerdicts::Ratings("1..5".parse().expect("valid"))), ["1"]);
+        assert_eq!(variants(OfferedVerdicts::Ratings("1..10".parse().expect("valid"))), ["1]]", "1]"]);
     }
 
-    fn voiced(texts: &[&str]) -> Verdict {
+    fn voiced(texts: &[&str]) -> JudgeVerdict {
         let results: Vec<GenerateResult> = texts.iter().map(|text| generated(text)).collect();
-        Verdict::from_texts(&results, PAIR, false)
+        JudgeVerdict::from_texts(&results, PAIR, false)
     }
 
     #[test]
     fn cycles_are_a_vote_in_which_a_tie_is_a_tie_and_the_unreadable_have_no_part() {
         let verdict = voiced(&["[[A]]", "[[B]]", "[[A]]"]);
-        assert_eq!((verdict.decided.choice(), &verdict.decided.outcome), (Some(Choice::First), &Outcome::Scored));
+        assert_eq!((verdict.decided.choice(), &verdict.decided.outcome), (Some(PairChoice::First), &Outcome::Scored));
         assert!((verdict.decided.p().expect("a pair") - 2.0 / 3.0).abs() < 1e-12);
         let tied = voiced(&["[[A]]", "[[B]]"]);
-        assert_eq!((tied.decided.choice(), tied.decided.outcome), (Some(Choice::Tie), Outcome::Tie));
+        assert_eq!((tied.decided.choice(), tied.decided.outcome), (Some(PairChoice::Tie), Outcome::Tie));
         let one = voiced(&["who knows", "[[B]]", ""]);
-        assert_eq!((one.decided.choice(), one.unparsed()), (Some(Choice::Second), 2));
-        assert!(matches!(voiced(&["?", "!"]).decided, Decided { says: None, outcome: Outcome::Unparsed { .. } }));
+        assert_eq!((one.decided.choice(), one.unparsed()), (Some(PairChoice::Second), 2));
+        assert!(matches!(voiced(&["?", "!"]).decided, Decision { says: None, outcome: Outcome::Unparsed { .. } }));
     }
 
     #[test]
     fn two_orders_agree_or_are_a_tie() {
-        let decided = |choice: Choice| Decided::of(Says::Pair(choice.weights()), false);
-        let orders =
-            |first: Choice, second: Choice| Decided::vote(&[decided(first), decided(second).turned()]).choice();
-        assert_eq!(orders(Choice::First, Choice::Second), Some(Choice::First));
-        assert_eq!(orders(Choice::First, Choice::First), Some(Choice::Tie));
-        assert_eq!(orders(Choice::First, Choice::Tie), Some(Choice::Tie));
-        assert_eq!(orders(Choice::Tie, Choice::Tie), Some(Choice::Tie));
+        let decided = |choice: PairChoice| Decision::of(DecisionValue::Pair(choice.weights()), false);
+        let orders = |first: PairChoice, second: PairChoice| {
+            Decision::vote(&[decided(first), decided(second).turned()]).choice()
+        };
+        assert_eq!(orders(PairChoice::First, PairChoice::Second), Some(PairChoice::First));
+        assert_eq!(orders(PairChoice::First, PairChoice::First), Some(PairChoice::Tie));
+        assert_eq!(orders(PairChoice::First, PairChoice::Tie), Some(PairChoice::Tie));
+        assert_eq!(orders(PairChoice::Tie, PairChoice::Tie), Some(PairChoice::Tie));
     }
 
     #[test]
     fn ratings_are_averaged() {
-        let offered = Offered::Ratings("1..5".parse().expect("valid"));
+        let offered = OfferedVerdicts::Ratings("1..5".parse().expect("valid"));
         let results: Vec<GenerateResult> = ["[[4]]", "so [[5]]", "none"].map(generated).into();
-        let verdict = Verdict::from_texts(&results, offered, false);
+        let verdict = JudgeVerdict::from_texts(&results, offered, false);
         assert_eq!((verdict.decided.rating(), verdict.decided.choice(), verdict.unparsed()), (Some(4.5), None, 1));
     }
 }

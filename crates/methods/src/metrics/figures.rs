@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use probity_metrics::{Choice, Score, Scores};
+use probity_metrics::{ChosenMetric, MetricScores, Score};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::conclusion::thousands;
-use crate::{Headline, Outcomes, Report, Section, Signature};
+use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
 /// One number of a metric.
 #[derive(Debug, Serialize)]
-pub(super) struct Entry {
+pub(super) struct MetricEntry {
     metric: String,
     /// Whether it is a part of what a metric tells, its recall say, and not the metric's own number.
     #[serde(skip)]
@@ -36,12 +36,12 @@ pub(super) struct Entry {
     scored: usize,
 }
 
-impl Entry {
+impl MetricEntry {
     /// Each number of a metric's rows.
     pub(super) fn all(
-        choice: &Choice,
+        choice: &ChosenMetric,
         signatures: &[String; 2],
-        scores: &Scores,
+        scores: &MetricScores,
         systems: &[(&str, Vec<Score>)],
     ) -> Vec<Self> {
         let of = |(part, label)| Self::new(label, signatures, part, scores, systems);
@@ -53,7 +53,7 @@ impl Entry {
         metric: String,
         signatures: &[String; 2],
         part: usize,
-        scores: &Scores,
+        scores: &MetricScores,
         systems: &[(&str, Vec<Score>)],
     ) -> Self {
         let [signature, item_signature] = signatures;
@@ -81,12 +81,12 @@ impl Entry {
 }
 
 /// What is said of so many candidates.
-pub(super) fn report(samples: usize, candidates: usize, metrics: &[Entry], signature: Signature) -> Report {
+pub(super) fn report(samples: usize, candidates: usize, metrics: &[MetricEntry], signature: Signature) -> MethodReport {
     let mut outcomes = Outcomes::default();
     outcomes.add_several("scored", metrics.iter().map(|entry| entry.scored).sum());
     outcomes.add_several("undefined", metrics.iter().map(|entry| entry.undefined).sum());
     let whole = metrics.iter().filter(|entry| !entry.is_part);
-    Report {
+    MethodReport {
         values: json!({"samples": samples, "candidates": candidates, "metrics": metrics}),
         sections: sections(samples, candidates, metrics),
         signature,
@@ -96,7 +96,7 @@ pub(super) fn report(samples: usize, candidates: usize, metrics: &[Entry], signa
     }
 }
 
-fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section> {
+fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Section> {
     let title = format!("{} candidates of {} samples", thousands(candidates), thousands(samples));
     let mut all = Section::new(&title, ["metric", "all", "mean", "undefined"]);
     for entry in metrics {
@@ -135,10 +135,10 @@ mod tests {
 
     #[test]
     fn a_metric_whose_options_hold_a_point_has_its_headline_and_signature() {
-        let scores = Scores { items: vec![vec![Score::Value(0.5); 2]], corpus: vec![Score::Value(0.5); 2] };
+        let scores = MetricScores { items: vec![vec![Score::Value(0.5); 2]], corpus: vec![Score::Value(0.5); 2] };
         let signatures = ["v:1".to_owned(), "v:1".to_owned()];
         let label = "meteor:alpha=0.85";
-        let entry = |part: usize, label: &str| Entry::new(label.to_owned(), &signatures, part, &scores, &[]);
+        let entry = |part: usize, label: &str| MetricEntry::new(label.to_owned(), &signatures, part, &scores, &[]);
         let entries = [entry(0, label), entry(1, &format!("{label}.recall"))];
         let report = report(1, 1, &entries, Signature::without_model("metrics"));
         assert_eq!(report.headline.len(), 1);

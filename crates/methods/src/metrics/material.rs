@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use probity_data::{LineError, Sample};
-use probity_metrics::{Choice, Item, Score};
+use probity_metrics::{ChosenMetric, MetricItem, Score};
 use serde::Serialize;
 
 /// Samples candidate by candidate.
-pub(super) struct Material<'s> {
+pub(super) struct MetricMaterial<'s> {
     samples: &'s [Sample],
     /// Where each candidate stands: the positions of its sample and of itself.
     places: Vec<(usize, usize)>,
     /// The same, as metrics take them.
-    pub(super) items: Vec<Item<'s>>,
+    pub(super) items: Vec<MetricItem<'s>>,
 }
 
 /// A row of `scores.jsonl`.
 #[derive(Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct MetricRow<'a> {
     item: &'a str,
     candidate: &'a str,
     /// The candidate's position in its sample.
@@ -30,7 +30,7 @@ pub(super) struct Row<'a> {
 }
 
 /// What metrics need and the sample lacks.
-pub(super) fn lacking(choices: &[Choice], sample: &Sample) -> Vec<LineError> {
+pub(super) fn lacking(choices: &[ChosenMetric], sample: &Sample) -> Vec<LineError> {
     let item = item(sample, "");
     let needs = choices.iter().flat_map(|choice| choice.definition().needs().iter().map(move |need| (choice, *need)));
     let mut wrong: Vec<LineError> = Vec::new();
@@ -44,8 +44,8 @@ pub(super) fn lacking(choices: &[Choice], sample: &Sample) -> Vec<LineError> {
     wrong
 }
 
-fn item<'a>(sample: &'a Sample, candidate: &'a str) -> Item<'a> {
-    Item {
+fn item<'a>(sample: &'a Sample, candidate: &'a str) -> MetricItem<'a> {
+    MetricItem {
         candidate,
         references: sample.references.iter().map(String::as_str).collect(),
         // Every sample has a context: an empty one is how it has no source.
@@ -53,7 +53,7 @@ fn item<'a>(sample: &'a Sample, candidate: &'a str) -> Item<'a> {
     }
 }
 
-impl<'s> Material<'s> {
+impl<'s> MetricMaterial<'s> {
     pub(super) fn new(samples: &'s [Sample]) -> Self {
         let of =
             |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
@@ -83,14 +83,14 @@ impl<'s> Material<'s> {
     }
 
     /// The row of an item.
-    pub(super) fn row<'a>(&'a self, item: usize, metric: &'a str, score: Score) -> Row<'a> {
+    pub(super) fn row<'a>(&'a self, item: usize, metric: &'a str, score: Score) -> MetricRow<'a> {
         let (sample, index) = self.places[item];
         let sample = &self.samples[sample];
         let (outcome, why) = match score {
             Score::Value(_) => ("scored", None),
             Score::Undefined(why) => ("undefined", Some(why)),
         };
-        Row {
+        MetricRow {
             item: &sample.id,
             candidate: &sample.candidates[index].id,
             index,

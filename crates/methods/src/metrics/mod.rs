@@ -4,15 +4,15 @@ mod figures;
 mod material;
 
 use probity_data::{LineError, Sample};
-use probity_metrics::{Choice, Item, Metric, MetricError, Need, Scores, choose};
-use probity_options::{Given, OptionSpec, read, specs};
+use probity_metrics::{ChosenMetric, Metric, MetricError, MetricItem, MetricScores, Need, choose};
+use probity_options::{GivenOptions, OptionSpec, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, Signature, Summary};
-use figures::{Entry, report};
-use material::{Material, lacking};
+use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, RunSummary, Signature};
+use figures::{MetricEntry, report};
+use material::{MetricMaterial, lacking};
 
 /// The table of scores.
 const SCORES: &str = "scores";
@@ -38,9 +38,9 @@ pub struct MetricsParams {
 }
 
 /// The metrics that were chosen.
-struct Chosen {
+struct ChosenMetrics {
     params: MetricsParams,
-    choices: Vec<Choice>,
+    choices: Vec<ChosenMetric>,
 }
 
 impl DynMethod for Metrics {
@@ -82,16 +82,16 @@ what models made of texts is kept, and everything else is cheap."
         specs::<MetricsParams>()
     }
 
-    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+    fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError> {
         let params: MetricsParams = read(given)?;
-        Ok(Box::new(Chosen { choices: choose(&params.metric.join(","))?, params }))
+        Ok(Box::new(ChosenMetrics { choices: choose(&params.metric.join(","))?, params }))
     }
 }
 
-impl Configured for Chosen {
+impl Configured for ChosenMetrics {
     /// The options of each metric are filled in; of the models there are those that a metric needs.
     fn options_in_force(&self) -> Value {
-        let labels: Vec<&str> = self.choices.iter().map(Choice::label).collect();
+        let labels: Vec<&str> = self.choices.iter().map(ChosenMetric::label).collect();
         let options: Map<String, Value> =
             self.choices.iter().map(|choice| (choice.label().to_owned(), choice.options_in_force())).collect();
         json!({"metric": labels, "metrics": options, "encoder": self.encoder(), "model": self.model()})
@@ -108,10 +108,10 @@ impl Configured for Chosen {
         lacking(&self.choices, sample)
     }
 
-    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
-        let material = Material::new(samples);
-        let ready: Vec<Ready<'_>> =
-            self.choices.iter().map(|choice| Ready::new(choice, &material, run)).collect::<Result<_, _>>()?;
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
+        let material = MetricMaterial::new(samples);
+        let ready: Vec<BuiltMetric<'_>> =
+            self.choices.iter().map(|choice| BuiltMetric::new(choice, &material, run)).collect::<Result<_, _>>()?;
         if run.is_rehearsal() {
             return Err(MethodError::Rehearsed);
         }
@@ -125,14 +125,18 @@ impl Configured for Chosen {
                 .iter()
                 .map(|(name, positions)| Ok((*name, one.corpus(&material.items, &scores, positions, run)?)))
                 .collect::<Result<Vec<_>, MethodError>>()?;
-            entries.extend(Entry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
+            entries.extend(MetricEntry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
         }
         let signature = self.signature(run);
-        Ok(Summary::new("metrics", report(material.samples(), material.items.len(), &entries, signature), run.cost()))
+        Ok(RunSummary::new(
+            "metrics",
+            report(material.samples(), material.items.len(), &entries, signature),
+            run.cost(),
+        ))
     }
 }
 
-impl Chosen {
+impl ChosenMetrics {
     fn encoder(&self) -> Option<&str> {
         self.params.encoder.as_deref().filter(|_| self.needs(Need::Encoder))
     }
@@ -146,7 +150,7 @@ impl Chosen {
     }
 
     fn signature(&self, run: &Run<'_>) -> Signature {
-        let labels: Vec<&str> = self.choices.iter().map(Choice::label).collect();
+        let labels: Vec<&str> = self.choices.iter().map(ChosenMetric::label).collect();
         let models = run.metric_models();
         let encoder = models.encoder.iter().map(|encoder| encoder.config().description.clone());
         let model = models.language_model.iter().map(|model| model.description().clone());
@@ -156,19 +160,24 @@ impl Chosen {
 }
 
 /// A metric that has all that it needs.
-struct Ready<'c> {
-    choice: &'c Choice,
+struct BuiltMetric<'c> {
+    choice: &'c ChosenMetric,
     metric: Box<dyn Metric>,
 }
 
-impl<'c> Ready<'c> {
-    fn new(choice: &'c Choice, material: &Material<'_>, run: &Run<'_>) -> Result<Self, MetricError> {
+impl<'c> BuiltMetric<'c> {
+    fn new(choice: &'c ChosenMetric, material: &MetricMaterial<'_>, run: &Run<'_>) -> Result<Self, MetricError> {
         choice.check(&material.items)?;
         Ok(Self { choice, metric: choice.build(run.metric_models())? })
     }
 
     /// Scores all candidates and writes their rows; `written` counts them over all metrics.
-    fn score(&self, material: &Material<'_>, written: &mut usize, run: &mut Run<'_>) -> Result<Scores, MethodError> {
+    fn score(
+        &self,
+        material: &MetricMaterial<'_>,
+        written: &mut usize,
+        run: &mut Run<'_>,
+    ) -> Result<MetricScores, MethodError> {
         let scores = run.measure(Some(self.choice.label()), self.metric.as_ref(), &material.items)?;
         let labels = self.choice.components();
         for (item, row) in scores.items.iter().enumerate() {
@@ -183,22 +192,22 @@ impl<'c> Ready<'c> {
     /// The score of some items by themselves: the means of theirs where the metric takes means, else scored anew.
     fn corpus(
         &self,
-        items: &[Item<'_>],
-        scores: &Scores,
+        items: &[MetricItem<'_>],
+        scores: &MetricScores,
         positions: &[usize],
         run: &mut Run<'_>,
     ) -> Result<Vec<probity_metrics::Score>, MethodError> {
         if self.choice.definition().is_mean() {
             let rows = positions.iter().map(|position| scores.items[*position].clone()).collect();
-            return Ok(Scores::with_means(rows).corpus);
+            return Ok(MetricScores::with_means(rows).corpus);
         }
-        let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
+        let own: Vec<MetricItem<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
         // Progress is not told, since all candidates have been counted.
         Ok(run.measure(None, self.metric.as_ref(), &own)?.corpus)
     }
 
     /// What scores of all candidates together depend on, and what those of single ones do.
-    fn signatures(&self, items: &[Item<'_>]) -> [String; 2] {
+    fn signatures(&self, items: &[MetricItem<'_>]) -> [String; 2] {
         [self.metric.settings(), self.metric.item_settings()].map(|settings| self.choice.signature(settings, items))
     }
 }

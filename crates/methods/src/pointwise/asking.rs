@@ -7,14 +7,14 @@ use probity_lm::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Place, Pointwise, Question};
+use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::question::material;
 use crate::summary::mean;
 use crate::template::{Rendered, TemplateError};
-use crate::{MethodError, Output, Run};
+use crate::{MethodError, Run, RunOutput};
 
 /// What an answer says.
-pub(crate) struct Reading {
+pub(crate) struct LabelReading {
     /// The score, or why there is none.
     pub(crate) score: Result<f64, Outcome>,
     /// Normalised probability of each label.
@@ -22,9 +22,9 @@ pub(crate) struct Reading {
 }
 
 /// What is asked of the model about a candidate, and how its answer becomes a score.
-pub(crate) enum Asking<'a> {
+pub(crate) enum PointwiseAsk<'a> {
     /// How probable each label is.
-    Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> Reading + Sync) },
+    Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> LabelReading + Sync) },
     /// How probable the candidate itself is after the prompt, which does not show it.
     Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
     /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
@@ -38,7 +38,7 @@ pub(crate) enum Asking<'a> {
 /// What the model answered to one question, besides the score: probabilities of labels, tokens of a candidate, generated
 /// texts.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Reply {
+pub(super) struct PointwiseReply {
     pub(super) score: Option<f64>,
     #[serde(skip)]
     pub(super) mass: Option<f64>,
@@ -53,14 +53,15 @@ pub(super) struct Reply {
 }
 
 /// Takes what one question came to.
-pub(super) type Keep<'k> = dyn FnMut(usize, Reply, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
+pub(super) type KeepReply<'k> =
+    dyn FnMut(usize, PointwiseReply, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
-impl Reply {
-    fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> Reading) -> Self {
+impl PointwiseReply {
+    fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> LabelReading) -> Self {
         let reading = result.labels().map(read);
         let (score, mut outcome) = match &reading {
-            Some(Reading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
-            Some(Reading { score: Err(outcome), .. }) => (None, outcome.clone()),
+            Some(LabelReading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
+            Some(LabelReading { score: Err(outcome), .. }) => (None, outcome.clone()),
             None => (None, result.outcome.clone()),
         };
         // That two labels are equally probable is no tie of a score: the number stands.
@@ -117,7 +118,7 @@ impl Reply {
 }
 
 impl Pointwise<'_> {
-    pub(super) fn render(&self, place: Place, question: Question) -> Result<Rendered, TemplateError> {
+    pub(super) fn render(&self, place: CandidatePlace, question: PointwiseQuestion) -> Result<Rendered, TemplateError> {
         let sample = &self.samples[place.item];
         let template = &self.templates[place.group][question.template];
         let candidate = ("candidate", self.candidate(place).text.as_str());
@@ -128,15 +129,15 @@ impl Pointwise<'_> {
         let [context, instruction] = material(sample);
         let shown = [context, instruction, candidate];
         // A candidate that is asked for is not shown.
-        let shown = if matches!(self.asking, Asking::Candidate { .. }) { &shown[..2] } else { &shown[..] };
+        let shown = if matches!(self.asking, PointwiseAsk::Candidate { .. }) { &shown[..2] } else { &shown[..] };
         template.render(&sample.id, shown)
     }
 
-    fn prompt(&self, place: Place, question: Question) -> Prompt {
+    fn prompt(&self, place: CandidatePlace, question: PointwiseQuestion) -> Prompt {
         self.render(place, question).expect("it could be rendered before").prompt(&self.layout)
     }
 
-    fn request_id(&self, place: Place, question: Question) -> String {
+    fn request_id(&self, place: CandidatePlace, question: PointwiseQuestion) -> String {
         let template = self.templates[place.group][question.template].name();
         let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
         // Sampled answers are seeded by the id: two attributes must not share one.
@@ -147,30 +148,33 @@ impl Pointwise<'_> {
     /// Puts the questions to the model; `keep` gets what each came to, by position.
     pub(super) fn ask(
         &self,
-        questions: &[(Place, Question)],
+        questions: &[(CandidatePlace, PointwiseQuestion)],
         run: &mut Run<'_>,
-        keep: &mut Keep<'_>,
+        keep: &mut KeepReply<'_>,
     ) -> Result<(), MethodError> {
-        let request = |&(place, question): &(Place, Question), ask: Ask| ScoreRequest {
+        let request = |&(place, question): &(CandidatePlace, PointwiseQuestion), ask: Ask| ScoreRequest {
             id: self.request_id(place, question),
             prompt: self.prompt(place, question),
             ask,
         };
         match &self.asking {
-            Asking::Labels { labels, read } => {
+            PointwiseAsk::Labels { labels, read } => {
                 let requests = questions.iter().map(|asked| request(asked, Ask::Labels(labels.clone())));
-                run.score(requests, |index, result, output| keep(index, Reply::from_labels(&result, *read), output))
-            }
-            Asking::Candidate { read } => {
-                // One space before it, which tokenizers take into the first word: without it that would be another
-                // token.
-                let continuation = |place: Place| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
-                let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
                 run.score(requests, |index, result, output| {
-                    keep(index, Reply::from_continuation(&result, *read), output)
+                    keep(index, PointwiseReply::from_labels(&result, *read), output)
                 })
             }
-            Asking::Texts { samples, request, read } => {
+            PointwiseAsk::Candidate { read } => {
+                // One space before it, which tokenizers take into the first word: without it that would be another
+                // token.
+                let continuation =
+                    |place: CandidatePlace| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
+                let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
+                run.score(requests, |index, result, output| {
+                    keep(index, PointwiseReply::from_continuation(&result, *read), output)
+                })
+            }
+            PointwiseAsk::Texts { samples, request, read } => {
                 let requests = (0..questions.len() * samples).map(|index| {
                     let (place, question) = questions[index / samples];
                     request(&self.request_id(place, question), self.prompt(place, question), index % samples)
@@ -184,7 +188,7 @@ impl Pointwise<'_> {
                     }
                     let results: Vec<GenerateResult> =
                         std::mem::take(&mut open[prompt]).into_iter().flatten().collect();
-                    keep(prompt, Reply::from_texts(&results, *read), output)
+                    keep(prompt, PointwiseReply::from_texts(&results, *read), output)
                 })
             }
         }

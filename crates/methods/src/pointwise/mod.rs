@@ -6,20 +6,20 @@ mod rows;
 
 use probity_data::{Candidate, Sample};
 
-pub(crate) use asking::{Asking, Reading};
+pub(crate) use asking::{LabelReading, PointwiseAsk};
 
 use crate::gold;
 use crate::run::write_row;
-use crate::template::{Layout, Template};
-use crate::{MethodError, Report, Run, Signature};
-use rows::{Answer, Row};
+use crate::template::{PromptLayout, Template};
+use crate::{MethodError, MethodReport, Run, Signature};
+use rows::{PointwiseAnswer, PointwiseRow};
 
 /// The table of all scores.
 const SCORES: &str = "scores";
 
 /// What a candidate is shown with, in the slot `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Other {
+pub(crate) enum OtherText {
     Context,
     /// Each of the references; the best score counts.
     References,
@@ -32,9 +32,9 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) attributes: &'a [String],
     /// The templates of each attribute, or of the one question where the prompt names no attribute.
     pub(crate) templates: &'a [Vec<Template>],
-    pub(crate) asking: Asking<'a>,
-    pub(crate) layout: Layout,
-    pub(crate) other: Option<Other>,
+    pub(crate) asking: PointwiseAsk<'a>,
+    pub(crate) layout: PromptLayout,
+    pub(crate) other: Option<OtherText>,
     pub(crate) no_gold: bool,
     /// What the score is, for the table's head.
     pub(crate) unit: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Pointwise<'a> {
 
 /// One prompt: a candidate under one template, against one reference where there are several.
 #[derive(Debug, Clone, Copy)]
-struct Question {
+struct PointwiseQuestion {
     position: usize,
     row: usize,
     template: usize,
@@ -51,7 +51,7 @@ struct Question {
 
 /// Where a row stands: which group of templates, which sample, which candidate.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CandidatePlace {
     group: usize,
     item: usize,
     candidate: usize,
@@ -59,13 +59,13 @@ struct Place {
 
 impl<'a> Pointwise<'a> {
     /// Asks everything, writes the rows and sums up.
-    pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<Report, MethodError> {
+    pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
         let without = self.without_other()?;
         let precision = run.model().description().precision;
         let places = self.places();
         let mut questions = Vec::new();
-        let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
+        let mut answers: Vec<Vec<Option<PointwiseAnswer>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
             for question in self.questions(row, *place) {
                 answers[row].push(None);
@@ -75,14 +75,14 @@ impl<'a> Pointwise<'a> {
             }
         }
         run.table(SCORES, places.len())?;
-        let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
+        let mut rows: Vec<Option<PointwiseRow<'a>>> = vec![None; places.len()];
         // Written first: no answer will come that would bring these rows about.
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
             let row = self.row(*place, Vec::new(), precision);
             run.row(SCORES, index, &row)?;
             rows[index] = Some(row);
         }
-        let places_asked: Vec<(Place, Question)> =
+        let places_asked: Vec<(CandidatePlace, PointwiseQuestion)> =
             questions.iter().map(|question| (places[question.row], *question)).collect();
         self.ask(&places_asked, run, &mut |asked, reply, output| {
             let question = questions[asked];
@@ -96,10 +96,10 @@ impl<'a> Pointwise<'a> {
             rows[question.row] = Some(row);
             Ok(())
         })?;
-        let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
+        let rows: Vec<PointwiseRow<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
         let mut report = self.report(&places, &rows, &gold, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
-            let what = if other == Other::Context { "context" } else { "reference" };
+            let what = if other == OtherText::Context { "context" } else { "reference" };
             section.note(format!(
                 "{without} of {} samples have no {what}: their candidates are not scored",
                 self.samples.len()
@@ -108,25 +108,25 @@ impl<'a> Pointwise<'a> {
         Ok(report)
     }
 
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<CandidatePlace> {
         let candidates = |item: usize| 0..self.samples[item].candidates.len();
         let groups = 0..self.templates.len();
         (0..self.samples.len())
             .flat_map(|item| {
-                groups
-                    .clone()
-                    .flat_map(move |group| candidates(item).map(move |candidate| Place { group, item, candidate }))
+                groups.clone().flat_map(move |group| {
+                    candidates(item).map(move |candidate| CandidatePlace { group, item, candidate })
+                })
             })
             .collect()
     }
 
     /// The questions of one row; none where there is nothing to judge.
-    fn questions(&self, row: usize, place: Place) -> Vec<Question> {
+    fn questions(&self, row: usize, place: CandidatePlace) -> Vec<PointwiseQuestion> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
             None => vec![(None, "")],
-            Some(Other::Context) => vec![(None, sample.context.as_str())],
-            Some(Other::References) => {
+            Some(OtherText::Context) => vec![(None, sample.context.as_str())],
+            Some(OtherText::References) => {
                 sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect()
             }
         };
@@ -137,7 +137,7 @@ impl<'a> Pointwise<'a> {
         let mut questions = Vec::new();
         for template in 0..self.templates[place.group].len() {
             for &(reference, _) in others.iter().filter(|(_, other)| self.other.is_none() || !empty(other)) {
-                questions.push(Question { position: questions.len(), row, template, reference });
+                questions.push(PointwiseQuestion { position: questions.len(), row, template, reference });
             }
         }
         questions
@@ -147,20 +147,20 @@ impl<'a> Pointwise<'a> {
     fn without_other(&self) -> Result<usize, MethodError> {
         let Some(other) = self.other else { return Ok(0) };
         let lacks = |sample: &&Sample| match other {
-            Other::Context => sample.context.trim().is_empty(),
-            Other::References => sample.references.iter().all(|text| text.trim().is_empty()),
+            OtherText::Context => sample.context.trim().is_empty(),
+            OtherText::References => sample.references.iter().all(|text| text.trim().is_empty()),
         };
         let without = self.samples.iter().filter(lacks).count();
         if without < self.samples.len() {
             return Ok(without);
         }
         Err(match other {
-            Other::Context => MethodError::option(
+            OtherText::Context => MethodError::option(
                 "--against context",
                 "no sample has a context",
                 "give the samples a \"context\", or say --against reference",
             ),
-            Other::References => MethodError::option(
+            OtherText::References => MethodError::option(
                 "--against reference",
                 "no sample has references",
                 "give the samples \"references\", or say --against context",
@@ -168,7 +168,7 @@ impl<'a> Pointwise<'a> {
         })
     }
 
-    fn candidate(&self, place: Place) -> &'a Candidate {
+    fn candidate(&self, place: CandidatePlace) -> &'a Candidate {
         &self.samples[place.item].candidates[place.candidate]
     }
 }

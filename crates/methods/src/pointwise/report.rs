@@ -4,19 +4,19 @@ use probity_lm::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::asking::Asking;
-use super::rows::Row;
-use super::{Place, Pointwise};
-use crate::conclusion::Case;
+use super::asking::PointwiseAsk;
+use super::rows::PointwiseRow;
+use super::{CandidatePlace, Pointwise};
+use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
 use crate::summary::{Mass, mean, number};
-use crate::{Conclusion, Headline, Outcomes, Report, Section, Signature};
+use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What stands for an attribute where the prompt names none.
 const NO_ATTRIBUTE: &str = "–";
 
 /// Tables and figures, filled question by question.
-struct Tables {
+struct PointwiseTables {
     scores: Section,
     gold: Section,
     systems: Section,
@@ -29,7 +29,7 @@ struct Tables {
     verdict: Vec<Conclusion>,
 }
 
-impl Tables {
+impl PointwiseTables {
     fn new(unit: &str) -> Self {
         Self {
             scores: Section::new(
@@ -47,16 +47,24 @@ impl Tables {
     }
 
     /// The scores of one question, against the gold of its attribute; of all attributes where the prompt names none.
-    fn add(&mut self, of: &Pointwise<'_>, name: &str, figures: &Figures, scores: &Scores, gold: &[GoldUse<'_>]) {
+    fn add(
+        &mut self,
+        of: &Pointwise<'_>,
+        name: &str,
+        figures: &PointwiseFigures,
+        scores: &Scores,
+        gold: &[GoldUse<'_>],
+    ) {
         let named = (name != NO_ATTRIBUTE).then_some(name);
         figures.push(name, &mut self.scores);
         self.means.push(Headline::new("mean", named, figures.mean));
         let about = |attribute: &str| (of.attributes.len() > 1).then(|| attribute.to_owned());
-        let conclude = |attribute: &str, gold: Option<&probity_stats::Figures>| {
+        let conclude = |attribute: &str, gold: Option<&probity_stats::AgreementFigures>| {
             let mass = (figures.mass.answers > 0).then_some(figures.mass);
             let (samples, preferences) = (of.samples, !of.no_gold);
             let about = about(attribute);
-            Case { about, samples, scores, gold, preferences, turned: None, first_wins: None, mass }.conclusion()
+            ConclusionCase { about, samples, scores, gold, preferences, turned: None, first_wins: None, mass }
+                .conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();
@@ -76,13 +84,13 @@ impl Tables {
     }
 
     /// What a reader must know of the scores.
-    fn note(&mut self, of: &Pointwise<'_>, rows: &[Row<'_>]) {
+    fn note(&mut self, of: &Pointwise<'_>, rows: &[PointwiseRow<'_>]) {
         self.scores.note(match of.asking {
-            Asking::Labels { .. } => {
+            PointwiseAsk::Labels { .. } => {
                 "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged \
                  low_mass (--min-mass)."
             }
-            Asking::Candidate { .. } | Asking::Texts { .. } => {
+            PointwiseAsk::Candidate { .. } | PointwiseAsk::Texts { .. } => {
                 "> 0: share of scores above zero. No labels are asked for: there is no mass."
             }
         });
@@ -102,25 +110,25 @@ type Scores = [Vec<Option<f64>>];
 impl Pointwise<'_> {
     pub(super) fn report(
         &self,
-        places: &[Place],
-        rows: &[Row<'_>],
+        places: &[CandidatePlace],
+        rows: &[PointwiseRow<'_>],
         gold: &[GoldUse<'_>],
         mut signature: Signature,
-    ) -> Report {
+    ) -> MethodReport {
         let mut outcomes = Outcomes::default();
         for row in rows {
             outcomes.add(&row.outcome);
         }
-        let mut tables = Tables::new(self.unit);
+        let mut tables = PointwiseTables::new(self.unit);
         for (group, templates) in self.templates.iter().enumerate() {
-            let of_group: Vec<(&Place, &Row<'_>)> =
+            let of_group: Vec<(&CandidatePlace, &PointwiseRow<'_>)> =
                 places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
             let mut scores: Vec<Vec<Option<f64>>> =
                 self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
             for (place, row) in &of_group {
                 scores[place.item][place.candidate] = row.score;
             }
-            let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
+            let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
             let name = if self.other.is_none() { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             tables.add(self, name, &figures, &scores, gold);
             signature = templates
@@ -131,7 +139,7 @@ impl Pointwise<'_> {
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);
         gold::notes(gold, &mut tables.scores);
         let mut values = json!({ "scores": tables.groups, "gold": tables.against });
-        if let Asking::Texts { .. } = self.asking {
+        if let PointwiseAsk::Texts { .. } = self.asking {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
             values["unparsed_samples"] = json!(unparsed);
             if unparsed > 0 {
@@ -144,13 +152,13 @@ impl Pointwise<'_> {
         let sections = [tables.scores, tables.systems, tables.gold];
         let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
         let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
-        Report { values, sections, signature, outcomes, headline, verdict: tables.verdict }
+        MethodReport { values, sections, signature, outcomes, headline, verdict: tables.verdict }
     }
 }
 
 /// Figures over the scores of one question.
 #[derive(Debug, Clone, Serialize)]
-struct Figures {
+struct PointwiseFigures {
     candidates: usize,
     scored: usize,
     mean: Option<f64>,
@@ -160,8 +168,8 @@ struct Figures {
     mass: Mass,
 }
 
-impl Figures {
-    fn of<'r>(rows: impl Iterator<Item = &'r Row<'r>> + Clone) -> Self {
+impl PointwiseFigures {
+    fn of<'r>(rows: impl Iterator<Item = &'r PointwiseRow<'r>> + Clone) -> Self {
         let scores: Vec<f64> = rows.clone().filter_map(|row| row.score).collect();
         Self {
             candidates: rows.clone().count(),

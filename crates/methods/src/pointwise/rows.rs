@@ -4,22 +4,22 @@ use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::asking::{Asking, Reply};
-use super::{Place, Pointwise, Question};
+use super::asking::{PointwiseAsk, PointwiseReply};
+use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::summary::mean;
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Answer {
+pub(super) struct PointwiseAnswer {
     template: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
     #[serde(flatten)]
-    pub(super) reply: Reply,
+    pub(super) reply: PointwiseReply,
 }
 
 /// A candidate's score under one question, once all of its answers are in.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct PointwiseRow<'a> {
     item: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     attribute: Option<&'a str>,
@@ -34,23 +34,33 @@ pub(super) struct Row<'a> {
     /// The mass, where labels are asked for.
     #[serde(flatten)]
     shown: Map<String, Value>,
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<PointwiseAnswer>,
 }
 
 impl<'a> Pointwise<'a> {
-    pub(super) fn answer(&self, place: Place, question: Question, reply: Reply) -> Answer {
+    pub(super) fn answer(
+        &self,
+        place: CandidatePlace,
+        question: PointwiseQuestion,
+        reply: PointwiseReply,
+    ) -> PointwiseAnswer {
         let template = self.templates[place.group][question.template].name().to_owned();
-        Answer { template, reference: question.reference, reply }
+        PointwiseAnswer { template, reference: question.reference, reply }
     }
 
     /// The best answer per template over references, then the mean over templates. One template without a score leaves
     /// the row without: a mean over fewer templates would not compare with the others.
-    pub(super) fn row(&self, place: Place, answers: Vec<Answer>, precision: Precision) -> Row<'a> {
-        let mut best: Vec<&Reply> = Vec::new();
+    pub(super) fn row(
+        &self,
+        place: CandidatePlace,
+        answers: Vec<PointwiseAnswer>,
+        precision: Precision,
+    ) -> PointwiseRow<'a> {
+        let mut best: Vec<&PointwiseReply> = Vec::new();
         for template in &self.templates[place.group] {
             let of_template = answers.iter().filter(|a| a.template == template.name());
             // A reference that could not be asked about counts only where none could.
-            let score = |told: &Reply| told.score.unwrap_or(f64::NEG_INFINITY);
+            let score = |told: &PointwiseReply| told.score.unwrap_or(f64::NEG_INFINITY);
             best.extend(of_template.map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
         }
         let outcome = match best.iter().find(|a| a.score.is_none()) {
@@ -64,9 +74,9 @@ impl<'a> Pointwise<'a> {
         let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];
         let candidate = &self.candidate(place).id;
-        let asked = matches!(self.asking, Asking::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
+        let asked = matches!(self.asking, PointwiseAsk::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
         let shown = asked.into_iter().collect();
-        Row {
+        PointwiseRow {
             item: &sample.id,
             attribute,
             candidate,

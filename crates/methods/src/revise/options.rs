@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::attributes::{self, Words, words};
+use crate::attributes::{self, AttributeWords, words};
 use crate::judge::Mode;
 use crate::question::{LayoutOptions, criteria, text_or_file};
 
 /// How a reference is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RevisionKind {
     /// A revision of what is judged: of one text of a pair, with the other as guidance; or of each text for itself.
     Adapted,
     /// The model's own answer to the task, which it gives without seeing what is judged.
@@ -31,7 +31,7 @@ pub enum Kind {
     Diversified,
 }
 
-impl Kind {
+impl RevisionKind {
     const ALL: [Self; 6] = [Self::Adapted, Self::Direct, Self::Aspects, Self::Both, Self::Each, Self::Diversified];
 
     fn named(name: &str) -> Option<Self> {
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for RevisionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -111,7 +111,7 @@ const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps
 
 /// What a revision is to improve.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Focus {
+pub(crate) struct RevisionFocus {
     /// The attribute or aspect; absent where it is the text as a whole.
     pub(crate) name: Option<String>,
     /// What the revision should be, such as `more coherent`.
@@ -120,7 +120,7 @@ pub(crate) struct Focus {
     pub(crate) criteria: String,
 }
 
-impl Focus {
+impl RevisionFocus {
     /// The text as a whole.
     pub(crate) fn whole(criteria: Option<&str>) -> Result<Self, MethodError> {
         let criteria = criteria.map_or_else(|| Ok(CRITERIA.to_owned()), |text| text_or_file("--criteria", text))?;
@@ -128,7 +128,11 @@ impl Focus {
     }
 
     /// One attribute of so many, which has a built-in meaning or is given one.
-    pub(crate) fn attribute(words: &Words, given: Option<&str>, attributes: usize) -> Result<Self, MethodError> {
+    pub(crate) fn attribute(
+        words: &AttributeWords,
+        given: Option<&str>,
+        attributes: usize,
+    ) -> Result<Self, MethodError> {
         let criteria = criteria(given, words, attributes)?;
         Ok(Self { name: Some(words.attribute.clone()), comparative: words.comparative.clone(), criteria })
     }
@@ -160,7 +164,7 @@ impl Focus {
 /// A reviser's template in place of the built-in one: `KIND=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnTemplate {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RevisionKind,
     pub(crate) file: String,
 }
 
@@ -171,7 +175,7 @@ pub enum OwnTemplateError {
     #[error("expected KIND=FILE, such as adapted=mine.j2")]
     Form,
     /// No kind of reference is called that.
-    #[error("`{}` is none of {}", .0.escape_debug(), Kind::ALL.map(Kind::as_str).join(", "))]
+    #[error("`{}` is none of {}", .0.escape_debug(), RevisionKind::ALL.map(RevisionKind::as_str).join(", "))]
     Kind(String),
 }
 
@@ -180,7 +184,7 @@ impl FromStr for OwnTemplate {
 
     fn from_str(text: &str) -> Result<Self, OwnTemplateError> {
         let (kind, file) = text.split_once('=').ok_or(OwnTemplateError::Form)?;
-        let kind = Kind::named(kind).ok_or_else(|| OwnTemplateError::Kind(kind.to_owned()))?;
+        let kind = RevisionKind::named(kind).ok_or_else(|| OwnTemplateError::Kind(kind.to_owned()))?;
         Ok(Self { kind, file: file.to_owned() })
     }
 }
@@ -249,7 +253,7 @@ pub struct ReviserOptions {
 
 impl ReviserOptions {
     /// The aspects, each once.
-    pub(crate) fn aspects(&self) -> Result<Vec<Focus>, MethodError> {
+    pub(crate) fn aspects(&self) -> Result<Vec<RevisionFocus>, MethodError> {
         if let Some(twice) = self
             .aspect
             .iter()
@@ -264,12 +268,12 @@ impl ReviserOptions {
         }
         let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
         let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };
-        aspects.iter().map(Focus::aspect).collect()
+        aspects.iter().map(RevisionFocus::aspect).collect()
     }
 
     /// Refuses options that none of `kinds` looks at.
-    pub(crate) fn check(&self, kinds: &[Kind], option: &str) -> Result<(), MethodError> {
-        if !self.aspect.is_empty() && !kinds.contains(&Kind::Aspects) {
+    pub(crate) fn check(&self, kinds: &[RevisionKind], option: &str) -> Result<(), MethodError> {
+        if !self.aspect.is_empty() && !kinds.contains(&RevisionKind::Aspects) {
             return Err(MethodError::option(
                 "--aspect",
                 format!("only {option} aspects revises by aspects"),
@@ -288,8 +292,10 @@ impl ReviserOptions {
     }
 
     /// Refuses kinds that make no sense for the mode.
-    pub(crate) fn check_mode(kinds: &[Kind], mode: Mode, option: &str) -> Result<(), MethodError> {
-        let only_pairs = kinds.iter().find(|kind| mode == Mode::Pointwise && matches!(kind, Kind::Both | Kind::Each));
+    pub(crate) fn check_mode(kinds: &[RevisionKind], mode: Mode, option: &str) -> Result<(), MethodError> {
+        let only_pairs = kinds
+            .iter()
+            .find(|kind| mode == Mode::Pointwise && matches!(kind, RevisionKind::Both | RevisionKind::Each));
         only_pairs.map_or(Ok(()), |kind| {
             let why = "it is a reference for pairs, and candidates are judged each by itself";
             Err(MethodError::option(
@@ -306,8 +312,8 @@ impl ReviserOptions {
 #[serde(default)]
 pub struct ReviseParams {
     /// How references are made.
-    #[default(Kind::Adapted)]
-    pub kind: Kind,
+    #[default(RevisionKind::Adapted)]
+    pub kind: RevisionKind,
     /// Revise for this attribute alone: coherence, consistency, fluency … Left out: for everything that counts.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub attribute: Option<String>,

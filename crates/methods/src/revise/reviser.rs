@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::REVISIONS;
-use super::options::{Focus, Kind, ReviserOptions};
-use super::rows::{RevisionOf, row};
+use super::options::{ReviserOptions, RevisionFocus, RevisionKind};
+use super::rows::{RevisionIdentity, row};
 use super::similarity::{Measures, Similarity};
 use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
-use crate::stage::{Keep, MethodStage, RowError};
-use crate::template::{Layout, Rendered, Template, TemplateError};
+use crate::stage::{KeepPart, MethodStage, RowError};
+use crate::template::{PromptLayout, Rendered, Template, TemplateError};
 use crate::{MethodError, Run, Signature};
 
 /// Of paraphrases.
@@ -38,15 +38,15 @@ const ALONE: &[DataSlot] = &[DataSlot::required("response"), MATERIAL[0], MATERI
 const PARAPHRASED: &[DataSlot] = &[DataSlot::required("reference"), MATERIAL[0], MATERIAL[1]];
 
 /// References of one kind, for one attribute or aspect.
-pub(crate) struct Set {
-    pub(crate) kind: Kind,
-    pub(crate) focus: Focus,
+pub(crate) struct RevisionSet {
+    pub(crate) kind: RevisionKind,
+    pub(crate) focus: RevisionFocus,
     pub(crate) template: Template,
 }
 
 /// One reference to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Job {
+pub(crate) struct RevisionJob {
     pub(crate) item: usize,
     /// The position of its [`Set`].
     pub(crate) set: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Job {
 /// How a reference ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum Ended {
+pub(crate) enum RevisionOutcome {
     /// There it is, whole.
     Revised,
     /// It reached the limit of tokens, or the end of the model's context, and is cut off.
@@ -74,7 +74,7 @@ pub(crate) enum Ended {
     NotFinite { why: String },
 }
 
-impl Ended {
+impl RevisionOutcome {
     fn of(result: &GenerateResult) -> Self {
         match &result.outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
@@ -99,10 +99,10 @@ impl Ended {
 /// A reference, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Revision {
-    pub(crate) job: Job,
+    pub(crate) job: RevisionJob,
     /// Without outer white space; nothing else is taken away.
     pub(crate) text: String,
-    pub(crate) ended: Ended,
+    pub(crate) ended: RevisionOutcome,
     pub(crate) finish: Option<Finish>,
     pub(crate) prompt_tokens: Option<usize>,
     pub(crate) tokens: usize,
@@ -112,11 +112,11 @@ pub(crate) struct Revision {
 
 impl Revision {
     /// Of a job whose prompt would have nothing to show.
-    fn without_text(job: Job) -> Self {
+    fn without_text(job: RevisionJob) -> Self {
         Self {
             job,
             text: String::new(),
-            ended: Ended::Empty,
+            ended: RevisionOutcome::Empty,
             finish: None,
             prompt_tokens: None,
             tokens: 0,
@@ -126,55 +126,55 @@ impl Revision {
 
     /// How it ended, as outcomes count it: a text that was cut off and serves all the same leaves nothing open.
     pub(crate) fn outcome(&self, use_truncated: bool) -> &'static str {
-        if use_truncated && self.ended == Ended::Truncated { "truncated_used" } else { self.ended.name() }
+        if use_truncated && self.ended == RevisionOutcome::Truncated { "truncated_used" } else { self.ended.name() }
     }
 
     /// Whether it may serve as a reference.
     pub(crate) fn is_usable(&self, use_truncated: bool) -> bool {
-        self.ended == Ended::Revised || (use_truncated && self.ended == Ended::Truncated)
+        self.ended == RevisionOutcome::Revised || (use_truncated && self.ended == RevisionOutcome::Truncated)
     }
 }
 
 /// What references are made for and how, besides their own options.
 #[derive(Debug, Clone)]
-pub(crate) struct Revising<'a> {
+pub(crate) struct RevisionSettings<'a> {
     pub(crate) options: &'a ReviserOptions,
     pub(crate) mode: Mode,
     /// What a candidate is called.
     pub(crate) noun: &'a str,
     pub(crate) max_tokens: u32,
-    pub(crate) layout: Layout,
+    pub(crate) layout: PromptLayout,
     pub(crate) seed: u64,
 }
 
 /// Makes references.
 pub(crate) struct Reviser<'a> {
     pub(crate) samples: &'a [Sample],
-    pub(crate) how: Revising<'a>,
-    pub(crate) sets: Vec<Set>,
+    pub(crate) how: RevisionSettings<'a>,
+    pub(crate) sets: Vec<RevisionSet>,
 }
 
 impl<'a> Reviser<'a> {
     /// References of these kinds. Those that do not depend on `foci` are made once: answers, paraphrases, and revisions
     /// by aspect.
     pub(crate) fn new(
-        how: Revising<'a>,
-        kinds: &[Kind],
-        foci: &[Focus],
+        how: RevisionSettings<'a>,
+        kinds: &[RevisionKind],
+        foci: &[RevisionFocus],
         samples: &'a [Sample],
     ) -> Result<Self, MethodError> {
         let mut sets = Vec::new();
         for &kind in kinds {
             let foci = match kind {
-                Kind::Direct | Kind::Diversified => {
-                    vec![Focus { name: None, comparative: "better".into(), criteria: "–".into() }]
+                RevisionKind::Direct | RevisionKind::Diversified => {
+                    vec![RevisionFocus { name: None, comparative: "better".into(), criteria: "–".into() }]
                 }
-                Kind::Aspects => how.options.aspects()?,
-                Kind::Adapted | Kind::Both | Kind::Each => foci.to_vec(),
+                RevisionKind::Aspects => how.options.aspects()?,
+                RevisionKind::Adapted | RevisionKind::Both | RevisionKind::Each => foci.to_vec(),
             };
             for focus in foci {
                 let template = load(&how, kind, &focus)?;
-                sets.push(Set { kind, focus, template });
+                sets.push(RevisionSet { kind, focus, template });
             }
         }
         Ok(Self { samples, how, sets })
@@ -182,7 +182,7 @@ impl<'a> Reviser<'a> {
 
     /// What the texts of references depend on besides model, noun and seed.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
-        let Revising { options, mode, max_tokens, layout, .. } = &self.how;
+        let RevisionSettings { options, mode, max_tokens, layout, .. } = &self.how;
         let foci = self.sets.iter().flat_map(|set| [set.kind.as_str(), &set.focus.comparative, &set.focus.criteria]);
         let mut signature = signature
             .with("mode", if *mode == Mode::Pairwise { "pairwise" } else { "pointwise" })
@@ -192,7 +192,7 @@ impl<'a> Reviser<'a> {
             .with("good-draft", options.good_draft.as_str())
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
-        if self.sets.iter().any(|set| set.kind == Kind::Diversified) {
+        if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
         self.sets
@@ -201,23 +201,23 @@ impl<'a> Reviser<'a> {
     }
 
     /// All references to be made, sample by sample.
-    pub(crate) fn jobs(&self) -> Vec<Job> {
+    pub(crate) fn jobs(&self) -> Vec<RevisionJob> {
         let items = 0..self.samples.len();
         items.flat_map(|item| (0..self.sets.len()).flat_map(move |set| self.jobs_of(item, set))).collect()
     }
 
-    fn jobs_of(&self, item: usize, set: usize) -> Vec<Job> {
+    fn jobs_of(&self, item: usize, set: usize) -> Vec<RevisionJob> {
         let sample = &self.samples[item];
-        let job = |primary, guidance| Job { item, set, primary, guidance, paraphrase: None };
+        let job = |primary, guidance| RevisionJob { item, set, primary, guidance, paraphrase: None };
         match (self.sets[set].kind, self.how.mode) {
-            (Kind::Diversified, _) => {
+            (RevisionKind::Diversified, _) => {
                 let numbers = (0..sample.references.len())
                     .flat_map(|k| (0..usize::from(self.how.options.diversify)).map(move |n| (k, n)));
-                numbers.map(|number| Job { paraphrase: Some(number), ..job(None, None) }).collect()
+                numbers.map(|number| RevisionJob { paraphrase: Some(number), ..job(None, None) }).collect()
             }
             (_, Mode::Pairwise) if sample.candidates.len() != 2 => Vec::new(),
-            (Kind::Direct, _) => vec![job(None, None)],
-            (Kind::Adapted | Kind::Aspects | Kind::Both, Mode::Pairwise) => {
+            (RevisionKind::Direct, _) => vec![job(None, None)],
+            (RevisionKind::Adapted | RevisionKind::Aspects | RevisionKind::Both, Mode::Pairwise) => {
                 let primary = usize::from(self.coin(item, set));
                 vec![job(Some(primary), Some(1 - primary))]
             }
@@ -227,13 +227,18 @@ impl<'a> Reviser<'a> {
 
     /// C of equation 2, tossed anew for each sample, kind and aspect.
     fn coin(&self, item: usize, set: usize) -> bool {
-        let Set { kind, focus, .. } = &self.sets[set];
+        let RevisionSet { kind, focus, .. } = &self.sets[set];
         let parts = ["primary", self.samples[item].id.as_str(), kind.as_str(), focus.name.as_deref().unwrap_or("")];
         rng_for(self.how.seed, &parts).random()
     }
 
     /// Makes the references of these jobs.
-    fn make(&self, jobs: &[Job], run: &mut Run<'_>, keep: &mut Keep<'_, Revision>) -> Result<(), MethodError> {
+    fn make(
+        &self,
+        jobs: &[RevisionJob],
+        run: &mut Run<'_>,
+        keep: &mut KeepPart<'_, Revision>,
+    ) -> Result<(), MethodError> {
         let (asked, empty): (Vec<usize>, Vec<usize>) =
             (0..jobs.len()).partition(|index| self.can_be_asked(&jobs[*index]));
         for index in &asked {
@@ -252,7 +257,7 @@ impl<'a> Reviser<'a> {
     }
 
     /// Whether there is something to show: every text that the prompt is about.
-    fn can_be_asked(&self, job: &Job) -> bool {
+    fn can_be_asked(&self, job: &RevisionJob) -> bool {
         let shown = self.shown(job);
         let is_there = |name: &str| shown.iter().any(|(slot, text)| *slot == name && !text.trim().is_empty());
         match (job.primary, job.guidance, job.paraphrase) {
@@ -263,7 +268,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    fn shown(&self, job: &Job) -> Vec<(&'static str, &'a str)> {
+    fn shown(&self, job: &RevisionJob) -> Vec<(&'static str, &'a str)> {
         let sample = &self.samples[job.item];
         let text = |candidate: usize| sample.candidates[candidate].text.as_str();
         let mut shown = material(sample).to_vec();
@@ -273,17 +278,17 @@ impl<'a> Reviser<'a> {
         shown
     }
 
-    fn render(&self, job: &Job) -> Result<Rendered, TemplateError> {
+    fn render(&self, job: &RevisionJob) -> Result<Rendered, TemplateError> {
         self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
     }
 
     /// What the model is shown; the prompt can be made, as [`Revisions`] has found out.
-    pub(crate) fn prompt(&self, job: &Job) -> Prompt {
+    pub(crate) fn prompt(&self, job: &RevisionJob) -> Prompt {
         self.render(job).expect("it could be rendered before").prompt(&self.how.layout)
     }
 
-    fn request(&self, job: &Job) -> GenerateRequest {
-        let Set { kind, focus, .. } = &self.sets[job.set];
+    fn request(&self, job: &RevisionJob) -> GenerateRequest {
+        let RevisionSet { kind, focus, .. } = &self.sets[job.set];
         let sample = &self.samples[job.item];
         let mut id = format!("{}/{kind}", sample.id);
         let candidate = job.primary.map(|candidate| sample.candidates[candidate].id.clone());
@@ -309,12 +314,12 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    fn revision(&self, job: Job, result: &GenerateResult, measures: &Measures) -> Revision {
+    fn revision(&self, job: RevisionJob, result: &GenerateResult, measures: &Measures) -> Revision {
         let text = result.text.trim().to_owned();
         Revision {
             similarity: self.similarity(job, &text, measures),
             text,
-            ended: Ended::of(result),
+            ended: RevisionOutcome::of(result),
             finish: result.finish,
             prompt_tokens: Some(result.prompt_tokens),
             tokens: result.token_ids.len(),
@@ -323,7 +328,7 @@ impl<'a> Reviser<'a> {
     }
 
     /// How like a text is to the candidates that were shown, or to all where none was.
-    fn similarity(&self, job: Job, text: &str, measures: &Measures) -> Vec<(usize, Similarity)> {
+    fn similarity(&self, job: RevisionJob, text: &str, measures: &Measures) -> Vec<(usize, Similarity)> {
         let sample = &self.samples[job.item];
         let compared: Vec<usize> = match job.primary {
             _ if text.is_empty() => Vec::new(),
@@ -336,24 +341,24 @@ impl<'a> Reviser<'a> {
 }
 
 /// The stage in which references are made: one part, and one row, for each.
-pub(crate) struct Revisions<'r, 'a> {
+pub(crate) struct RevisionStage<'r, 'a> {
     reviser: &'r Reviser<'a>,
-    jobs: Vec<Job>,
+    jobs: Vec<RevisionJob>,
     measures: Measures,
     /// Settings and model.
     depends: String,
 }
 
-impl<'r, 'a> Revisions<'r, 'a> {
+impl<'r, 'a> RevisionStage<'r, 'a> {
     /// All references that the reviser makes, with this model.
     pub(crate) fn new(reviser: &'r Reviser<'a>, model: &dyn LanguageModel) -> Self {
-        let Revising { noun, seed, .. } = &reviser.how;
+        let RevisionSettings { noun, seed, .. } = &reviser.how;
         let signature = reviser.sign(Signature::new(REVISIONS, model)).with("noun", *noun).with("seed", seed);
         Self { reviser, jobs: reviser.jobs(), measures: Measures::new(), depends: signature.to_string() }
     }
 }
 
-impl MethodStage for Revisions<'_, '_> {
+impl MethodStage for RevisionStage<'_, '_> {
     type Part = Revision;
     const NAME: &'static str = REVISIONS;
 
@@ -365,12 +370,12 @@ impl MethodStage for Revisions<'_, '_> {
         vec![self.depends.clone()]
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Revision>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Revision>) -> Result<(), MethodError> {
         self.reviser.make(&self.jobs, run, keep)
     }
 
     fn identity(&self, number: usize) -> Value {
-        json!(RevisionOf::new(self.reviser, self.jobs[number]))
+        json!(RevisionIdentity::new(self.reviser, self.jobs[number]))
     }
 
     fn rows(&self, _: usize, revision: &Revision) -> serde_json::Result<Vec<Value>> {
@@ -381,9 +386,9 @@ impl MethodStage for Revisions<'_, '_> {
         let job = self.jobs[number];
         let given = GivenRevision::deserialize(&rows[0])?;
         let ended = match rows[0].get("outcome") {
-            Some(_) => Ended::deserialize(&rows[0])?,
-            None if given.text.is_empty() => Ended::Empty,
-            None => Ended::Revised,
+            Some(_) => RevisionOutcome::deserialize(&rows[0])?,
+            None if given.text.is_empty() => RevisionOutcome::Empty,
+            None => RevisionOutcome::Revised,
         };
         Ok(Revision {
             similarity: self.reviser.similarity(job, &given.text, &self.measures),
@@ -400,7 +405,7 @@ impl MethodStage for Revisions<'_, '_> {
     fn stand_in(&self, number: usize) -> Revision {
         let tokens = self.reviser.how.max_tokens as usize;
         let text = vec!["the"; tokens].join(" ");
-        Revision { text, ended: Ended::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
+        Revision { text, ended: RevisionOutcome::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
     }
 }
 
@@ -414,18 +419,18 @@ struct GivenRevision {
     tokens: usize,
 }
 
-fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, MethodError> {
+fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -> Result<Template, MethodError> {
     let own: Vec<_> = how.options.reviser_template.iter().filter(|own| own.kind == kind).collect();
     if let [first, _, ..] = own.as_slice() {
         let option = format!("--reviser-template {kind}={}", first.file);
         return Err(MethodError::option(option, "this kind is given twice", "give one template for each kind"));
     }
     let name = match kind {
-        Kind::Adapted | Kind::Aspects if how.mode == Mode::Pairwise => "adapted",
-        Kind::Adapted | Kind::Aspects | Kind::Each => "alone",
-        Kind::Both => "both",
-        Kind::Direct => "direct",
-        Kind::Diversified => "diversified",
+        RevisionKind::Adapted | RevisionKind::Aspects if how.mode == Mode::Pairwise => "adapted",
+        RevisionKind::Adapted | RevisionKind::Aspects | RevisionKind::Each => "alone",
+        RevisionKind::Both => "both",
+        RevisionKind::Direct => "direct",
+        RevisionKind::Diversified => "diversified",
     };
     let builtin = TEMPLATES.iter().find(|builtin| builtin.name == name).expect("each kind has a template");
     let settings = BTreeMap::from([

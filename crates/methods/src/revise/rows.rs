@@ -3,17 +3,17 @@
 use probity_lm::Finish;
 use serde::Serialize;
 
-use super::options::Kind;
-use super::reviser::{Ended, Job, Reviser, Revision};
+use super::options::RevisionKind;
+use super::reviser::{Reviser, Revision, RevisionJob, RevisionOutcome};
 use super::similarity::Similarity;
 use crate::Section;
 use crate::summary::{mean, number};
 
 /// Which reference a row of the table of revisions is.
 #[derive(Debug, Serialize)]
-pub(super) struct RevisionOf<'a> {
+pub(super) struct RevisionIdentity<'a> {
     item: &'a str,
-    kind: Kind,
+    kind: RevisionKind,
     /// The attribute or aspect that it was revised for.
     #[serde(skip_serializing_if = "Option::is_none")]
     aspect: Option<&'a str>,
@@ -26,8 +26,8 @@ pub(super) struct RevisionOf<'a> {
     reference: Option<usize>,
 }
 
-impl<'a> RevisionOf<'a> {
-    pub(super) fn new(reviser: &'a Reviser<'_>, job: Job) -> Self {
+impl<'a> RevisionIdentity<'a> {
+    pub(super) fn new(reviser: &'a Reviser<'_>, job: RevisionJob) -> Self {
         let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
         let id = |candidate: usize| sample.candidates[candidate].id.as_str();
         Self {
@@ -43,33 +43,33 @@ impl<'a> RevisionOf<'a> {
 
 /// A row of the table of revisions.
 #[derive(Debug, Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct RevisionRow<'a> {
     #[serde(flatten)]
-    of: RevisionOf<'a>,
+    of: RevisionIdentity<'a>,
     text: &'a str,
     #[serde(flatten)]
-    ended: &'a Ended,
+    ended: &'a RevisionOutcome,
     finish: Option<Finish>,
     prompt_tokens: Option<usize>,
     tokens: usize,
     /// Whether it is the primary candidate's text, but for outer white space.
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged: Option<bool>,
-    similarity: Vec<To<'a>>,
+    similarity: Vec<SimilarityTo<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct To<'a> {
+struct SimilarityTo<'a> {
     candidate: &'a str,
     #[serde(flatten)]
     similarity: Similarity,
 }
 
 /// The row of a revision.
-pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'a> {
+pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> RevisionRow<'a> {
     let id = |candidate: usize| reviser.samples[revision.job.item].candidates[candidate].id.as_str();
-    Row {
-        of: RevisionOf::new(reviser, revision.job),
+    RevisionRow {
+        of: RevisionIdentity::new(reviser, revision.job),
         text: &revision.text,
         ended: &revision.ended,
         finish: revision.finish,
@@ -79,7 +79,7 @@ pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'
         similarity: revision
             .similarity
             .iter()
-            .map(|(of, similarity)| To { candidate: id(*of), similarity: *similarity })
+            .map(|(of, similarity)| SimilarityTo { candidate: id(*of), similarity: *similarity })
             .collect(),
     }
 }
@@ -91,8 +91,8 @@ fn is_unchanged(reviser: &Reviser<'_>, revision: &Revision) -> Option<bool> {
 
 /// What the references of one kind and aspect come to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Tally {
-    pub(crate) kind: Kind,
+pub(crate) struct RevisionTally {
+    pub(crate) kind: RevisionKind,
     pub(crate) aspect: Option<String>,
     references: usize,
     usable: usize,
@@ -125,7 +125,7 @@ impl Likeness {
     }
 }
 
-impl Tally {
+impl RevisionTally {
     /// Of each set of the reviser's.
     pub(crate) fn all(reviser: &Reviser<'_>, revisions: &[Revision]) -> Vec<Self> {
         (0..reviser.sets.len())
@@ -151,8 +151,8 @@ impl Tally {
             aspect: reviser.sets[set].focus.name.clone(),
             references: revisions.len(),
             usable: count(&|revision| revision.is_usable(reviser.how.options.use_truncated)),
-            truncated: count(&|revision| revision.ended == Ended::Truncated),
-            empty: count(&|revision| revision.ended == Ended::Empty),
+            truncated: count(&|revision| revision.ended == RevisionOutcome::Truncated),
+            empty: count(&|revision| revision.ended == RevisionOutcome::Empty),
             unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
             first_is_primary: mean(coins),
             mean_tokens: mean(revisions.iter().map(|revision| revision.tokens as f64)),
@@ -169,7 +169,7 @@ impl Tally {
 }
 
 /// The table for people.
-pub(crate) fn revisions_section(tallies: &[Tally]) -> Section {
+pub(crate) fn revisions_section(tallies: &[RevisionTally]) -> Section {
     let columns = [
         "kind",
         "for",

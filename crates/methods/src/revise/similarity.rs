@@ -1,6 +1,6 @@
 //! How much of a text is left in its revision.
 
-use probity_metrics::{Item, Metric, MetricError, Models, Score, choose};
+use probity_metrics::{Metric, MetricError, MetricItem, MetricModels, Score, choose};
 use serde::Serialize;
 
 /// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is
@@ -21,7 +21,7 @@ pub(crate) struct Measures([Box<dyn Metric>; 3]);
 impl Measures {
     pub(crate) fn new() -> Self {
         let metric = |name: &str| {
-            choose(name).and_then(|choices| choices[0].build(&Models::default())).expect("a metric of text alone")
+            choose(name).and_then(|choices| choices[0].build(&MetricModels::default())).expect("a metric of text alone")
         };
         Self([metric("levenshtein"), metric("levenshtein:unit=word"), metric("rouge-l")])
     }
@@ -31,8 +31,8 @@ impl Measures {
         if others.is_empty() {
             return Vec::new();
         }
-        let items: Vec<Item<'_>> =
-            others.iter().map(|other| Item { candidate: text, references: vec![other], source: None }).collect();
+        let items: Vec<MetricItem<'_>> =
+            others.iter().map(|other| MetricItem { candidate: text, references: vec![other], source: None }).collect();
         let scores = self.0.each_ref().map(|metric| metric.score(&items, &|_| Ok(())).map(|scores| scores.items));
         let [chars, words, common] =
             scores.map(|scores: Result<Vec<Vec<Score>>, MetricError>| scores.expect("nobody stops it"));

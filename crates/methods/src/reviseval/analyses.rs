@@ -6,13 +6,13 @@ use probity_data::Sample;
 use probity_stats::Correlation;
 use serde::Serialize;
 
-use super::judged::Asking;
+use super::judged::ReferenceQuestions;
 use super::options::Reference;
-use super::references::{Shelf, Unit};
-use super::scored::Scored;
-use super::voices::{Agreement, By, Voice, point, preferred};
+use super::references::{EvaluatedUnit, ReferencePool};
+use super::scored::ReferenceScores;
+use super::voices::{Evaluator, EvaluatorVerdicts, PreferenceAgreement, point, preferred};
 use crate::Section;
-use crate::judge::{Decided, Settled, Verdict, percent};
+use crate::judge::{Decision, JudgeVerdict, UnitVerdict, percent};
 use crate::revise::Revision;
 use crate::summary::{mean, number};
 
@@ -33,7 +33,7 @@ pub(super) struct Effect {
 
 /// A unit that both judge and gold say something of.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct UnitWithGold {
     similarity: f64,
     with: f64,
     without: f64,
@@ -42,8 +42,8 @@ struct Known {
 }
 
 impl Effect {
-    fn of(reference: Reference, group: &'static str, known: &[Known], pairs: bool) -> Self {
-        let performance = |said: fn(&Known) -> f64| {
+    fn of(reference: Reference, group: &'static str, known: &[UnitWithGold], pairs: bool) -> Self {
+        let performance = |said: fn(&UnitWithGold) -> f64| {
             if pairs {
                 return mean(known.iter().map(said));
             }
@@ -69,19 +69,19 @@ impl Effect {
 /// each kind.
 pub(super) fn effects(
     samples: &[Sample],
-    units: &[Unit],
+    units: &[EvaluatedUnit],
     attributes: &[String],
-    voices: &[Voice],
-    alike: &[(Reference, Scored)],
+    voices: &[EvaluatorVerdicts],
+    alike: &[(Reference, ReferenceScores)],
 ) -> Vec<Effect> {
     let by_judge =
-        |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge);
+        |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == Evaluator::Judge);
     let Some(free) = by_judge(Reference::None) else { return Vec::new() };
     let mut effects = Vec::new();
     for (reference, similarity) in alike {
         let Some(voice) = by_judge(*reference) else { continue };
         let known = |number: usize| known(samples, units[number], attributes, number, [voice, free], similarity);
-        let mut known: Vec<Known> = (0..units.len()).filter_map(known).collect();
+        let mut known: Vec<UnitWithGold> = (0..units.len()).filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
         known.sort_by(|a, b| a.similarity.total_cmp(&b.similarity));
@@ -96,21 +96,21 @@ pub(super) fn effects(
 
 fn known(
     samples: &[Sample],
-    unit: Unit,
+    unit: EvaluatedUnit,
     attributes: &[String],
     number: usize,
-    voices: [&Voice; 2],
-    alike: &Scored,
-) -> Option<Known> {
+    voices: [&EvaluatorVerdicts; 2],
+    alike: &ReferenceScores,
+) -> Option<UnitWithGold> {
     let similarity = alike.overall(number)?;
     if unit.second.is_some() {
         let gold = preferred(samples, unit)?;
         let [with, without] = voices.map(|voice| voice.choice(number).map(|choice| point(choice, gold)));
-        return Some(Known { similarity, with: with?, without: without?, gold: 1.0, attribute: unit.attribute });
+        return Some(UnitWithGold { similarity, with: with?, without: without?, gold: 1.0, attribute: unit.attribute });
     }
     let gold = *samples[unit.item].candidates[unit.first].scores.get(&attributes[unit.attribute])?;
-    let [with, without] = voices.map(|voice| voice.decided(number).and_then(Decided::rating));
-    Some(Known { similarity, with: with?, without: without?, gold, attribute: unit.attribute })
+    let [with, without] = voices.map(|voice| voice.decided(number).and_then(Decision::rating));
+    Some(UnitWithGold { similarity, with: with?, without: without?, gold, attribute: unit.attribute })
 }
 
 pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool) -> Section {
@@ -139,8 +139,9 @@ pub(super) struct Disagreement {
 }
 
 /// Between the judge and the vote of metrics, under all kinds of reference.
-pub(super) fn disagreements(voices: &[Voice]) -> Vec<Disagreement> {
-    let voices: Vec<&Voice> = voices.iter().filter(|voice| matches!(voice.by, By::Judge | By::Vote)).collect();
+pub(super) fn disagreements(voices: &[EvaluatorVerdicts]) -> Vec<Disagreement> {
+    let voices: Vec<&EvaluatorVerdicts> =
+        voices.iter().filter(|voice| matches!(voice.by, Evaluator::Judge | Evaluator::Vote)).collect();
     let pairs = (0..voices.len()).flat_map(|a| (a + 1..voices.len()).map(move |b| (a, b)));
     let of = |(a, b): (usize, usize)| {
         let (a, b) = (voices[a], voices[b]);
@@ -162,7 +163,7 @@ pub(super) fn disagreements_section(disagreements: &[Disagreement]) -> Section {
 
 /// Tokens that a kind of reference takes, per unit, as if each prompt were computed from scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Tokens {
+pub(super) struct ReferenceTokens {
     reference: Reference,
     revising: f64,
     judging: f64,
@@ -170,13 +171,13 @@ pub(super) struct Tokens {
 
 /// Of each kind of reference. Tokens of references that serve several units are counted once.
 pub(super) fn tokens(
-    asking: &Asking<'_>,
-    verdicts: &[Verdict],
+    asking: &ReferenceQuestions<'_>,
+    verdicts: &[JudgeVerdict],
     references: &[Reference],
-    shelf: &Shelf<'_>,
-) -> Vec<Tokens> {
+    shelf: &ReferencePool<'_>,
+) -> Vec<ReferenceTokens> {
     let units = asking.units.len().max(1) as f64;
-    let of = |&reference: &Reference| Tokens {
+    let of = |&reference: &Reference| ReferenceTokens {
         reference,
         revising: revising(asking.units, shelf, reference) as f64 / units,
         judging: asking.tokens(verdicts, reference, false) as f64 / units,
@@ -184,14 +185,14 @@ pub(super) fn tokens(
     references.iter().map(of).collect()
 }
 
-fn revising(units: &[Unit], shelf: &Shelf<'_>, reference: Reference) -> usize {
+fn revising(units: &[EvaluatedUnit], shelf: &ReferencePool<'_>, reference: Reference) -> usize {
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| shelf.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
     revisions.iter().map(|revision| revision.prompt_tokens.unwrap_or(0) + revision.tokens).sum()
 }
 
-pub(super) fn tokens_section(tokens: &[Tokens], pairs: bool) -> Section {
+pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section {
     let mut section = Section::new("Tokens", ["reference", "to make it", "to judge", "together"]);
     for one in tokens {
         let cells = [one.revising, one.judging, one.revising + one.judging].map(|tokens| format!("{tokens:.0}"));
@@ -204,10 +205,10 @@ pub(super) fn tokens_section(tokens: &[Tokens], pairs: bool) -> Section {
 
 /// A way to spend tokens on a pair, and what comes of it (the paper's Table 6).
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Spent {
+pub(super) struct CostMatch {
     way: &'static str,
     #[serde(flatten)]
-    agreement: Agreement,
+    agreement: PreferenceAgreement,
     /// Per pair, in both orders.
     tokens: f64,
 }
@@ -215,13 +216,13 @@ pub(super) struct Spent {
 /// One cycle without reference, three, and one revision with one judgement.
 pub(super) fn spent(
     samples: &[Sample],
-    asking: &Asking<'_>,
-    verdicts: &[Verdict],
-    voices: &[Voice],
-    tokens: &[Tokens],
-) -> Vec<Spent> {
-    let points = |says: &[Option<Settled>]| -> Vec<f64> {
-        let one = |(number, settled): (usize, &Option<Settled>)| {
+    asking: &ReferenceQuestions<'_>,
+    verdicts: &[JudgeVerdict],
+    voices: &[EvaluatorVerdicts],
+    tokens: &[ReferenceTokens],
+) -> Vec<CostMatch> {
+    let points = |says: &[Option<UnitVerdict>]| -> Vec<f64> {
+        let one = |(number, settled): (usize, &Option<UnitVerdict>)| {
             Some(point(settled.as_ref()?.decided.choice()?, preferred(samples, asking.units[number])?))
         };
         says.iter().enumerate().filter_map(one).collect()
@@ -229,23 +230,23 @@ pub(super) fn spent(
     let of_judge = |reference: Reference| {
         let voice = voices
             .iter()
-            .find(|voice| voice.reference == reference && voice.by == By::Judge)
+            .find(|voice| voice.reference == reference && voice.by == Evaluator::Judge)
             .expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
-        (Agreement::of(&points(&voice.says)), tokens.revising + tokens.judging)
+        (PreferenceAgreement::of(&points(&voice.says)), tokens.revising + tokens.judging)
     };
     let (one, one_tokens) = of_judge(Reference::None);
     let (adapted, adapted_tokens) = of_judge(Reference::Adapted);
-    let three = Agreement::of(&points(&asking.settle(verdicts, Reference::None, false, true)));
+    let three = PreferenceAgreement::of(&points(&asking.settle(verdicts, Reference::None, false, true)));
     let three_tokens = asking.tokens(verdicts, Reference::None, true) as f64 / asking.units.len().max(1) as f64;
     vec![
-        Spent { way: "one verdict without reference", agreement: one, tokens: one_tokens },
-        Spent { way: "the vote of three, at temperatures 0, 0.3 and 0.7", agreement: three, tokens: three_tokens },
-        Spent { way: "one revision and one verdict", agreement: adapted, tokens: adapted_tokens },
+        CostMatch { way: "one verdict without reference", agreement: one, tokens: one_tokens },
+        CostMatch { way: "the vote of three, at temperatures 0, 0.3 and 0.7", agreement: three, tokens: three_tokens },
+        CostMatch { way: "one revision and one verdict", agreement: adapted, tokens: adapted_tokens },
     ]
 }
 
-pub(super) fn spent_section(spent: &[Spent]) -> Section {
+pub(super) fn spent_section(spent: &[CostMatch]) -> Section {
     let mut section = Section::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
     for one in spent {
         let cells = [number(one.agreement.accuracy), percent(one.agreement.interval), format!("{:.0}", one.tokens)];
@@ -263,8 +264,13 @@ mod tests {
     fn effectiveness_of_ratings_is_the_mean_of_the_attributes_and_not_one_correlation_of_all() {
         // By each attribute the ratings are in gold's order; one attribute's gold lies above the other's, and its
         // ratings below.
-        let one =
-            |attribute: usize, with: f64, gold: f64| Known { similarity: 0.5, with, without: with, gold, attribute };
+        let one = |attribute: usize, with: f64, gold: f64| UnitWithGold {
+            similarity: 0.5,
+            with,
+            without: with,
+            gold,
+            attribute,
+        };
         let known = [
             one(0, 1.0, 11.0),
             one(0, 2.0, 12.0),

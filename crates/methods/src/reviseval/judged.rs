@@ -6,45 +6,45 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::Reference;
-use super::references::{Shelf, Together, Unit};
-use crate::judge::{Choice, Decided, Judging, Question, Settled, Shown, Verdict};
-use crate::{Keep, MethodError, MethodStage, RowError, Run};
+use super::references::{EvaluatedUnit, ReferenceGroup, ReferencePool};
+use crate::judge::{Decision, JudgeQuestion, JudgeVerdict, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
 
 /// One question: a unit in one order under references that are shown together.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Asked<'a> {
+pub(super) struct ReferenceQuestion<'a> {
     pub(super) reference: Reference,
     pub(super) unit: usize,
     /// The pair's second is shown first.
     pub(super) turned: bool,
-    pub(super) together: Together<'a>,
+    pub(super) together: ReferenceGroup<'a>,
     /// The temperature of a further cycle; absent for the first.
     pub(super) temperature: Option<f64>,
 }
 
 /// What a judge is asked.
-pub(super) struct Asking<'a> {
+pub(super) struct ReferenceQuestions<'a> {
     pub(super) samples: &'a [Sample],
-    pub(super) units: &'a [Unit],
+    pub(super) units: &'a [EvaluatedUnit],
     pub(super) attributes: &'a [String],
-    pub(super) asked: Vec<Asked<'a>>,
+    pub(super) asked: Vec<ReferenceQuestion<'a>>,
 }
 
 /// Temperatures of the further cycles of `--cost-match` (the paper's section 4.5).
 pub(super) const TEMPERATURES: [f64; 2] = [0.3, 0.7];
 
-impl<'a> Asking<'a> {
+impl<'a> ReferenceQuestions<'a> {
     /// Every unit under every reference, pairs in both orders; with the further cycles without reference where they are
     /// asked for.
     pub(super) fn new(
         samples: &'a [Sample],
-        units: &'a [Unit],
+        units: &'a [EvaluatedUnit],
         attributes: &'a [String],
         references: &[Reference],
-        shelf: &Shelf<'a>,
+        shelf: &ReferencePool<'a>,
         cycles: bool,
     ) -> Self {
         let mut asked = Vec::new();
@@ -52,7 +52,7 @@ impl<'a> Asking<'a> {
             for (number, unit) in units.iter().enumerate() {
                 let orders: &[bool] = if unit.second.is_some() { &[false, true] } else { &[false] };
                 for together in shelf.references(reference, *unit) {
-                    let of_order = |&turned: &bool| Asked {
+                    let of_order = |&turned: &bool| ReferenceQuestion {
                         reference,
                         unit: number,
                         turned,
@@ -72,12 +72,12 @@ impl<'a> Asking<'a> {
         Self { samples, units, attributes, asked }
     }
 
-    pub(super) fn question(&self, asked: &Asked<'a>) -> Question<'a> {
+    pub(super) fn question(&self, asked: &ReferenceQuestion<'a>) -> JudgeQuestion<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];
-        let mut shown: Vec<Shown<'a>> = unit
+        let mut shown: Vec<ShownText<'a>> = unit
             .candidates()
-            .map(|k| Shown { name: &sample.candidates[k].id, text: &sample.candidates[k].text })
+            .map(|k| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text })
             .collect();
         if asked.turned {
             shown.reverse();
@@ -87,31 +87,31 @@ impl<'a> Asking<'a> {
         } else {
             format!("{}/{}", asked.reference, asked.together.tag)
         };
-        Question { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
+        JudgeQuestion { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
     }
 
     /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there
     /// was no reference. `cycles` takes the further cycles into the vote.
     pub(super) fn settle(
         &self,
-        verdicts: &[Verdict],
+        verdicts: &[JudgeVerdict],
         reference: Reference,
         labels: bool,
         cycles: bool,
-    ) -> Vec<Option<Settled>> {
-        let mut by_unit: Vec<[Vec<Decided>; 2]> = vec![Default::default(); self.units.len()];
+    ) -> Vec<Option<UnitVerdict>> {
+        let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); self.units.len()];
         for (asked, verdict) in self.asked.iter().zip(verdicts) {
             if asked.reference == reference && (cycles || asked.temperature.is_none()) {
                 let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
                 by_unit[asked.unit][usize::from(asked.turned)].push(decided);
             }
         }
-        let settle = |orders: [Vec<Decided>; 2]| (!orders[0].is_empty()).then(|| Settled::of(orders, labels));
+        let settle = |orders: [Vec<Decision>; 2]| (!orders[0].is_empty()).then(|| UnitVerdict::of(orders, labels));
         by_unit.into_iter().map(settle).collect()
     }
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.
-    pub(super) fn tokens(&self, verdicts: &[Verdict], reference: Reference, cycles: bool) -> usize {
+    pub(super) fn tokens(&self, verdicts: &[JudgeVerdict], reference: Reference, cycles: bool) -> usize {
         let of = self
             .asked
             .iter()
@@ -122,16 +122,16 @@ impl<'a> Asking<'a> {
 }
 
 /// The stage in which the judge is asked: a part, and a row, for each question.
-pub(super) struct Verdicts<'s, 'a> {
-    pub(super) asking: &'s Asking<'a>,
+pub(super) struct ReferenceVerdictStage<'s, 'a> {
+    pub(super) asking: &'s ReferenceQuestions<'a>,
     /// With the temperature of each cycle; none without a judge.
-    pub(super) judges: &'s [(Option<f64>, Judging<'s>)],
+    pub(super) judges: &'s [(Option<f64>, ModelJudge<'s>)],
     /// Settings and models, and the key of the references.
     pub(super) inputs: [String; 2],
 }
 
-impl MethodStage for Verdicts<'_, '_> {
-    type Part = Verdict;
+impl MethodStage for ReferenceVerdictStage<'_, '_> {
+    type Part = JudgeVerdict;
     const NAME: &'static str = VERDICTS;
 
     fn parts(&self) -> usize {
@@ -142,11 +142,11 @@ impl MethodStage for Verdicts<'_, '_> {
         self.inputs.to_vec()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
         let mut before = 0;
         for (temperature, judge) in self.judges {
             let of_cycle = self.asking.asked.iter().filter(|asked| asked.temperature == *temperature);
-            let questions: Vec<Question<'_>> = of_cycle.map(|asked| self.asking.question(asked)).collect();
+            let questions: Vec<JudgeQuestion<'_>> = of_cycle.map(|asked| self.asking.question(asked)).collect();
             judge.ask(run, &questions, &mut |index, verdict, output| keep(before + index, verdict, output))?;
             before += questions.len();
         }
@@ -154,12 +154,12 @@ impl MethodStage for Verdicts<'_, '_> {
     }
 
     fn identity(&self, number: usize) -> Value {
-        json!(VerdictOf::new(self.asking, number))
+        json!(ReferenceVerdictIdentity::new(self.asking, number))
     }
 
-    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
-        let row = Row {
-            of: VerdictOf::new(self.asking, number),
+    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
+        let row = ReferenceVerdictRow {
+            of: ReferenceVerdictIdentity::new(self.asking, number),
             choice: verdict.decided.choice(),
             p: verdict.decided.p(),
             rating: verdict.decided.rating(),
@@ -172,18 +172,18 @@ impl MethodStage for Verdicts<'_, '_> {
         Ok(vec![serde_json::to_value(row)?])
     }
 
-    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
         self.judges[0].1.read(&rows[0])
     }
 
-    fn stand_in(&self, _: usize) -> Verdict {
-        Verdict::none(Outcome::Empty)
+    fn stand_in(&self, _: usize) -> JudgeVerdict {
+        JudgeVerdict::none(Outcome::Empty)
     }
 }
 
 /// Which verdict a row is.
 #[derive(Serialize)]
-struct VerdictOf<'a> {
+struct ReferenceVerdictIdentity<'a> {
     item: &'a str,
     attribute: &'a str,
     reference: Reference,
@@ -197,8 +197,8 @@ struct VerdictOf<'a> {
     shown: Vec<&'a str>,
 }
 
-impl<'a> VerdictOf<'a> {
-    fn new(asking: &'a Asking<'_>, number: usize) -> Self {
+impl<'a> ReferenceVerdictIdentity<'a> {
+    fn new(asking: &'a ReferenceQuestions<'_>, number: usize) -> Self {
         let asked = &asking.asked[number];
         let unit = asking.units[asked.unit];
         let candidates = &asking.samples[unit.item].candidates;
@@ -219,11 +219,11 @@ impl<'a> VerdictOf<'a> {
 
 /// One verdict.
 #[derive(Serialize)]
-struct Row<'a> {
+struct ReferenceVerdictRow<'a> {
     #[serde(flatten)]
-    of: VerdictOf<'a>,
+    of: ReferenceVerdictIdentity<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<Choice>,
+    choice: Option<PairChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
     p: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,7 +231,7 @@ struct Row<'a> {
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
-    answers: &'a [crate::judge::Answer],
+    answers: &'a [crate::judge::JudgeAnswer],
     prompt_tokens: Option<usize>,
     precision: Precision,
 }

@@ -3,15 +3,15 @@
 use std::fmt;
 
 use probity_data::Sample;
-use probity_metrics::{Choice, Item, Need, choose};
+use probity_metrics::{ChosenMetric, MetricItem, Need, choose};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::voices::By;
+use super::voices::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
-use crate::revise::{Kind, ReviserOptions};
+use crate::revise::{ReviserOptions, RevisionKind};
 
 /// What candidates are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -38,15 +38,15 @@ pub enum Reference {
 
 impl Reference {
     /// How such references are made; `None` where they are not.
-    pub(super) fn kind(self) -> Option<Kind> {
+    pub(super) fn kind(self) -> Option<RevisionKind> {
         match self {
             Self::None | Self::Given => None,
-            Self::Direct => Some(Kind::Direct),
-            Self::Adapted => Some(Kind::Adapted),
-            Self::Aspects => Some(Kind::Aspects),
-            Self::Both => Some(Kind::Both),
-            Self::Each => Some(Kind::Each),
-            Self::Diversified => Some(Kind::Diversified),
+            Self::Direct => Some(RevisionKind::Direct),
+            Self::Adapted => Some(RevisionKind::Adapted),
+            Self::Aspects => Some(RevisionKind::Aspects),
+            Self::Both => Some(RevisionKind::Both),
+            Self::Each => Some(RevisionKind::Each),
+            Self::Diversified => Some(RevisionKind::Diversified),
         }
     }
 
@@ -117,13 +117,13 @@ pub struct RevisEvalParams {
 
 /// What was read from the options.
 pub(super) struct Chosen {
-    pub(super) metrics: Vec<Choice>,
-    pub(super) similarity: Choice,
+    pub(super) metrics: Vec<ChosenMetric>,
+    pub(super) similarity: ChosenMetric,
 }
 
 impl RevisEvalParams {
     /// The kinds of references that are made.
-    pub(super) fn kinds(&self) -> Vec<Kind> {
+    pub(super) fn kinds(&self) -> Vec<RevisionKind> {
         self.reference.iter().filter_map(|reference| reference.kind()).collect()
     }
 
@@ -197,11 +197,11 @@ impl RevisEvalParams {
     }
 
     /// Whether this one speaks for the run: the judge, or without one the metrics' vote.
-    pub(super) fn leads(&self, by: &By) -> bool {
+    pub(super) fn leads(&self, by: &Evaluator) -> bool {
         match by {
-            By::Judge => true,
-            By::Vote => self.no_judge && self.judging.mode == Mode::Pairwise,
-            By::Metric(_) => self.no_judge && (self.metric.len() == 1 || self.judging.mode == Mode::Pointwise),
+            Evaluator::Judge => true,
+            Evaluator::Vote => self.no_judge && self.judging.mode == Mode::Pairwise,
+            Evaluator::Metric(_) => self.no_judge && (self.metric.len() == 1 || self.judging.mode == Mode::Pointwise),
         }
     }
 
@@ -251,6 +251,6 @@ impl RevisEvalParams {
 }
 
 /// A candidate and what a metric holds it against; the sample's context is the source.
-pub(super) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> Item<'a> {
-    Item { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
+pub(super) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
+    MetricItem { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
 }

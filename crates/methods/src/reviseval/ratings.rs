@@ -6,25 +6,25 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::Reference;
-use super::references::{Shelf, Unit};
-use crate::judge::{Answer, Judging, JudgingOptions, Mode, Question, Shown, Verdict};
+use super::references::{EvaluatedUnit, ReferencePool};
+use crate::judge::{JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText};
 use crate::summary::{mean, number};
-use crate::{Keep, MethodError, MethodStage, RowError, Run, Section};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section};
 
 /// The table of ratings.
 pub(super) const RATINGS: &str = "ratings";
 
 /// What is rated.
-struct Rated<'a> {
+struct RatedText<'a> {
     item: usize,
     /// `candidate 1`, `candidate`, or the kind of reference.
     of: String,
-    question: Question<'a>,
+    question: JudgeQuestion<'a>,
 }
 
 /// The mean rating of one kind of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Rating {
+pub(super) struct MeanRating {
     of: String,
     mean: Option<f64>,
     rated: usize,
@@ -49,28 +49,28 @@ pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptio
 
 /// The stage in which every candidate and every usable reference is rated once, by itself: a part, and a row, for each
 /// text.
-pub(super) struct Ratings<'s> {
-    judge: &'s Judging<'s>,
+pub(super) struct RatingStage<'s> {
+    judge: &'s ModelJudge<'s>,
     samples: &'s [Sample],
-    rated: Vec<Rated<'s>>,
+    rated: Vec<RatedText<'s>>,
     /// Settings and models, and the key of the references.
     inputs: [String; 2],
 }
 
-impl<'s> Ratings<'s> {
+impl<'s> RatingStage<'s> {
     pub(super) fn new(
-        judge: &'s Judging<'s>,
+        judge: &'s ModelJudge<'s>,
         samples: &'s [Sample],
-        units: &[Unit],
+        units: &[EvaluatedUnit],
         references: &[Reference],
-        shelf: &Shelf<'s>,
+        shelf: &ReferencePool<'s>,
         inputs: [String; 2],
     ) -> Self {
         Self { judge, samples, rated: all(samples, units, references, shelf), inputs }
     }
 
     /// Mean ratings by kind of text, in the order in which each comes first.
-    pub(super) fn means(&self, verdicts: &[Verdict]) -> Vec<Rating> {
+    pub(super) fn means(&self, verdicts: &[JudgeVerdict]) -> Vec<MeanRating> {
         let mut kinds: Vec<&str> = Vec::new();
         for one in &self.rated {
             if !kinds.contains(&one.of.as_str()) {
@@ -80,7 +80,7 @@ impl<'s> Ratings<'s> {
         let of = |kind: &str| {
             let verdicts = || self.rated.iter().zip(verdicts).filter(|(one, _)| one.of == kind);
             let ratings: Vec<f64> = verdicts().filter_map(|(_, verdict)| verdict.decided.rating()).collect();
-            Rating {
+            MeanRating {
                 of: kind.to_owned(),
                 mean: mean(ratings.iter().copied()),
                 rated: ratings.len(),
@@ -91,8 +91,8 @@ impl<'s> Ratings<'s> {
     }
 }
 
-impl MethodStage for Ratings<'_> {
-    type Part = Verdict;
+impl MethodStage for RatingStage<'_> {
+    type Part = JudgeVerdict;
     const NAME: &'static str = RATINGS;
 
     fn parts(&self) -> usize {
@@ -103,20 +103,20 @@ impl MethodStage for Ratings<'_> {
         self.inputs.to_vec()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
-        let questions: Vec<Question<'_>> = self.rated.iter().map(|one| one.question.clone()).collect();
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
+        let questions: Vec<JudgeQuestion<'_>> = self.rated.iter().map(|one| one.question.clone()).collect();
         self.judge.ask(run, &questions, keep)
     }
 
     fn identity(&self, number: usize) -> Value {
-        let Rated { item, of, question } = &self.rated[number];
-        json!(RatingOf { item: &self.samples[*item].id, of, tag: &question.tag })
+        let RatedText { item, of, question } = &self.rated[number];
+        json!(RatingIdentity { item: &self.samples[*item].id, of, tag: &question.tag })
     }
 
-    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
-        let Rated { item, of, question } = &self.rated[number];
-        let row = Row {
-            of: RatingOf { item: &self.samples[*item].id, of, tag: &question.tag },
+    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
+        let RatedText { item, of, question } = &self.rated[number];
+        let row = RatingRow {
+            of: RatingIdentity { item: &self.samples[*item].id, of, tag: &question.tag },
             rating: verdict.decided.rating(),
             outcome: &verdict.decided.outcome,
             answers: &verdict.answers,
@@ -125,26 +125,36 @@ impl MethodStage for Ratings<'_> {
         Ok(vec![serde_json::to_value(row)?])
     }
 
-    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
         self.judge.read(&rows[0])
     }
 
-    fn stand_in(&self, _: usize) -> Verdict {
-        Verdict::none(Outcome::Empty)
+    fn stand_in(&self, _: usize) -> JudgeVerdict {
+        JudgeVerdict::none(Outcome::Empty)
     }
 }
 
-fn all<'a>(samples: &'a [Sample], units: &[Unit], references: &[Reference], shelf: &Shelf<'a>) -> Vec<Rated<'a>> {
-    let mut rated: Vec<Rated<'a>> = Vec::new();
-    let mut add = |unit: Unit, of: String, name: &'a str, text: &'a str, tag: String| {
-        let same = |one: &&Rated<'_>| {
+fn all<'a>(
+    samples: &'a [Sample],
+    units: &[EvaluatedUnit],
+    references: &[Reference],
+    shelf: &ReferencePool<'a>,
+) -> Vec<RatedText<'a>> {
+    let mut rated: Vec<RatedText<'a>> = Vec::new();
+    let mut add = |unit: EvaluatedUnit, of: String, name: &'a str, text: &'a str, tag: String| {
+        let same = |one: &&RatedText<'_>| {
             one.item == unit.item && one.of == of && one.question.shown[0].text == text && one.question.tag == tag
         };
         if rated.iter().rev().take_while(|one| one.item == unit.item).find(same).is_none() {
             let sample = &samples[unit.item];
-            let question =
-                Question { sample, attribute: 0, shown: vec![Shown { name, text }], references: Vec::new(), tag };
-            rated.push(Rated { item: unit.item, of, question });
+            let question = JudgeQuestion {
+                sample,
+                attribute: 0,
+                shown: vec![ShownText { name, text }],
+                references: Vec::new(),
+                tag,
+            };
+            rated.push(RatedText { item: unit.item, of, question });
         }
     };
     for &unit in units {
@@ -167,7 +177,7 @@ fn all<'a>(samples: &'a [Sample], units: &[Unit], references: &[Reference], shel
 
 /// Which text a rating is of.
 #[derive(Serialize)]
-struct RatingOf<'a> {
+struct RatingIdentity<'a> {
     item: &'a str,
     of: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -176,17 +186,17 @@ struct RatingOf<'a> {
 
 /// One rating.
 #[derive(Serialize)]
-struct Row<'a> {
+struct RatingRow<'a> {
     #[serde(flatten)]
-    of: RatingOf<'a>,
+    of: RatingIdentity<'a>,
     rating: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
-    answers: &'a [Answer],
+    answers: &'a [JudgeAnswer],
     prompt_tokens: Option<usize>,
 }
 
-pub(super) fn section(ratings: &[Rating], attribute: &str) -> Section {
+pub(super) fn section(ratings: &[MeanRating], attribute: &str) -> Section {
     let mut section = Section::new(&format!("Mean ratings by {attribute}"), ["text", "mean", "rated"]);
     for one in ratings {
         section.push([one.of.clone(), number(one.mean), format!("{} of {}", one.rated, one.texts)]);

@@ -6,11 +6,11 @@ use probity_data::Sample;
 
 use super::options::Reference;
 use crate::judge::Mode;
-use crate::revise::{Job, Reviser, Revision};
+use crate::revise::{Reviser, Revision, RevisionJob};
 
 /// What is judged once: a pair, or a candidate, under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct EvaluatedUnit {
     pub(super) item: usize,
     pub(super) attribute: usize,
     /// Position of the candidate, or of the pair's first.
@@ -18,7 +18,7 @@ pub(super) struct Unit {
     pub(super) second: Option<usize>,
 }
 
-impl Unit {
+impl EvaluatedUnit {
     /// The candidates.
     pub(super) fn candidates(self) -> impl Iterator<Item = usize> {
         std::iter::once(self.first).chain(self.second)
@@ -26,12 +26,12 @@ impl Unit {
 }
 
 /// All units, item by item; samples that are no pair have none where pairs are judged.
-pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<Unit> {
+pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<EvaluatedUnit> {
     let of_item = |item: usize, attribute: usize| match mode {
         Mode::Pairwise if samples[item].candidates.len() != 2 => Vec::new(),
-        Mode::Pairwise => vec![Unit { item, attribute, first: 0, second: Some(1) }],
+        Mode::Pairwise => vec![EvaluatedUnit { item, attribute, first: 0, second: Some(1) }],
         Mode::Pointwise => (0..samples[item].candidates.len())
-            .map(|first| Unit { item, attribute, first, second: None })
+            .map(|first| EvaluatedUnit { item, attribute, first, second: None })
             .collect::<Vec<_>>(),
     };
     (0..samples.len()).flat_map(|item| (0..attributes).flat_map(move |attribute| of_item(item, attribute))).collect()
@@ -39,14 +39,14 @@ pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<Un
 
 /// References that are shown, or scored against, together.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Together<'a> {
+pub(super) struct ReferenceGroup<'a> {
     /// Tells it from others of its kind and unit: an aspect, a candidate's id, a number.
     pub(super) tag: String,
     pub(super) texts: Vec<&'a str>,
 }
 
 /// All references that were given or made.
-pub(super) struct Shelf<'a> {
+pub(super) struct ReferencePool<'a> {
     samples: &'a [Sample],
     reviser: &'a Reviser<'a>,
     made: &'a [Revision],
@@ -54,7 +54,7 @@ pub(super) struct Shelf<'a> {
     of: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> ReferencePool<'a> {
     pub(super) fn new(reviser: &'a Reviser<'a>, made: &'a [Revision]) -> Self {
         let mut of: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for (index, revision) in made.iter().enumerate() {
@@ -65,8 +65,8 @@ impl<'a> Shelf<'a> {
 
     /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference
     /// there is one that holds none.
-    pub(super) fn references(&self, reference: Reference, unit: Unit) -> Vec<Together<'a>> {
-        let one = |tag: String, texts: Vec<&'a str>| Together { tag, texts };
+    pub(super) fn references(&self, reference: Reference, unit: EvaluatedUnit) -> Vec<ReferenceGroup<'a>> {
+        let one = |tag: String, texts: Vec<&'a str>| ReferenceGroup { tag, texts };
         match reference {
             Reference::None => vec![one(String::new(), Vec::new())],
             Reference::Given => {
@@ -84,7 +84,7 @@ impl<'a> Shelf<'a> {
     }
 
     /// All revisions of a kind for a unit, usable or not.
-    pub(super) fn revisions(&self, reference: Reference, unit: Unit) -> impl Iterator<Item = &'a Revision> {
+    pub(super) fn revisions(&self, reference: Reference, unit: EvaluatedUnit) -> impl Iterator<Item = &'a Revision> {
         let kind = reference.kind();
         let sets: Vec<usize> =
             (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();
@@ -99,7 +99,7 @@ impl<'a> Shelf<'a> {
         revisions.filter(move |revision| pair || revision.job.primary.is_none_or(|primary| primary == unit.first))
     }
 
-    fn tag(&self, job: &Job) -> String {
+    fn tag(&self, job: &RevisionJob) -> String {
         let aspect = self.reviser.sets[job.set].focus.name.clone();
         let candidate =
             job.primary.filter(|_| job.guidance.is_none()).map(|k| self.samples[job.item].candidates[k].id.clone());

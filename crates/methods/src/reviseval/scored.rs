@@ -2,24 +2,24 @@
 
 use probity_data::Sample;
 use probity_lm::Outcome;
-use probity_metrics::{Choice as Chosen, Item, Metric, MetricError, Models, Score};
+use probity_metrics::{ChosenMetric as Chosen, Metric, MetricError, MetricItem, MetricModels, Score};
 use probity_stats::order;
 use serde_json::{Value, json};
 
 use super::options::{Reference, item};
-use super::references::{Shelf, Together, Unit};
+use super::references::{EvaluatedUnit, ReferenceGroup, ReferencePool};
 use crate::MethodError;
-use crate::judge::{Choice, Decided};
+use crate::judge::{Decision, PairChoice};
 
 /// A metric that was chosen, ready to score.
-pub(super) struct Ready {
+pub(super) struct ReadyMetric {
     pub(super) choice: Chosen,
     metric: Box<dyn Metric>,
 }
 
 /// Where one score belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct ScorePlace {
     unit: usize,
     candidate: usize,
     /// The position among the unit's references.
@@ -28,21 +28,21 @@ struct Place {
 
 /// Scores of one metric under one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Scored {
+pub(super) struct ReferenceScores {
     /// By unit and reference, of each of the unit's candidates, a higher score being better; empty where a unit has no
     /// reference.
     by_unit: Vec<Vec<Vec<Option<f64>>>>,
     lower_is_better: bool,
 }
 
-impl Ready {
-    pub(super) fn new(choice: &Chosen, models: &Models) -> Result<Self, MetricError> {
+impl ReadyMetric {
+    pub(super) fn new(choice: &Chosen, models: &MetricModels) -> Result<Self, MetricError> {
         Ok(Self { metric: choice.build(models)?, choice: choice.clone() })
     }
 
     /// The name with options, and what a score depends on.
     pub(super) fn described(&self) -> Value {
-        let item = Item { references: vec![""], ..Item::default() };
+        let item = MetricItem { references: vec![""], ..MetricItem::default() };
         json!({ "metric": self.choice.label(), "signature": self.choice.signature(self.metric.item_settings(), &[item]) })
     }
 
@@ -50,22 +50,22 @@ impl Ready {
     pub(super) fn score(
         &self,
         samples: &[Sample],
-        units: &[Unit],
-        shelf: &Shelf<'_>,
+        units: &[EvaluatedUnit],
+        shelf: &ReferencePool<'_>,
         reference: Reference,
-    ) -> Result<Scored, MethodError> {
-        let held: Vec<Vec<Together<'_>>> = units.iter().map(|unit| shelf.references(reference, *unit)).collect();
+    ) -> Result<ReferenceScores, MethodError> {
+        let held: Vec<Vec<ReferenceGroup<'_>>> = units.iter().map(|unit| shelf.references(reference, *unit)).collect();
         let (mut places, mut items) = (Vec::new(), Vec::new());
         for (number, (unit, held)) in units.iter().zip(&held).enumerate() {
             let sample = &samples[unit.item];
             for (position, together) in held.iter().enumerate() {
                 for (at, candidate) in unit.candidates().enumerate() {
-                    places.push(Place { unit: number, candidate: at, reference: position });
+                    places.push(ScorePlace { unit: number, candidate: at, reference: position });
                     items.push(item(sample, &sample.candidates[candidate].text, together.texts.clone()));
                 }
             }
         }
-        let candidates = |unit: &Unit| vec![None; unit.candidates().count()];
+        let candidates = |unit: &EvaluatedUnit| vec![None; unit.candidates().count()];
         let mut by_unit: Vec<Vec<Vec<Option<f64>>>> =
             units.iter().zip(&held).map(|(unit, held)| vec![candidates(unit); held.len()]).collect();
         if !items.is_empty() {
@@ -74,11 +74,11 @@ impl Ready {
                 by_unit[place.unit][place.reference][place.candidate] = Score::value(row[0]);
             }
         }
-        Ok(Scored { by_unit, lower_is_better: self.choice.definition().lower_is_better() })
+        Ok(ReferenceScores { by_unit, lower_is_better: self.choice.definition().lower_is_better() })
     }
 }
 
-impl Scored {
+impl ReferenceScores {
     /// The mean over a unit's references that have a score, by candidate.
     pub(super) fn mean(&self, unit: usize) -> Vec<Option<f64>> {
         let references = &self.by_unit[unit];
@@ -93,28 +93,28 @@ impl Scored {
 
     /// What it says of a unit: of a pair, that the better score is the better text, each reference having a voice, or
     /// (`averaged`) by the mean over references; of a single text its mean score. `None` where there is no reference.
-    pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decided> {
+    pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decision> {
         let references = &self.by_unit[unit];
         if references.is_empty() {
             return None;
         }
         if !pair {
-            return Some(self.mean(unit)[0].map_or_else(|| Decided::none(Outcome::Empty), Decided::rated));
+            return Some(self.mean(unit)[0].map_or_else(|| Decision::none(Outcome::Empty), Decision::rated));
         }
         if averaged || references.len() == 1 {
             return Some(self.preferred(&self.mean(unit)));
         }
-        Some(Decided::vote(&references.iter().map(|scores| self.preferred(scores)).collect::<Vec<_>>()))
+        Some(Decision::vote(&references.iter().map(|scores| self.preferred(scores)).collect::<Vec<_>>()))
     }
 
     /// 1 if metric(y1, r*) > metric(y2, r*), a tie where they are equal; nothing where one is undefined.
-    fn preferred(&self, scores: &[Option<f64>]) -> Decided {
-        let [Some(first), Some(second)] = scores else { return Decided::none(Outcome::Empty) };
+    fn preferred(&self, scores: &[Option<f64>]) -> Decision {
+        let [Some(first), Some(second)] = scores else { return Decision::none(Outcome::Empty) };
         let (first, second) = if self.lower_is_better { (second, first) } else { (first, second) };
-        Decided::chosen(match order(*first, *second) {
-            std::cmp::Ordering::Greater => Choice::First,
-            std::cmp::Ordering::Less => Choice::Second,
-            std::cmp::Ordering::Equal => Choice::Tie,
+        Decision::chosen(match order(*first, *second) {
+            std::cmp::Ordering::Greater => PairChoice::First,
+            std::cmp::Ordering::Less => PairChoice::Second,
+            std::cmp::Ordering::Equal => PairChoice::Tie,
         })
     }
 }

@@ -3,31 +3,31 @@
 use probity_data::Sample;
 use rand::Rng;
 
-use super::judged::Asking;
+use super::judged::ReferenceQuestions;
 use super::options::Reference;
-use super::references::Shelf;
+use super::references::ReferencePool;
 use super::voices::preferred;
-use crate::judge::{Judging, Verdict};
+use crate::judge::{JudgeVerdict, ModelJudge};
 use crate::pairs::rng_for;
 use crate::revise::Reviser;
 use crate::{MethodError, Run, Section, chats};
 
 /// What the sets are made from.
-pub(super) struct Sets<'s, 'a> {
+pub(super) struct TrainingSets<'s, 'a> {
     pub(super) samples: &'a [Sample],
-    pub(super) asking: &'s Asking<'a>,
-    pub(super) verdicts: &'s [Verdict],
+    pub(super) asking: &'s ReferenceQuestions<'a>,
+    pub(super) verdicts: &'s [JudgeVerdict],
     pub(super) seed: u64,
 }
 
-impl Sets<'_, '_> {
+impl TrainingSets<'_, '_> {
     /// Writes three sets of the same units: revisions, verdicts without reference, and verdicts with a revision as
     /// reference; their sizes.
     pub(super) fn write(
         &self,
-        judge: &Judging<'_>,
+        judge: &ModelJudge<'_>,
         reviser: &Reviser<'_>,
-        shelf: &Shelf<'_>,
+        shelf: &ReferencePool<'_>,
         run: &mut Run<'_>,
     ) -> Result<Vec<(&'static str, usize)>, MethodError> {
         let asking = self.asking;

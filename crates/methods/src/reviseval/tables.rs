@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::{Reference, RevisEvalParams};
-use super::references::Unit;
-use super::voices::{Agreement, By, PairFigures, Voice, point, preferred, subsets};
-use crate::conclusion::Case;
+use super::references::EvaluatedUnit;
+use super::voices::{Evaluator, EvaluatorVerdicts, PairFigures, PreferenceAgreement, point, preferred, subsets};
+use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
-use crate::judge::{Choice, Decided, Settled, percent};
+use crate::judge::{Decision, PairChoice, UnitVerdict, percent};
 use crate::summary::{mean, number};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
 
@@ -20,11 +20,11 @@ const PREFERENCES: &str = "preferences";
 const SCORES: &str = "scores";
 
 /// All that was said.
-pub(super) struct Tables<'a> {
+pub(super) struct EvaluatorTables<'a> {
     pub(super) samples: &'a [Sample],
-    pub(super) units: &'a [Unit],
+    pub(super) units: &'a [EvaluatedUnit],
     pub(super) attributes: &'a [String],
-    pub(super) voices: &'a [Voice],
+    pub(super) voices: &'a [EvaluatorVerdicts],
 }
 
 /// What one says of a pair.
@@ -33,20 +33,20 @@ struct PreferenceRow<'a> {
     item: &'a str,
     attribute: &'a str,
     reference: Reference,
-    by: &'a By,
-    choice: Option<Choice>,
+    by: &'a Evaluator,
+    choice: Option<PairChoice>,
     /// The better candidate; null for a tie, and where there is no verdict.
     preferred: Option<&'a str>,
     p: Option<f64>,
     /// Whether the verdict changes with the order; null where there is none, or where no order is seen.
     changed: Option<bool>,
     #[serde(flatten)]
-    ended: Ended<'a>,
+    ended: DecisionEnd<'a>,
 }
 
 /// What one says of a candidate; `probity meta` reads such rows.
 #[derive(Serialize)]
-pub(super) struct ScoreRow<'a> {
+pub(super) struct EvaluatorScoreRow<'a> {
     item: &'a str,
     attribute: &'a str,
     candidate: &'a str,
@@ -54,19 +54,19 @@ pub(super) struct ScoreRow<'a> {
     metric: String,
     score: Option<f64>,
     #[serde(flatten)]
-    ended: Ended<'a>,
+    ended: DecisionEnd<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Ended<'a> {
+enum DecisionEnd<'a> {
     Had(&'a Outcome),
     Not { outcome: &'static str },
 }
 
-const NO_REFERENCE: Ended<'static> = Ended::Not { outcome: "no_reference" };
+const NO_REFERENCE: DecisionEnd<'static> = DecisionEnd::Not { outcome: "no_reference" };
 
-impl<'a> Tables<'a> {
+impl<'a> EvaluatorTables<'a> {
     fn is_of(&self, unit: usize, attribute: usize) -> bool {
         self.units[unit].attribute == attribute
     }
@@ -89,14 +89,14 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    fn preference_row(&self, number: usize, unit: Unit, voice: &'a Voice) -> PreferenceRow<'a> {
+    fn preference_row(&self, number: usize, unit: EvaluatedUnit, voice: &'a EvaluatorVerdicts) -> PreferenceRow<'a> {
         let sample = &self.samples[unit.item];
         let decided = voice.decided(number);
-        let choice = decided.and_then(Decided::choice);
+        let choice = decided.and_then(Decision::choice);
         let preferred = match choice {
-            Some(Choice::First) => Some(unit.first),
-            Some(Choice::Second) => unit.second,
-            Some(Choice::Tie) | None => None,
+            Some(PairChoice::First) => Some(unit.first),
+            Some(PairChoice::Second) => unit.second,
+            Some(PairChoice::Tie) | None => None,
         };
         PreferenceRow {
             item: &sample.id,
@@ -105,23 +105,23 @@ impl<'a> Tables<'a> {
             by: &voice.by,
             choice,
             preferred: preferred.map(|k| sample.candidates[k].id.as_str()),
-            p: decided.and_then(Decided::p),
-            changed: voice.says[number].as_ref().and_then(Settled::turns),
-            ended: decided.map_or(NO_REFERENCE, |decided| Ended::Had(&decided.outcome)),
+            p: decided.and_then(Decision::p),
+            changed: voice.says[number].as_ref().and_then(UnitVerdict::turns),
+            ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
         }
     }
 
-    fn score_row(&self, number: usize, unit: Unit, voice: &'a Voice) -> ScoreRow<'a> {
+    fn score_row(&self, number: usize, unit: EvaluatedUnit, voice: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
         let candidate = &self.samples[unit.item].candidates[unit.first];
         let decided = voice.decided(number);
-        ScoreRow {
+        EvaluatorScoreRow {
             item: &self.samples[unit.item].id,
             attribute: &self.attributes[unit.attribute],
             candidate: &candidate.id,
             index: unit.first,
             metric: voice.name(),
-            score: decided.and_then(Decided::rating),
-            ended: decided.map_or(NO_REFERENCE, |decided| Ended::Had(&decided.outcome)),
+            score: decided.and_then(Decision::rating),
+            ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
         }
     }
 
@@ -159,7 +159,7 @@ impl<'a> Tables<'a> {
                             .flatten()
                     };
                     let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
-                    let agreement = Agreement::of(&points);
+                    let agreement = PreferenceAgreement::of(&points);
                     cells.push(number(agreement.accuracy));
                     values.push(json!({
                         "reference": voice.reference, "by": voice.by, "attribute": name, "subset": subset, "agreement": agreement,
@@ -188,7 +188,7 @@ impl<'a> Tables<'a> {
                 let all = [figures.kendall, figures.spearman, figures.pearson].map(|of| of.pooled.figure);
                 let cells = all.map(|figure| number(figure.coefficient)).into_iter().chain([all[0].n.to_string()]);
                 pooled.push([one.attribute.to_owned(), voice.name()].into_iter().chain(cells));
-                if voice.by == By::Judge {
+                if voice.by == Evaluator::Judge {
                     let value = figures.spearman.pooled.figure.coefficient;
                     headline.push(Headline::new(format!("Spearman ({})", voice.reference), Some(one.attribute), value));
                 }
@@ -215,7 +215,7 @@ impl<'a> Tables<'a> {
                     Reference::None => "without reference".to_owned(),
                     other => format!("reference {other}"),
                 };
-                let case = Case {
+                let case = ConclusionCase {
                     about: Some(if self.attributes.len() > 1 { format!("{name}, {reference}") } else { reference }),
                     samples: self.samples,
                     scores: &scores,
@@ -232,14 +232,14 @@ impl<'a> Tables<'a> {
     }
 
     /// A voice's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
-    fn scores(&self, attribute: usize, voice: &Voice) -> Vec<Vec<Option<f64>>> {
+    fn scores(&self, attribute: usize, voice: &EvaluatorVerdicts) -> Vec<Vec<Option<f64>>> {
         let mut scores: Vec<Vec<Option<f64>>> =
             self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
         for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
             match unit.second {
-                None => scores[unit.item][unit.first] = voice.decided(number).and_then(Decided::rating),
+                None => scores[unit.item][unit.first] = voice.decided(number).and_then(Decision::rating),
                 Some(second) => {
-                    let first = voice.choice(number).map(|choice| point(choice, Choice::First));
+                    let first = voice.choice(number).map(|choice| point(choice, PairChoice::First));
                     scores[unit.item][unit.first] = first;
                     scores[unit.item][second] = first.map(|first| 1.0 - first);
                 }

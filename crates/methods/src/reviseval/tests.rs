@@ -5,7 +5,7 @@ use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Samplin
 use serde_json::{Value, json};
 
 use crate::testing::{generated, rehearse, run, run_by, sample, told};
-use crate::{MemoryOutput, MethodError, Summary};
+use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// Pairs of qualities with a preference for the better.
 fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
@@ -54,13 +54,13 @@ fn model() -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![]).with_generation(answer)
 }
 
-fn summary(args: &str, samples: &[Sample]) -> (Summary, MemoryOutput) {
+fn summary(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
     let (result, output) = run(args, samples, &model());
     (result.unwrap_or_else(|error| panic!("{args}: {error}")), output)
 }
 
 /// The figures of one voice.
-fn voice<'v>(summary: &'v Summary, reference: &str, by: &str) -> &'v Value {
+fn voice<'v>(summary: &'v RunSummary, reference: &str, by: &str) -> &'v Value {
     let all = summary.values["pairs"].as_array().expect("a list");
     all.iter()
         .find(|one| one["reference"] == reference && one["by"] == by)

@@ -3,24 +3,24 @@
 use std::fmt;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Estimate, Interval};
+use probity_stats::{FigureEstimate, Interval};
 use serde::{Serialize, Serializer};
 
 use super::options::Reference;
-use super::references::Unit;
-use crate::judge::{Choice, Decided, Settled, share_interval};
+use super::references::EvaluatedUnit;
+use crate::judge::{Decision, PairChoice, UnitVerdict, share_interval};
 use crate::summary::mean;
 
 /// Who says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Evaluator {
     Judge,
     Metric(String),
     /// The majority of the metrics.
     Vote,
 }
 
-impl fmt::Display for By {
+impl fmt::Display for Evaluator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Judge => f.write_str("judge"),
@@ -30,7 +30,7 @@ impl fmt::Display for By {
     }
 }
 
-impl Serialize for By {
+impl Serialize for Evaluator {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -38,35 +38,35 @@ impl Serialize for By {
 
 /// All that is said by one under one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Voice {
+pub(super) struct EvaluatorVerdicts {
     pub(super) reference: Reference,
-    pub(super) by: By,
+    pub(super) by: Evaluator,
     /// By unit; absent where there was no reference.
-    pub(super) says: Vec<Option<Settled>>,
+    pub(super) says: Vec<Option<UnitVerdict>>,
 }
 
-impl Voice {
+impl EvaluatorVerdicts {
     /// Of one who does not see an order.
-    pub(super) fn without_order(reference: Reference, by: By, says: Vec<Option<Decided>>) -> Self {
-        let settled = |decided: Decided| Settled { decided, orders: [None, None] };
+    pub(super) fn without_order(reference: Reference, by: Evaluator, says: Vec<Option<Decision>>) -> Self {
+        let settled = |decided: Decision| UnitVerdict { decided, orders: [None, None] };
         Self { reference, by, says: says.into_iter().map(|decided| decided.map(settled)).collect() }
     }
 
     /// The majority of these voices, unit by unit.
     pub(super) fn vote(reference: Reference, voices: &[Self]) -> Self {
         let of = |unit: usize| {
-            let says: Vec<Decided> = voices.iter().filter_map(|voice| voice.decided(unit).cloned()).collect();
-            (!says.is_empty()).then(|| Decided::vote(&says))
+            let says: Vec<Decision> = voices.iter().filter_map(|voice| voice.decided(unit).cloned()).collect();
+            (!says.is_empty()).then(|| Decision::vote(&says))
         };
         let units = voices.first().map_or(0, |voice| voice.says.len());
-        Self::without_order(reference, By::Vote, (0..units).map(of).collect())
+        Self::without_order(reference, Evaluator::Vote, (0..units).map(of).collect())
     }
 
-    pub(super) fn decided(&self, unit: usize) -> Option<&Decided> {
+    pub(super) fn decided(&self, unit: usize) -> Option<&Decision> {
         self.says[unit].as_ref().map(|settled| &settled.decided)
     }
 
-    pub(super) fn choice(&self, unit: usize) -> Option<Choice> {
+    pub(super) fn choice(&self, unit: usize) -> Option<PairChoice> {
         self.decided(unit)?.choice()
     }
 
@@ -77,24 +77,24 @@ impl Voice {
 }
 
 /// Which of a pair people preferred; `None` for a tie, and where they were not asked.
-pub(super) fn preferred(samples: &[Sample], unit: Unit) -> Option<Choice> {
+pub(super) fn preferred(samples: &[Sample], unit: EvaluatedUnit) -> Option<PairChoice> {
     let sample = &samples[unit.item];
     let Some(Preference::Candidate(id)) = &sample.preference else { return None };
     let better = sample.candidates.iter().position(|candidate| &candidate.id == id)?;
-    Some(if better == unit.first { Choice::First } else { Choice::Second })
+    Some(if better == unit.first { PairChoice::First } else { PairChoice::Second })
 }
 
 /// 1 for the preferred one, 0 for the other, 0.5 for a tie.
-pub(super) fn point(choice: Choice, preferred: Choice) -> f64 {
+pub(super) fn point(choice: PairChoice, preferred: PairChoice) -> f64 {
     match choice {
-        Choice::Tie => 0.5,
+        PairChoice::Tie => 0.5,
         choice => f64::from(u8::from(choice == preferred)),
     }
 }
 
 /// Agreement with preferences. A tie counts as half; what was not decided does not count and is told.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(super) struct Agreement {
+pub(super) struct PreferenceAgreement {
     pub(super) accuracy: Option<f64>,
     pub(super) interval: Option<Interval>,
     pub(super) correct: usize,
@@ -102,7 +102,7 @@ pub(super) struct Agreement {
     pub(super) wrong: usize,
 }
 
-impl Agreement {
+impl PreferenceAgreement {
     pub(super) fn of(points: &[f64]) -> Self {
         let count = |value: f64| points.iter().filter(|point| **point == value).count();
         Self {
@@ -117,7 +117,7 @@ impl Agreement {
 
 /// A share with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Share {
+pub(super) struct ShareEstimate {
     pub(super) share: Option<f64>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Share {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairFigures {
     pub(super) reference: Reference,
-    pub(super) by: By,
+    pub(super) by: Evaluator,
     pub(super) attribute: String,
     /// Pairs.
     pub(super) pairs: usize,
@@ -136,7 +136,7 @@ pub(super) struct PairFigures {
     pub(super) undecided: usize,
     pub(super) no_reference: usize,
     #[serde(flatten)]
-    pub(super) agreement: Agreement,
+    pub(super) agreement: PreferenceAgreement,
     /// Accuracy over all pairs with a preference, what has no verdict counting as half: figures that leave out
     /// different pairs compare by it.
     pub(super) over_all: Option<f64>,
@@ -147,13 +147,19 @@ pub(super) struct PairFigures {
     pub(super) given_order: Option<f64>,
     pub(super) turned_order: Option<f64>,
     /// The share of pairs decided in both orders whose verdict changes.
-    pub(super) changed: Option<Estimate<Share>>,
+    pub(super) changed: Option<FigureEstimate<ShareEstimate>>,
 }
 
 impl PairFigures {
     /// Over `units`, positions of pairs of one attribute.
-    pub(super) fn of(voice: &Voice, samples: &[Sample], all: &[Unit], units: &[usize], attribute: &str) -> Self {
-        let points = |choice: &dyn Fn(usize) -> Option<Choice>| -> Vec<f64> {
+    pub(super) fn of(
+        voice: &EvaluatorVerdicts,
+        samples: &[Sample],
+        all: &[EvaluatedUnit],
+        units: &[usize],
+        attribute: &str,
+    ) -> Self {
+        let points = |choice: &dyn Fn(usize) -> Option<PairChoice>| -> Vec<f64> {
             units.iter().filter_map(|&unit| Some(point(choice(unit)?, preferred(samples, all[unit])?))).collect()
         };
         let order = |k: usize| {
@@ -179,16 +185,17 @@ impl PairFigures {
             attribute: attribute.to_owned(),
             pairs: units.len(),
             decided: has(&|unit| voice.choice(unit).is_some()),
-            ties: has(&|unit| voice.choice(unit) == Some(Choice::Tie)),
+            ties: has(&|unit| voice.choice(unit) == Some(PairChoice::Tie)),
             undecided: has(&|unit| voice.says[unit].is_some() && voice.choice(unit).is_none()),
             no_reference: has(&|unit| voice.says[unit].is_none()),
-            agreement: Agreement::of(&points(&|unit| voice.choice(unit))),
+            agreement: PreferenceAgreement::of(&points(&|unit| voice.choice(unit))),
             over_all: mean(all_points.iter().copied()),
             right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),
             turned_order: order(1),
-            changed: (!turns.is_empty())
-                .then(|| Estimate::new(Share { share: mean(turns.iter().copied()) }, share_interval(&turns))),
+            changed: (!turns.is_empty()).then(|| {
+                FigureEstimate::new(ShareEstimate { share: mean(turns.iter().copied()) }, share_interval(&turns))
+            }),
         }
     }
 }

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{is_space, words};
 pub(crate) use tokens::{Tokens, points, set_apart};
@@ -73,14 +75,14 @@ length that is nearest to \
 the candidate's counts, the shorter of two. The corpus's score is made of summed counts, not a mean of its items.";
     const NEEDS: Needs = &[Need::References];
 
-    fn build(options: BleuOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: BleuOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))
     }
 }
 
 /// What BLEU is made of; added up over items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counts {
+struct BleuCounts {
     candidate: u64,
     reference: u64,
     /// By order: matches, and n-grams of the candidate.
@@ -88,22 +90,22 @@ struct Counts {
 }
 
 impl Metric for Bleu {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         self.settings(self.0.eff == Effective::Yes)
     }
 
-    fn item_settings(&self) -> Settings {
+    fn item_settings(&self) -> MetricSettings {
         self.settings(self.0.eff != Effective::No)
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
-        let mut sum = Counts { candidate: 0, reference: 0, orders: vec![(0, 0); usize::from(self.0.order)] };
+        let mut sum = BleuCounts { candidate: 0, reference: 0, orders: vec![(0, 0); usize::from(self.0.order)] };
         for counts in &counts {
             sum.add(counts);
         }
-        let row = |counts: &Counts, effective| vec![Score::Value(self.value(counts, effective))];
-        Ok(Scores {
+        let row = |counts: &BleuCounts, effective| vec![Score::Value(self.value(counts, effective))];
+        Ok(MetricScores {
             items: counts.iter().map(|counts| row(counts, self.0.eff != Effective::No)).collect(),
             corpus: row(&sum, self.0.eff == Effective::Yes),
         })
@@ -111,7 +113,7 @@ impl Metric for Bleu {
 }
 
 impl Bleu {
-    fn settings(&self, effective: bool) -> Settings {
+    fn settings(&self, effective: bool) -> MetricSettings {
         let options = &self.0;
         let k = self.k();
         let smooth = match options.smooth {
@@ -142,7 +144,7 @@ impl Bleu {
         self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
     }
 
-    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Counts {
+    fn counts(&self, item: &MetricItem<'_>, ngrams: &mut Ngrams) -> BleuCounts {
         let order = usize::from(self.0.order);
         let candidate = self.tokenized(item.candidate);
         let references: Vec<String> = item.references.iter().map(|reference| self.tokenized(reference)).collect();
@@ -154,7 +156,7 @@ impl Bleu {
         ngrams.matches(&candidate, &mut matches);
         // Of lengths that are equally near the shorter: else the penalty would depend on the order of references.
         let nearest = references.iter().map(Vec::len).min_by_key(|len| (len.abs_diff(candidate.len()), *len));
-        Counts {
+        BleuCounts {
             candidate: candidate.len() as u64,
             reference: nearest.unwrap_or(0) as u64,
             orders: matches
@@ -166,7 +168,7 @@ impl Bleu {
     }
 
     /// From 0 to 100.
-    fn value(&self, counts: &Counts, effective: bool) -> f64 {
+    fn value(&self, counts: &BleuCounts, effective: bool) -> f64 {
         // Before smoothing, which would give texts without a common word a score.
         if counts.orders.iter().all(|(matches, _)| *matches == 0) {
             return 0.0;
@@ -201,7 +203,7 @@ impl Bleu {
 }
 
 /// The penalty for candidates shorter than their references; there is a match, so neither is empty.
-fn brevity(counts: &Counts) -> f64 {
+fn brevity(counts: &BleuCounts) -> f64 {
     if counts.candidate < counts.reference {
         (1.0 - counts.reference as f64 / counts.candidate as f64).exp()
     } else {
@@ -209,7 +211,7 @@ fn brevity(counts: &Counts) -> f64 {
     }
 }
 
-impl Counts {
+impl BleuCounts {
     fn add(&mut self, other: &Self) {
         self.candidate += other.candidate;
         self.reference += other.reference;

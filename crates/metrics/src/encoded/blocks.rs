@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 /// Items that are compared together.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct ItemBlock {
     /// Positions of the items.
     pub(super) items: Vec<usize>,
     /// Texts that must be read first; all others that the items use are held.
@@ -17,7 +17,7 @@ pub(super) struct Block {
 /// (a reference), `sizes` the bytes of each text. No more than `budget` bytes are held, but for an item that needs more
 /// by itself; only then, and where items share texts in so tangled a way that more would have to be held, is a text
 /// read twice.
-pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<Block> {
+pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<ItemBlock> {
     let order = by_shared_text(uses, sizes.len());
     // Known beforehand, so that a text is let go as soon as nothing after it wants it.
     let mut last_use = vec![0; sizes.len()];
@@ -26,7 +26,7 @@ pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<B
             last_use[text] = at;
         }
     }
-    let (mut blocks, mut block) = (Vec::new(), Block::default());
+    let (mut blocks, mut block) = (Vec::new(), ItemBlock::default());
     let mut held = vec![false; sizes.len()];
     let mut bytes = 0;
     for (at, &item) in order.iter().enumerate() {
@@ -84,8 +84,8 @@ mod tests {
         let uses = [vec![0, 4], vec![1, 5], vec![2, 4], vec![3, 5]];
         let blocks = plan(&uses, &[1; 6], 3);
         let expected = [
-            Block { items: vec![0, 2], read: vec![0, 4, 2], forget: vec![0, 2, 4] },
-            Block { items: vec![1, 3], read: vec![1, 5, 3], forget: vec![] },
+            ItemBlock { items: vec![0, 2], read: vec![0, 4, 2], forget: vec![0, 2, 4] },
+            ItemBlock { items: vec![1, 3], read: vec![1, 5, 3], forget: vec![] },
         ];
         assert_eq!(blocks, expected);
         assert_eq!(plan(&uses, &[1; 6], 100).len(), 1);

@@ -8,7 +8,7 @@ use probity_lm::{EncoderError, Framed, HiddenStates, TextEncoder};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::{Item, MetricError, Settings, Watch};
+use crate::{MetricError, MetricItem, MetricSettings, Watch};
 
 pub(crate) use weights::{Frequencies, Weighting};
 
@@ -17,15 +17,15 @@ const BUDGET: usize = 256 << 20;
 
 /// The distinct texts of a list, in the order in which they first occur.
 #[derive(Default)]
-pub(crate) struct Distinct<'a> {
+pub(crate) struct DistinctTexts<'a> {
     texts: Vec<&'a str>,
     index: FxHashMap<&'a str, usize>,
 }
 
-impl<'a> Distinct<'a> {
+impl<'a> DistinctTexts<'a> {
     /// The texts of candidates and references without white space around them, and of each item the positions of its
     /// candidate and then of its references.
-    pub(crate) fn of(items: &[Item<'a>]) -> (Self, Vec<Vec<usize>>) {
+    pub(crate) fn of(items: &[MetricItem<'a>]) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
         // As bert-score does; else a space at the end would make two texts of one.
         let mut position = |text: &'a str| distinct.position(text.trim());
@@ -70,7 +70,7 @@ impl<'a> Distinct<'a> {
 }
 
 /// Items to be compared by what an encoder makes of their texts.
-pub(crate) struct Job<'a> {
+pub(crate) struct EncodedItems<'a> {
     /// The metric, for errors.
     pub(crate) metric: &'static str,
     pub(crate) encoder: &'a dyn TextEncoder,
@@ -82,7 +82,7 @@ pub(crate) struct Job<'a> {
     pub(crate) uses: &'a [Vec<usize>],
 }
 
-impl Job<'_> {
+impl EncodedItems<'_> {
     /// What `compare` says of each item, in their order, given what `prepare` makes of the hidden states of each of its
     /// texts. `prepare` is called once for each distinct text, as long as all that is wanted again fits into memory.
     pub(crate) fn run<T: Send + Sync, R: Send>(
@@ -129,7 +129,7 @@ impl Job<'_> {
 }
 
 /// What a signature must say of the encoder.
-pub(crate) fn settings(encoder: &dyn TextEncoder) -> Settings {
+pub(crate) fn settings(encoder: &dyn TextEncoder) -> MetricSettings {
     let description = &encoder.config().description;
     let fingerprint = description.fingerprint.chars().take(12).collect();
     vec![
@@ -188,10 +188,11 @@ mod tests {
             log.lock().expect("no panic").push(ids.to_vec());
             ids.iter().map(|&id| id as f32).collect()
         });
-        let items = ["a b", "c ", "a a", "c"].map(|candidate| Item { candidate, references: vec!["b"], source: None });
-        let (distinct, uses) = Distinct::of(&items);
+        let items =
+            ["a b", "c ", "a a", "c"].map(|candidate| MetricItem { candidate, references: vec!["b"], source: None });
+        let (distinct, uses) = DistinctTexts::of(&items);
         let texts = distinct.read(&encoder).expect("scripted");
-        let job = Job { metric: "m", encoder: &encoder, texts: &texts, layers: &[1], uses: &uses };
+        let job = EncodedItems { metric: "m", encoder: &encoder, texts: &texts, layers: &[1], uses: &uses };
         let sums = job.run(|states| states.values.iter().sum::<f32>(), |_, sums| *sums[0] - *sums[1], &|_| Ok(()));
         assert_eq!(sums.expect("scripted"), [4.0, 1.0, 3.0, 1.0]);
         assert_eq!(read.lock().expect("no panic").len(), 4, "a b, b, c and a a");

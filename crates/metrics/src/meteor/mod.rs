@@ -12,7 +12,9 @@ use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::stem::porter;
 use crate::text::{tokenized, word_settings, words};
 use wordnet::WordNet;
@@ -74,7 +76,7 @@ there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
     const MEAN: bool = true;
 
-    fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: MeteorOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let wordnet =
             options.wordnet.as_deref().map(WordNet::read).transpose().map_err(|error| MetricError::Option {
                 metric: Self::NAME.to_owned(),
@@ -89,7 +91,7 @@ there is no score (nltk: 0).";
 }
 
 impl Metric for Meteor {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let MeteorOptions { tok, alpha, beta, gamma, .. } = &self.options;
         let wordnet = self.wordnet.as_ref().map_or("no", |wordnet| wordnet.version());
         let mut settings = word_settings(*tok, true);
@@ -103,13 +105,13 @@ impl Metric for Meteor {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        Ok(Scores::with_means(each(items, watch, || (), |(), item| vec![self.item(item)])?))
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
+        Ok(MetricScores::with_means(each(items, watch, || (), |(), item| vec![self.item(item)])?))
     }
 }
 
 impl Meteor {
-    fn item(&self, item: &Item<'_>) -> Score {
+    fn item(&self, item: &MetricItem<'_>) -> Score {
         // Lower case comes after the cut, a word at a time, as in nltk.
         let cut = |text| words(&tokenized(self.options.tok, false, text)).map(str::to_lowercase).collect::<Vec<_>>();
         let candidate = cut(item.candidate);
@@ -142,7 +144,7 @@ impl Matches {
     fn new(candidate: &[String], stems: &[String], reference: &[String], wordnet: Option<&WordNet>) -> Self {
         let mut matches = Self(vec![None; candidate.len()]);
         let mut open: Vec<bool> = vec![true; reference.len()];
-        let mut words = Positions::new(reference.iter().map(String::as_str).zip(0..));
+        let mut words = WordPositions::new(reference.iter().map(String::as_str).zip(0..));
         matches.stage(&mut open, |i| words.last(candidate[i].as_str()).map(|(_, word)| words.take(word)));
         // Nothing is left that a stem or a synonym could match.
         if matches.count() == candidate.len().min(reference.len()) {
@@ -151,7 +153,7 @@ impl Matches {
         let reference_stems: Vec<(String, usize)> =
             // Only what is still open: a word takes part in one match.
             (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
-        let mut words = Positions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
+        let mut words = WordPositions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
         matches.stage(&mut open, |i| words.last(stems[i].as_str()).map(|(_, stem)| words.take(stem)));
         if let Some(wordnet) = wordnet {
             // nltk hands stems on to its last stage, not words. A stem itself has no open equal any more.
@@ -185,9 +187,9 @@ impl Matches {
 }
 
 /// Where words are, of those not yet taken.
-struct Positions<'w>(HashMap<&'w str, Vec<usize>, FxBuildHasher>);
+struct WordPositions<'w>(HashMap<&'w str, Vec<usize>, FxBuildHasher>);
 
-impl<'w> Positions<'w> {
+impl<'w> WordPositions<'w> {
     /// Words with their positions, which ascend.
     fn new(words: impl Iterator<Item = (&'w str, usize)>) -> Self {
         let mut positions: HashMap<&str, Vec<usize>, FxBuildHasher> = HashMap::default();

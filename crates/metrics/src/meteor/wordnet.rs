@@ -8,13 +8,13 @@ use rustc_hash::FxBuildHasher;
 
 /// A part of speech: what its files are called, and how an inflected form becomes a base form: an ending and what takes
 /// its place.
-struct Part {
+struct PartOfSpeech {
     name: &'static str,
     endings: &'static [(&'static str, &'static str)],
 }
 
-const PARTS: [Part; 4] = [
-    Part {
+const PARTS: [PartOfSpeech; 4] = [
+    PartOfSpeech {
         name: "noun",
         endings: &[
             ("s", ""),
@@ -28,7 +28,7 @@ const PARTS: [Part; 4] = [
             ("ies", "y"),
         ],
     },
-    Part {
+    PartOfSpeech {
         name: "verb",
         endings: &[
             ("s", ""),
@@ -41,11 +41,11 @@ const PARTS: [Part; 4] = [
             ("ing", ""),
         ],
     },
-    Part { name: "adj", endings: &[("er", ""), ("est", ""), ("er", "e"), ("est", "e")] },
-    Part { name: "adv", endings: &[] },
+    PartOfSpeech { name: "adj", endings: &[("er", ""), ("est", ""), ("er", "e"), ("est", "e")] },
+    PartOfSpeech { name: "adv", endings: &[] },
 ];
 
-type Table<K, V> = HashMap<K, V, FxBuildHasher>;
+type WordTable<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// The words of each synset, and the synsets of each word. What is written with `_`, as several words, is left out of
 /// synsets: nothing is matched with it.
@@ -59,11 +59,11 @@ pub(super) struct WordNet {
 #[derive(Debug, Default)]
 struct Lexicon {
     /// Offsets of a word's synsets.
-    index: Table<String, Vec<u64>>,
+    index: WordTable<String, Vec<u64>>,
     /// Words of the synset at an offset.
-    synsets: Table<u64, Vec<String>>,
+    synsets: WordTable<u64, Vec<String>>,
     /// Base forms of irregular forms.
-    exceptions: Table<String, Vec<String>>,
+    exceptions: WordTable<String, Vec<String>>,
 }
 
 /// Why `WordNet`'s files could not be read.
@@ -155,7 +155,7 @@ impl Lexicon {
 
     /// The word and its base forms: those of the exception list if it has the word, else those that endings give. Forms
     /// that the index lacks have no synsets.
-    fn base_forms(&self, part: &Part, word: &str) -> Vec<String> {
+    fn base_forms(&self, part: &PartOfSpeech, word: &str) -> Vec<String> {
         let mut forms = vec![word.to_owned()];
         match self.exceptions.get(word) {
             // As nltk's morphy: an irregular form is not tried with endings too.

@@ -4,10 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
+use super::{EMPTY, ORDER, PARTS, SariCounts, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::text::{tokenized, word_settings, words};
 
 /// Options of SARI.
@@ -67,7 +69,7 @@ sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
 
-    fn build(options: SariEasseOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: SariEasseOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))
     }
 }
@@ -81,10 +83,10 @@ struct Operation {
 }
 
 /// By order: add, keep, delete.
-type Sums = [[Operation; 3]; ORDER];
+type OperationSums = [[Operation; 3]; ORDER];
 
 impl Metric for SariEasse {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let options = &self.0;
         let average = if options.average == Average::F1 { "f1" } else { "pr" };
         let delete = if options.delete == Deletion::F1 { "f1" } else { "precision" };
@@ -93,28 +95,28 @@ impl Metric for SariEasse {
         settings
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let sums = each(items, watch, || (), |(), item| self.sums(item))?;
-        let mut corpus = Sums::default();
+        let mut corpus = OperationSums::default();
         for item in &sums {
             corpus = std::array::from_fn(|order| added(corpus[order], item[order]));
         }
-        Ok(Scores { items: sums.iter().map(|sums| self.row(sums)).collect(), corpus: self.row(&corpus) })
+        Ok(MetricScores { items: sums.iter().map(|sums| self.row(sums)).collect(), corpus: self.row(&corpus) })
     }
 }
 
 impl SariEasse {
-    fn sums(&self, item: &Item<'_>) -> Sums {
+    fn sums(&self, item: &MetricItem<'_>) -> OperationSums {
         let texts = texts(item, |text| tokenized(self.0.tok, !self.0.cased, text));
-        let mut sums = Sums::default();
+        let mut sums = OperationSums::default();
         for (order, counts) in counts(&texts, words) {
             sums[order] = added(sums[order], operations(counts));
         }
         sums
     }
 
-    fn row(&self, sums: &Sums) -> Vec<Score> {
-        if *sums == Sums::default() {
+    fn row(&self, sums: &OperationSums) -> Vec<Score> {
+        if *sums == OperationSums::default() {
             return vec![EMPTY; 1 + PARTS.len()];
         }
         let shares = sums.map(|operations| operations.map(|operation| (operation.precision(), operation.recall())));
@@ -134,7 +136,7 @@ impl SariEasse {
 }
 
 /// What becomes of one n-gram.
-fn operations(Counts { source, candidate, references }: Counts) -> [Operation; 3] {
+fn operations(SariCounts { source, candidate, references }: SariCounts) -> [Operation; 3] {
     let new = |text: u64| u64::from(text > 0 && source == 0);
     let operation = |both, candidate, references| Operation { both, candidate, references };
     let [kept, kept_there] = [source.min(candidate), source.min(references)];

@@ -7,9 +7,9 @@ mod xu;
 pub(crate) use easse::SariEasse;
 pub(crate) use xu::{SariHf, SariXu};
 
-use crate::metric::{Item, Score};
+use crate::metric::{MetricItem, Score};
 use crate::ngrams::Interner;
-use crate::tally::Tally;
+use crate::tally::NgramTally;
 
 /// Longest n-grams, in all implementations.
 const ORDER: usize = 4;
@@ -23,14 +23,14 @@ const EMPTY: Score = Score::Undefined("neither the candidate nor its source nor 
 /// How often an n-gram occurs; the source's and the candidate's counts are multiplied by the number of references, the
 /// references' added up.
 #[derive(Debug, Clone, Copy)]
-struct Counts {
+struct SariCounts {
     source: u64,
     candidate: u64,
     references: u64,
 }
 
 /// Source, candidate and references, made ready to be cut.
-fn texts(item: &Item<'_>, ready: impl Fn(&str) -> String) -> Vec<String> {
+fn texts(item: &MetricItem<'_>, ready: impl Fn(&str) -> String) -> Vec<String> {
     [item.source.unwrap_or_default(), item.candidate].iter().chain(&item.references).map(|text| ready(text)).collect()
 }
 
@@ -38,12 +38,12 @@ fn texts(item: &Item<'_>, ready: impl Fn(&str) -> String) -> Vec<String> {
 fn counts<'t, W: IntoIterator<Item = &'t str>>(
     texts: &'t [String],
     cut: impl Fn(&'t str) -> W,
-) -> Vec<(usize, Counts)> {
+) -> Vec<(usize, SariCounts)> {
     let mut interner = Interner::default();
     let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(cut(text))).collect();
-    let tally = Tally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
+    let tally = NgramTally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
     let references = texts.len() as u64 - 2;
-    let count = |row: &[u32]| Counts {
+    let count = |row: &[u32]| SariCounts {
         source: u64::from(row[0]) * references,
         candidate: u64::from(row[1]) * references,
         references: row[2..].iter().map(|count| u64::from(*count)).sum(),

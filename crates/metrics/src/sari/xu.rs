@@ -5,10 +5,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
+use super::{EMPTY, ORDER, PARTS, SariCounts, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::text::{tokenized, word_settings, words};
 
 /// Options of the script's SARI.
@@ -62,7 +64,7 @@ come tokenized. The other implementations in use are sari-easse and sari-hf.";
     const NEEDS: Needs = &[Need::References, Need::Source];
     const MEAN: bool = true;
 
-    fn build(SariXuOptions { tok, cased }: SariXuOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(SariXuOptions { tok, cased }: SariXuOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Script { tok, cased, changed: false }))
     }
 }
@@ -84,7 +86,7 @@ corpus's score is the mean of its items.";
     const NEEDS: Needs = &[Need::References, Need::Source];
     const MEAN: bool = true;
 
-    fn build(SariHfOptions { tok, cased }: SariHfOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(SariHfOptions { tok, cased }: SariHfOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Script { tok, cased, changed: true }))
     }
 }
@@ -97,17 +99,17 @@ struct Script {
 }
 
 impl Metric for Script {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         word_settings(self.tok, !self.cased)
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        Ok(Scores::with_means(each(items, watch, || (), |(), item| self.item(item))?))
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
+        Ok(MetricScores::with_means(each(items, watch, || (), |(), item| self.item(item))?))
     }
 }
 
 impl Script {
-    fn item(&self, item: &Item<'_>) -> Vec<Score> {
+    fn item(&self, item: &MetricItem<'_>) -> Vec<Score> {
         let texts = texts(item, |text| {
             let text = tokenized(self.tok, !self.cased, text);
             // The script cuts at each single space; what our tokenizers leave may have several in a row.
@@ -116,7 +118,7 @@ impl Script {
         if texts.iter().all(String::is_empty) {
             return vec![EMPTY; 1 + PARTS.len()];
         }
-        let mut sums = [Sums::default(); ORDER];
+        let mut sums = [XuSums::default(); ORDER];
         // An empty text has one word, which is empty, as in Python.
         for (order, counts) in counts(&texts, |text| text.split(' ')) {
             sums[order].add(counts);
@@ -130,16 +132,16 @@ impl Script {
 
 /// Sums over the n-grams of one order.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    keep: Shares,
-    delete: Shares,
+struct XuSums {
+    keep: XuShares,
+    delete: XuShares,
     /// Kinds of n-grams that the candidate and the references add, that the candidate adds, that the references add.
     added: [u64; 3],
 }
 
 /// Of n-grams that an operation is applied to.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shares {
+struct XuShares {
     /// Sum of the shares of the candidate's occurrences that the references agree with.
     precision: f64,
     /// Kinds in the candidate.
@@ -152,8 +154,8 @@ struct Shares {
     occurrences: [u64; 2],
 }
 
-impl Sums {
-    fn add(&mut self, Counts { source, candidate, references }: Counts) {
+impl XuSums {
+    fn add(&mut self, SariCounts { source, candidate, references }: SariCounts) {
         self.keep.add(source.min(candidate), source.min(references), source.min(candidate).min(references));
         let deleted = source.saturating_sub(candidate);
         // The script's own: not what both delete, but how much more is deleted than the references have.
@@ -181,7 +183,7 @@ impl Sums {
     }
 }
 
-impl Shares {
+impl XuShares {
     /// Occurrences of one n-gram in the candidate's part, in the references' part, and in what they agree on.
     fn add(&mut self, own: u64, theirs: u64, both: u64) {
         if own > 0 {

@@ -19,19 +19,19 @@ pub(super) enum Edit {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Cell {
+struct EditCell {
     cost: u32,
     edit: Edit,
 }
 
 /// The computed stretch of a row.
 #[derive(Debug, Clone, Default)]
-struct Row {
+struct DistanceRow {
     first: usize,
-    cells: Vec<Cell>,
+    cells: Vec<EditCell>,
 }
 
-impl Row {
+impl DistanceRow {
     fn cost(&self, j: usize) -> u32 {
         j.checked_sub(self.first).and_then(|at| self.cells.get(at)).map_or(FAR, |cell| cell.cost)
     }
@@ -41,26 +41,26 @@ impl Row {
 /// [`BEAM`] from the diagonal of the table's shape; the last row in full. Of edits that cost the same, keeping and
 /// replacing come first, then deleting.
 #[derive(Debug)]
-pub(super) struct Distance<'r> {
+pub(super) struct TerDistance<'r> {
     reference: &'r [u32],
     /// The candidate's words, and a row for each of its prefixes.
     words: Vec<u32>,
-    rows: Vec<Row>,
+    rows: Vec<DistanceRow>,
     ratio: f64,
     beam: usize,
     /// Memory for the rows of other candidates.
-    spare: [Row; 2],
+    spare: [DistanceRow; 2],
 }
 
-impl<'r> Distance<'r> {
+impl<'r> TerDistance<'r> {
     pub(super) fn new(candidate: &[u32], reference: &'r [u32]) -> Self {
         let ratio = if candidate.is_empty() { 1.0 } else { reference.len() as f64 / candidate.len() as f64 };
         // So that each row meets the one before it.
         let beam = if BEAM as f64 >= ratio / 2.0 { BEAM } else { (ratio / 2.0 + BEAM as f64).ceil() as usize };
-        let first = (0..=reference.len()).map(|j| Cell { cost: j as u32, edit: Edit::Insert }).collect();
-        let rows = vec![Row { first: 0, cells: first }];
+        let first = (0..=reference.len()).map(|j| EditCell { cost: j as u32, edit: Edit::Insert }).collect();
+        let rows = vec![DistanceRow { first: 0, cells: first }];
         let mut distance =
-            Self { reference, words: candidate.to_vec(), rows, ratio, beam, spare: <[Row; 2]>::default() };
+            Self { reference, words: candidate.to_vec(), rows, ratio, beam, spare: <[DistanceRow; 2]>::default() };
         distance.fill(0);
         distance
     }
@@ -76,7 +76,7 @@ impl<'r> Distance<'r> {
     /// The rows from the prefix of `done` words on.
     fn fill(&mut self, done: usize) {
         for i in done + 1..=self.words.len() {
-            let mut row = Row::default();
+            let mut row = DistanceRow::default();
             self.row(i, self.words[i - 1], &self.rows[i - 1], &mut row);
             self.rows.push(row);
         }
@@ -104,7 +104,7 @@ impl<'r> Distance<'r> {
         cost
     }
 
-    fn row(&self, i: usize, word: u32, above: &Row, row: &mut Row) {
+    fn row(&self, i: usize, word: u32, above: &DistanceRow, row: &mut DistanceRow) {
         let end = self.reference.len() + 1;
         let middle = (i as f64 * self.ratio).floor() as usize;
         let first = middle.saturating_sub(self.beam);
@@ -118,12 +118,12 @@ impl<'r> Distance<'r> {
             let up = above.cost(j);
             let same = j > 0 && self.reference[j - 1] == word;
             let mut cell =
-                Cell { cost: diagonal + u32::from(!same), edit: if same { Edit::Keep } else { Edit::Replace } };
+                EditCell { cost: diagonal + u32::from(!same), edit: if same { Edit::Keep } else { Edit::Replace } };
             if up + 1 < cell.cost {
-                cell = Cell { cost: up + 1, edit: Edit::Delete };
+                cell = EditCell { cost: up + 1, edit: Edit::Delete };
             }
             if left + 1 < cell.cost {
-                cell = Cell { cost: left + 1, edit: Edit::Insert };
+                cell = EditCell { cost: left + 1, edit: Edit::Insert };
             }
             row.cells.push(cell);
             (diagonal, left) = (up, cell.cost);

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
-use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::metric::{
+    Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
+};
 use crate::ngrams::Interner;
 use crate::text::words;
 
@@ -49,20 +51,20 @@ over summed lengths, not a mean of its items. It may exceed 100.";
     const NEEDS: Needs = &[Need::References];
     const LOWER_IS_BETTER: bool = true;
 
-    fn build(options: TerOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+    fn build(options: TerOptions, _: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))
     }
 }
 
 /// The edits to the nearest reference, and the mean length of references in words.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Counts {
+struct TerCounts {
     edits: f64,
     length: f64,
 }
 
 impl Metric for Ter {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> MetricSettings {
         let options = &self.0;
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         vec![
@@ -74,19 +76,19 @@ impl Metric for Ter {
         ]
     }
 
-    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+    fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, || (), |(), item| self.counts(item))?;
-        let mut sum = Counts::default();
+        let mut sum = TerCounts::default();
         for counts in &counts {
-            sum = Counts { edits: sum.edits + counts.edits, length: sum.length + counts.length };
+            sum = TerCounts { edits: sum.edits + counts.edits, length: sum.length + counts.length };
         }
-        let row = |counts: &Counts| vec![Score::Value(counts.rate())];
-        Ok(Scores { items: counts.iter().map(row).collect(), corpus: row(&sum) })
+        let row = |counts: &TerCounts| vec![Score::Value(counts.rate())];
+        Ok(MetricScores { items: counts.iter().map(row).collect(), corpus: row(&sum) })
     }
 }
 
 impl Ter {
-    fn counts(&self, item: &Item<'_>) -> Counts {
+    fn counts(&self, item: &MetricItem<'_>) -> TerCounts {
         let candidate = self.0.tokenized(item.candidate);
         // sacrebleu reads references twice: the second time `'s` stands apart where a mark followed it, and `&amp;lt;`
         // is `<`.
@@ -97,11 +99,11 @@ impl Ter {
         let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
         let edits = references.iter().map(|reference| shifts::edits(&candidate, reference)).min().unwrap_or(0);
         let length: usize = references.iter().map(Vec::len).sum();
-        Counts { edits: edits as f64, length: length as f64 / references.len().max(1) as f64 }
+        TerCounts { edits: edits as f64, length: length as f64 / references.len().max(1) as f64 }
     }
 }
 
-impl Counts {
+impl TerCounts {
     /// In per cent; 100 for any text against empty references.
     fn rate(&self) -> f64 {
         match () {

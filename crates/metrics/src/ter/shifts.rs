@@ -1,6 +1,6 @@
 //! Shifts of word sequences, chosen one after another as tercom does.
 
-use super::distance::{Distance, Edit};
+use super::distance::{Edit, TerDistance};
 
 /// The longest sequence that is shifted, in words, and how far.
 const LONGEST: usize = 10;
@@ -14,7 +14,7 @@ pub(super) fn edits(candidate: &[u32], reference: &[u32]) -> usize {
     if reference.is_empty() {
         return candidate.len();
     }
-    let mut distance = Distance::new(candidate, reference);
+    let mut distance = TerDistance::new(candidate, reference);
     let (mut shifts, mut tried) = (0, 0);
     // The shift at which the tries run out is thrown away even where it helps, as in sacrebleu.
     while let Some(better) = best_shift(&mut distance, reference, &mut tried).filter(|_| tried < TRIES) {
@@ -26,7 +26,7 @@ pub(super) fn edits(candidate: &[u32], reference: &[u32]) -> usize {
 
 /// A sequence that the candidate has at `from` and the reference at `to`.
 #[derive(Debug, Clone, Copy)]
-struct Sequence {
+struct ShiftedSequence {
     from: usize,
     to: usize,
     len: usize,
@@ -34,17 +34,17 @@ struct Sequence {
 
 /// The candidate after the shift that takes most edits away; none where no shift does. Of equals the longest sequence,
 /// then the first, then the one that goes least far to the right.
-fn best_shift(distance: &mut Distance<'_>, reference: &[u32], tried: &mut usize) -> Option<Vec<u32>> {
+fn best_shift(distance: &mut TerDistance<'_>, reference: &[u32], tried: &mut usize) -> Option<Vec<u32>> {
     let words = distance.words().to_vec();
     let before = i64::from(distance.cost());
-    let alignment = Alignment::new(&distance.edits());
+    let alignment = EditAlignment::new(&distance.edits());
     let mut best = None;
     let mut shifted = Vec::with_capacity(words.len());
     'all: for from in 0..words.len() {
         for to in from.saturating_sub(FARTHEST)..reference.len().min(from + FARTHEST + 1) {
             let common = words[from..].iter().zip(&reference[to..]).take(LONGEST).take_while(|(a, b)| a == b).count();
             for len in 1..=common {
-                let sequence = Sequence { from, to, len };
+                let sequence = ShiftedSequence { from, to, len };
                 if !alignment.may_shift(sequence) {
                     continue;
                 }
@@ -69,7 +69,7 @@ fn best_shift(distance: &mut Distance<'_>, reference: &[u32], tried: &mut usize)
 }
 
 /// Moves the sequence to before the word at `target`; to a target within it or right after it, by that many words.
-fn shift(words: &[u32], Sequence { from, len, .. }: Sequence, target: usize, out: &mut Vec<u32>) {
+fn shift(words: &[u32], ShiftedSequence { from, len, .. }: ShiftedSequence, target: usize, out: &mut Vec<u32>) {
     let moved = &words[from..from + len];
     out.clear();
     if target < from {
@@ -82,7 +82,7 @@ fn shift(words: &[u32], Sequence { from, len, .. }: Sequence, target: usize, out
 }
 
 /// What the edits say of the positions of both texts.
-struct Alignment {
+struct EditAlignment {
     /// By word of the reference: how many words of the candidate come up to its place, its counterpart included.
     upto: Vec<usize>,
     /// Whether a word is not kept.
@@ -90,7 +90,7 @@ struct Alignment {
     candidate_wrong: Vec<bool>,
 }
 
-impl Alignment {
+impl EditAlignment {
     fn new(edits: &[Edit]) -> Self {
         let mut alignment = Self { upto: Vec::new(), reference_wrong: Vec::new(), candidate_wrong: Vec::new() };
         for edit in edits {
@@ -107,7 +107,7 @@ impl Alignment {
     }
 
     /// Something is wrong in the sequence at both its places, and it does not lie across its own place already.
-    fn may_shift(&self, Sequence { from, to, len }: Sequence) -> bool {
+    fn may_shift(&self, ShiftedSequence { from, to, len }: ShiftedSequence) -> bool {
         let wrong = |flags: &[bool], at: usize| flags[at..at + len].contains(&true);
         wrong(&self.candidate_wrong, from)
             && wrong(&self.reference_wrong, to)
@@ -116,7 +116,7 @@ impl Alignment {
 
     /// Where in the candidate it may go: before the first word and after the counterparts of the words from the one
     /// before its place to its last but one; neighbours that are the same once.
-    fn targets(&self, Sequence { to, len, .. }: Sequence) -> Vec<usize> {
+    fn targets(&self, ShiftedSequence { to, len, .. }: ShiftedSequence) -> Vec<usize> {
         let before = if to == 0 { 0 } else { self.upto[to - 1] };
         let mut targets = vec![before];
         targets.extend(self.upto[to..].iter().take(len));

@@ -8,8 +8,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use crate::plot::{Figure, palette};
-use crate::report::{Part, Report};
-use crate::table::{Cell, Table};
+use crate::report::{ReportPart, RunReport};
+use crate::table::{ReportTable, TableCell};
 use crate::text::{thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
@@ -19,7 +19,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Tables that have their places in a run, by the ends of their ids.
 const PLACED: [&str; 3] = ["-about", "-outcomes", "-figures"];
 
-impl Report {
+impl RunReport {
     /// Writes the page, samples last and one block at a time. The same runs give the same bytes.
     pub fn write_html(&self, out: &mut dyn Write) -> Result<(), ReportError> {
         // Joined before it is hashed: the policy allows one text, byte for byte.
@@ -107,11 +107,11 @@ fn hash(text: &str) -> String {
 }
 
 /// The run in a line, its figures, its plots, then what its method says and what it was.
-fn run(number: usize, part: &Part) -> Markup {
+fn run(number: usize, part: &ReportPart) -> Markup {
     let heading = format!("run{number}-h");
     let signature = part.run.summary["signature_line"].as_str();
     let place = |end: &str| part.tables.iter().find(|table| table.id.ends_with(end));
-    let others: Vec<&Table> =
+    let others: Vec<&ReportTable> =
         part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();
     html! {
         section.run id=(format!("run{number}")) aria-labelledby=(heading) {
@@ -137,7 +137,7 @@ fn run(number: usize, part: &Part) -> Markup {
 }
 
 /// What the run says, how far to trust it, and why, in letters of one size.
-fn verdict(part: &Part) -> Markup {
+fn verdict(part: &ReportPart) -> Markup {
     let all = part.run.summary["verdict"].as_array().map(Vec::as_slice).unwrap_or_default();
     html! {
         @for one in all {
@@ -153,7 +153,7 @@ fn verdict(part: &Part) -> Markup {
 }
 
 /// `smollm2-135m-instruct, exact on cpu · 5 samples · 1,200 answers`.
-fn lead(part: &Part) -> String {
+fn lead(part: &ReportPart) -> String {
     let answers: u64 = part.facts.samples.iter().map(|sample| u64::from(sample.judgements)).sum();
     let model = part.run.text("/model/name").map(|name| {
         let how = part.run.text("/model/precision").zip(part.run.text("/model/device"));
@@ -183,11 +183,11 @@ fn figures(figures: &[Figure]) -> Markup {
     }
 }
 
-fn show_cell(cell: &Cell) -> Markup {
+fn show_cell(cell: &TableCell) -> Markup {
     let shown = visible_line(&cell.shown());
     html! {
         @match cell {
-            Cell::Sample(run, id) => a href=(format!("#sample/{run}/{}", encoded(id))) { bdi { (shown) } },
+            TableCell::Sample(run, id) => a href=(format!("#sample/{run}/{}", encoded(id))) { bdi { (shown) } },
             _ => bdi { (shown) },
         }
     }
@@ -199,7 +199,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-fn show_table(table: &Table, level: u8) -> Markup {
+fn show_table(table: &ReportTable, level: u8) -> Markup {
     let id = format!("{}-h", table.id);
     let narrow = table.columns.first().is_some_and(String::is_empty);
     html! {

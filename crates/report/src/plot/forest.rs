@@ -7,7 +7,7 @@ use crate::table::fixed;
 
 /// An estimate with its interval.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Estimate {
+pub(crate) struct ForestEstimate {
     pub(crate) name: String,
     pub(crate) value: f64,
     pub(crate) interval: Option<(f64, f64)>,
@@ -19,7 +19,7 @@ pub(crate) fn forest(
     title: String,
     caption: String,
     x_name: &str,
-    rows: &[Estimate],
+    rows: &[ForestEstimate],
     reference: f64,
 ) -> Figure {
     let row = 36.0;

@@ -16,7 +16,7 @@ use maud::{Markup, PreEscaped, html};
 
 pub(crate) use bias::bias;
 pub(crate) use boxes::{Spread, boxes};
-pub(crate) use forest::{Estimate, forest};
+pub(crate) use forest::{ForestEstimate, forest};
 pub(crate) use heat::heat;
 pub(crate) use histogram::{Bars, histogram};
 pub(crate) use lines::{Along, Point, Series, lines};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::html;
 
 use super::{Axis, Figure, WIDTH, unit, x_axis, y_axis};
-use crate::measures::Line;
+use crate::measures::FittedLine;
 
 /// More points than this are thinned evenly before they are drawn.
 pub(crate) const POINTS: usize = 1500;
@@ -17,7 +17,7 @@ pub(crate) fn scatter(
     caption: String,
     names: (&str, &str),
     points: &[(f64, f64)],
-    line: Option<&Line>,
+    line: Option<&FittedLine>,
 ) -> Option<Figure> {
     let ends = |values: Vec<f64>| crate::histogram::range(&values);
     let (low_x, high_x) = ends(points.iter().map(|p| p.1).collect())?;
@@ -45,7 +45,7 @@ pub(crate) fn scatter(
     Some(Figure { id, title, caption, width: WIDTH, height: bottom + 46.0, body })
 }
 
-fn band(x: &Axis, y: &Axis, line: &Line) -> String {
+fn band(x: &Axis, y: &Axis, line: &FittedLine) -> String {
     let mut path = String::new();
     let upper = line.band.iter().map(|(gold, _, high)| (*gold, *high));
     let lower = line.band.iter().rev().map(|(gold, low, _)| (*gold, *low));

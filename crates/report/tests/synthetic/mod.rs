@@ -9,7 +9,7 @@ use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome, Precision, Prompt,
     Role, ScoreAnswer, ScoreRequest, ScoreResult,
 };
-use probity_store::{Answers, Named};
+use probity_store::{Answers, NamedRequest};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
@@ -219,7 +219,12 @@ impl Shape {
         let result =
             ScoreResult { outcome: Outcome::Scored, prompt_tokens: 100, answer: answer.map(ScoreAnswer::Labels) };
         let entry = model.entry(&request)?;
-        Ok(answers.put::<ScoreRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
+        Ok(answers.put::<ScoreRequest>(
+            model,
+            &entry,
+            &result,
+            Some(NamedRequest { position, request: &request.id }),
+        )?)
     }
 
     /// One written answer, so that raw output is shown too.
@@ -237,7 +242,12 @@ impl Shape {
         let outcome = Outcome::Unparsed { why: text.clone() };
         let result = GenerateResult { text, token_ids: vec![1, 2], ..GenerateResult::without_text(outcome, 20) };
         let entry = model.entry(&request)?;
-        Ok(answers.put::<GenerateRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
+        Ok(answers.put::<GenerateRequest>(
+            model,
+            &entry,
+            &result,
+            Some(NamedRequest { position, request: &request.id }),
+        )?)
     }
 
     fn manifest(self) -> Value {

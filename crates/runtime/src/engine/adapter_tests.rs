@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use probity_models::{Arithmetic, Decoder, DeviceChoice, PackedSegment};
+use probity_models::{Arithmetic, DeviceChoice, PackedDecoder, PackedSegment};
 
 use super::golden_tests::{Tensors, folder, largest_difference};
 use crate::Checkpoint;
-use crate::hub::{Format, Located, Origin};
+use crate::hub::{LocatedModel, ModelOrigin, WeightFormat};
 
 /// The largest difference of a logit that rounding in f32 explains.
 const TOLERANCE: f32 = 2e-4;
@@ -15,22 +15,23 @@ fn adapter(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/adapters").join(name)
 }
 
-fn located(name: &str) -> Located {
+fn located(name: &str) -> LocatedModel {
     let file = folder(name).join("model.gguf");
-    let (path, format) = if file.is_file() { (file, Format::Gguf) } else { (folder(name), Format::Safetensors) };
-    Located { name: name.to_owned(), path, format, origin: Origin::Path, adapter: None }
+    let (path, format) =
+        if file.is_file() { (file, WeightFormat::Gguf) } else { (folder(name), WeightFormat::Safetensors) };
+    LocatedModel { name: name.to_owned(), path, format, origin: ModelOrigin::Path, adapter: None }
 }
 
 fn open(name: &str, adapter: Option<PathBuf>) -> Checkpoint {
     Checkpoint::open(&located(name).with_adapter(adapter)).expect("they fit")
 }
 
-fn load(checkpoint: &Checkpoint) -> Box<dyn Decoder> {
+fn load(checkpoint: &Checkpoint) -> Box<dyn PackedDecoder> {
     checkpoint.load(Arithmetic::Exact, DeviceChoice::Cpu).expect("complete")
 }
 
 /// Logits of all tokens of a golden file, behind its source where it has one.
-fn logits(model: &dyn Decoder, golden: &Tensors, has_source: bool) -> Vec<f32> {
+fn logits(model: &dyn PackedDecoder, golden: &Tensors, has_source: bool) -> Vec<f32> {
     let past = if has_source {
         let source = PackedSegment { past: Vec::new(), tokens: golden.ids("source"), wanted: Vec::new() };
         model.forward(&[source]).expect("runs").spans

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use probity_models::{Decoder, KvSpan, PackedSegment};
+use probity_models::{KvSpan, PackedDecoder, PackedSegment};
 
 use super::token_scores::{TokenQuery, TokenScore};
-use crate::Progress;
+use crate::TokenProgress;
 
 /// Queries that run together.
 const TOGETHER: usize = 32;
 
 /// A text's tokens, the prompt's before them, and what is held of them.
-pub(crate) struct Behind<'g> {
-    pub(super) model: &'g dyn Decoder,
+pub(crate) struct BehindText<'g> {
+    pub(super) model: &'g dyn PackedDecoder,
     pub(super) tokens: &'g [u32],
     /// Of the first tokens; the last ones may have none.
     pub(super) path: &'g [Arc<KvSpan>],
-    pub(super) progress: &'g Progress,
+    pub(super) progress: &'g TokenProgress,
     /// Tokens that were computed.
     pub(super) computed: u64,
 }
 
-impl Behind<'_> {
+impl BehindText<'_> {
     /// Answers queries whose tokens begin as the text's do, with the bits of
     /// [`score_tokens`](super::token_scores::score_tokens). What they share with the text is not computed again.
     pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<Vec<TokenScore>>> {

@@ -5,16 +5,16 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use candle_core::Tensor;
 use probity_lm::Sampling;
-use probity_models::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use probity_models::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
 use proptest::prelude::*;
 
-use super::generate::{TokenPrompt, Vocabulary, generate};
+use super::generate::{GenerationVocabulary, TokenPrompt, generate};
 use super::golden_tests::{load, token_query};
-use super::scheduler::Limits;
-use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use super::scheduler::ScheduleLimits;
+use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
 use super::walk::WalkError;
 use crate::constraint::ConstraintError;
-use crate::{Drafting, Progress};
+use crate::{Drafting, TokenProgress};
 
 #[derive(Default)]
 struct Counts {
@@ -27,7 +27,7 @@ struct Counts {
 }
 
 struct Counting {
-    model: Box<dyn Decoder>,
+    model: Box<dyn PackedDecoder>,
     counts: Mutex<Counts>,
 }
 
@@ -50,7 +50,7 @@ impl Counting {
     }
 }
 
-impl Decoder for Counting {
+impl PackedDecoder for Counting {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
         let output = self.model.forward(segments)?;
         self.watch(&output.spans);
@@ -92,7 +92,7 @@ impl Decoder for Counting {
 
 type Bits = Vec<Vec<(u64, bool)>>;
 
-fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Bits, u64) {
+fn scores(model: &Counting, queries: &[TokenQuery], schedule: ScheduleOptions<'_>) -> (Bits, u64) {
     let mut results = vec![Vec::new(); queries.len()];
     let usage = score_tokens(model, queries, schedule, &mut |query, scores| {
         assert!(results[query].is_empty(), "each query once");
@@ -102,10 +102,10 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (
     (results, usage.expect("runs").peak_cache_bytes)
 }
 
-fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
-    static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
-    Schedule {
-        limits: Limits { tokens, cache },
+fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> ScheduleOptions<'static> {
+    static PROGRESS: LazyLock<TokenProgress> = LazyLock::new(TokenProgress::default);
+    ScheduleOptions {
+        limits: ScheduleLimits { tokens, cache },
         share_prefixes,
         drafting: Drafting::Lookup,
         side_by_side: 128,
@@ -172,8 +172,11 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
         constraint: None,
     };
     let prompts: Vec<TokenPrompt> = (0..9).map(prompt).collect();
-    let vocabulary =
-        Vocabulary { decode: &|_| Ok(String::new()), ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
+    let vocabulary = GenerationVocabulary {
+        decode: &|_| Ok(String::new()),
+        ends: &[],
+        constrain: &|_| Err(ConstraintError::NoChoice),
+    };
     let run = |prompts: &[TokenPrompt], cache: u64| {
         let mut texts = vec![Vec::new(); prompts.len()];
         let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated, _| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on};
+use probity_models::{Arithmetic, DeviceChoice, KvSpan, PackedDecoder, PackedSegment, load_decoder_on};
 
 use super::golden_tests::{
     TOLERANCE, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query,
@@ -16,12 +16,12 @@ const GGUF: [&str; 2] = ["tiny-gguf", "tiny-gguf-mixed"];
 
 /// The same checkpoint by our kernels and by candle's operations.
 struct Pair {
-    kernels: Box<dyn Decoder>,
-    candle: Box<dyn Decoder>,
+    kernels: Box<dyn PackedDecoder>,
+    candle: Box<dyn PackedDecoder>,
 }
 
 impl Pair {
-    fn new(load: impl Fn(DeviceChoice) -> Box<dyn Decoder>) -> Self {
+    fn new(load: impl Fn(DeviceChoice) -> Box<dyn PackedDecoder>) -> Self {
         Self { kernels: load(DeviceChoice::Cpu), candle: load(DeviceChoice::CandleCpu) }
     }
 
@@ -83,7 +83,7 @@ fn long_segments_attend_in_blocks_with_and_without_a_window() {
 }
 
 /// The logits of all wanted rows, their normalisers, and the new spans.
-fn run(model: &dyn Decoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f64>, Vec<Arc<KvSpan>>) {
+fn run(model: &dyn PackedDecoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f64>, Vec<Arc<KvSpan>>) {
     let output = model.forward(segments).expect("runs");
     let logits = model.logits(&output.hidden).expect("runs");
     let rows = model.head(&output.hidden, &vec![Vec::new(); logits.dim(0).expect("a matrix")]).expect("runs");
@@ -92,7 +92,7 @@ fn run(model: &dyn Decoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f
 
 /// A context; two continuations of it beside a segment on its own; then a token below each, the path of the first
 /// joined.
-fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
+fn packed(model: &dyn PackedDecoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
         past: past.iter().map(|span| (*span).clone()).collect(),
         tokens: tokens.to_vec(),
@@ -139,7 +139,7 @@ fn the_output_head_agrees_with_our_kernels_and_with_the_logits() {
         let tokens = golden(name).tokens;
         let asked: Vec<Vec<u32>> =
             (0..tokens.len() as u32).map(|row| (0..row % 4).map(|i| row + i * 7).collect()).collect();
-        let head = |model: &dyn Decoder| {
+        let head = |model: &dyn PackedDecoder| {
             let segment =
                 PackedSegment { past: Vec::new(), tokens: tokens.clone(), wanted: (0..tokens.len()).collect() };
             model.head(&model.forward(&[segment]).expect("runs").hidden, &asked).expect("runs")

@@ -50,7 +50,7 @@ pub(crate) struct Draft {
 
 /// How good guesses were of late.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Drafts {
+pub(crate) struct DraftStatistics {
     /// Tokens that were right, and tokens that were compared, by class.
     tally: [(f64, f64); CLASSES],
     /// Steps of texts, the tokens that these brought, and the rows that they took.
@@ -59,7 +59,7 @@ pub(crate) struct Drafts {
     rows: f64,
 }
 
-impl Drafts {
+impl DraftStatistics {
     fn probability(&self, class: usize) -> f64 {
         let (right, compared) = self.tally[class];
         (right + EXPECTED[class] * EXPECTED_TOKENS) / (compared + EXPECTED_TOKENS)
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn draft(tokens: &[u32], limit: usize) -> Vec<u32> {
-        Drafts::default().draft(tokens, limit, 0.01).tokens
+        DraftStatistics::default().draft(tokens, limit, 0.01).tokens
     }
 
     #[test]
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn guesses_are_as_long_as_they_are_worth_and_learn() {
         let tokens: Vec<u32> = (0..60).chain(0..20).collect();
-        let mut drafting = Drafts::default();
-        let len = |drafting: &Drafts, worth| drafting.draft(&tokens, 99, worth).tokens.len();
+        let mut drafting = DraftStatistics::default();
+        let len = |drafting: &DraftStatistics, worth| drafting.draft(&tokens, 99, worth).tokens.len();
         assert!(len(&drafting, 0.9) < len(&drafting, 0.5) && len(&drafting, 0.5) < len(&drafting, 0.05));
         let before = len(&drafting, 0.5);
         let draft = drafting.draft(&tokens, 8, 0.1);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_row_is_worth_what_others_bring() {
-        let mut drafts = Drafts::default();
+        let mut drafts = DraftStatistics::default();
         assert_eq!((drafts.worth(1, 12), drafts.worth(12, 12)), (1.0 / 13.0, 0.5));
         // Steps that bring eight tokens for twelve rows.
         let draft = Draft { tokens: vec![1; 11], class: 4 };

@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use probity_lm::{Constraint, Finish, Sampling, Usage};
-use probity_models::{Decoder, HeadRow, KvSpan, PackedSegment};
+use probity_models::{HeadRow, KvSpan, PackedDecoder, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::behind::Behind;
-use super::draft::{Draft, Drafts, LONGEST};
+use super::behind::BehindText;
+use super::draft::{Draft, DraftStatistics, LONGEST};
 use super::sample::sample;
-use super::scheduler::{Limits, bytes_in_pieces};
-use super::token_scores::Schedule;
+use super::scheduler::{ScheduleLimits, bytes_in_pieces};
+use super::token_scores::ScheduleOptions;
 use super::tree::{PrefixTree, in_groups};
-use super::walk::{Computed, WalkError, walk};
+use super::walk::{ComputedGroup, WalkError, walk};
 use crate::Drafting;
-use crate::constraint::{Constrained, ConstraintError};
+use crate::constraint::{ConstrainedText, ConstraintError};
 
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
@@ -41,7 +41,7 @@ pub(crate) struct TokenPrompt {
 
 /// What was generated; `finish` is absent where the model's logits were not finite, the text could not be kept within
 /// its constraint, or its tokens could not be decoded.
-pub(crate) struct Generated {
+pub(crate) struct GeneratedText {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
@@ -65,19 +65,19 @@ pub(crate) enum Strayed {
 pub(crate) type Decode<'a> = &'a dyn Fn(&[u32]) -> Result<String, Strayed>;
 
 /// What generation needs to know of the tokenizer.
-pub(crate) struct Vocabulary<'a> {
+pub(crate) struct GenerationVocabulary<'a> {
     pub(crate) decode: Decode<'a>,
     pub(crate) ends: &'a [u32],
     /// Begins a text under a constraint.
-    pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<Constrained, ConstraintError>,
+    pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<ConstrainedText, ConstraintError>,
 }
 
 /// A prompt that is being continued.
-struct Decoding<'a> {
+struct OpenText<'a> {
     prompt: &'a TokenPrompt,
     index: usize,
     random: Option<ChaCha8Rng>,
-    constrained: Option<Constrained>,
+    constrained: Option<ConstrainedText>,
     /// Why it cannot be kept within its constraint, or decoded.
     strayed: Option<Strayed>,
     path: Vec<Arc<KvSpan>>,
@@ -89,15 +89,20 @@ struct Decoding<'a> {
 }
 
 /// What is known of the token behind a row.
-enum Row<'r> {
+enum NextToken<'r> {
     /// For a text that goes on with the likeliest token, with the row of the hidden states that it is of.
-    Head { head: &'r HeadRow, hidden: &'r Tensor, at: usize, model: &'r dyn Decoder },
+    Head { head: &'r HeadRow, hidden: &'r Tensor, at: usize, model: &'r dyn PackedDecoder },
     /// Logits of the whole vocabulary.
     Logits(&'r [f32]),
 }
 
-impl<'a> Decoding<'a> {
-    fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>, vocabulary: &Vocabulary<'_>) -> Self {
+impl<'a> OpenText<'a> {
+    fn new(
+        index: usize,
+        prompt: &'a TokenPrompt,
+        path: Vec<Arc<KvSpan>>,
+        vocabulary: &GenerationVocabulary<'_>,
+    ) -> Self {
         // A generator for each text: what is drawn depends on no neighbour, and ChaCha is the same on every machine.
         let random = match prompt.sampling {
             Sampling::Greedy => None,
@@ -117,14 +122,14 @@ impl<'a> Decoding<'a> {
     }
 
     /// The next token; absent where the logits are not finite, or the text has strayed.
-    fn choose(&mut self, row: &Row<'_>) -> candle_core::Result<Option<u32>> {
+    fn choose(&mut self, row: &NextToken<'_>) -> candle_core::Result<Option<u32>> {
         if self.strayed.is_some() {
             return Ok(None);
         }
         let chosen = match row {
-            Row::Logits(logits) => self.draw(logits),
-            Row::Head { head, .. } if !head.normaliser.is_finite() => Ok(None),
-            Row::Head { head, hidden, at, model } => {
+            NextToken::Logits(logits) => self.draw(logits),
+            NextToken::Head { head, .. } if !head.normaliser.is_finite() => Ok(None),
+            NextToken::Head { head, hidden, at, model } => {
                 match self.constrained.as_mut().map(|constrained| constrained.instead_of(head.greedy)) {
                     None | Some(Ok(None)) => Ok(Some(head.greedy)),
                     Some(Ok(Some(mask))) => Ok(model.greedy_among(&hidden.narrow(0, *at, 1)?, head, mask.bits())?),
@@ -162,9 +167,9 @@ impl<'a> Decoding<'a> {
     fn advance<'r>(
         &mut self,
         guessed: &[u32],
-        row: impl Fn(usize) -> Row<'r>,
-        vocabulary: &Vocabulary<'_>,
-    ) -> candle_core::Result<Option<Generated>> {
+        row: impl Fn(usize) -> NextToken<'r>,
+        vocabulary: &GenerationVocabulary<'_>,
+    ) -> candle_core::Result<Option<GeneratedText>> {
         for at in 0..=guessed.len() {
             let token = self.choose(&row(at))?;
             let right = token.is_some() && token == guessed.get(at).copied();
@@ -174,14 +179,14 @@ impl<'a> Decoding<'a> {
             // constraint is.
             self.accepted += usize::from(right && self.tokens.len() > before);
             if ended.is_some() || !right {
-                return Ok(ended.map(|generated| Generated { accepted: self.accepted, ..generated }));
+                return Ok(ended.map(|generated| GeneratedText { accepted: self.accepted, ..generated }));
             }
         }
         Ok(None)
     }
 
     /// Goes on with the next token, absent where there is none; the result where that ends the text.
-    fn push(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+    fn push(&mut self, token: Option<u32>, vocabulary: &GenerationVocabulary<'_>) -> Option<GeneratedText> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
@@ -194,20 +199,20 @@ impl<'a> Decoding<'a> {
         // Before the end of the constraint and of the limit: what comes with the same token must still be cut away.
         match self.text_before_stop(vocabulary) {
             Ok(None) => {}
-            Ok(Some(text)) => return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) }),
+            Ok(Some(text)) => return Some(GeneratedText { text, ..self.end(vocabulary, Some(Finish::Stop)) }),
             Err(why) => {
                 self.strayed = Some(why);
                 return Some(self.end(vocabulary, None));
             }
         }
-        if self.constrained.as_ref().is_some_and(Constrained::is_finished) {
+        if self.constrained.as_ref().is_some_and(ConstrainedText::is_finished) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
         (self.generated().len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
     }
 
     /// The text up to the first stop sequence where there is one in it.
-    fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Result<Option<String>, Strayed> {
+    fn text_before_stop(&self, vocabulary: &GenerationVocabulary<'_>) -> Result<Option<String>, Strayed> {
         let stops = &self.prompt.stop;
         // Where there are none, nothing is decoded at every token.
         let Some(longest) = stops.iter().map(String::len).max() else { return Ok(None) };
@@ -222,7 +227,7 @@ impl<'a> Decoding<'a> {
     }
 
     /// The last token's text, with as much of what stands before it as a stop sequence of that many bytes can reach.
-    fn recent_text(&self, longest: usize, vocabulary: &Vocabulary<'_>) -> Result<String, Strayed> {
+    fn recent_text(&self, longest: usize, vocabulary: &GenerationVocabulary<'_>) -> Result<String, Strayed> {
         let Some((_, before)) = self.generated().split_last() else { return Ok(String::new()) };
         // A space that decoding drops at the beginning, and at either end three bytes of a character that is cut off,
         // each written as a replacement of three.
@@ -238,20 +243,20 @@ impl<'a> Decoding<'a> {
         }
     }
 
-    fn end(&self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
+    fn end(&self, vocabulary: &GenerationVocabulary<'_>, finish: Option<Finish>) -> GeneratedText {
         let token_ids = self.generated().to_vec();
         let (text, finish, strayed) = match (vocabulary.decode)(&token_ids) {
             Ok(text) => (text, finish, self.strayed.clone()),
             // An empty text in its place would be an answer that nobody gave.
             Err(why) => (String::new(), None, Some(why)),
         };
-        Generated { text, token_ids, finish, strayed, accepted: self.accepted }
+        GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted }
     }
 
     /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
     /// twice as long as what comes behind them: there are four short ones at most then, and a token is moved a few
     /// times at most.
-    fn keep(&mut self, model: &dyn Decoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
+    fn keep(&mut self, model: &dyn PackedDecoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
         let held: usize = self.path.iter().map(|span| span.len()).sum();
         // The last token was only chosen: nothing of it is computed before the next pass.
         let mut len = self.tokens.len() - 1 - held;
@@ -279,14 +284,14 @@ impl<'a> Decoding<'a> {
 /// side as the cache has room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun
 /// together share their beginnings.
 pub(crate) fn generate<E>(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     prompts: &[TokenPrompt],
-    vocabulary: &Vocabulary<'_>,
-    schedule: Schedule<'_>,
-    done: &mut Done<'_, E>,
+    vocabulary: &GenerationVocabulary<'_>,
+    schedule: ScheduleOptions<'_>,
+    done: &mut OnText<'_, E>,
 ) -> Result<Usage, WalkError<E>> {
-    let (active, drafts) = (Vec::new(), Drafts::default());
-    let mut generation = Generation { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
+    let (active, drafts) = (Vec::new(), DraftStatistics::default());
+    let mut generation = TextBatch { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
     let mut begun = 0;
     while begun < prompts.len() || !generation.active.is_empty() {
         // A few at a time: prompts share what they have in common with those they are begun with.
@@ -301,11 +306,11 @@ pub(crate) fn generate<E>(
 }
 
 /// Takes what became of the prompt of that index, and may ask about what follows.
-type Done<'d, E> = dyn FnMut(usize, Generated, &mut Behind<'_>) -> Result<(), WalkError<E>> + 'd;
+type OnText<'d, E> = dyn FnMut(usize, GeneratedText, &mut BehindText<'_>) -> Result<(), WalkError<E>> + 'd;
 
 /// A text with what was guessed of it, and the rows of hidden states that belong to them.
-struct Passed<'a> {
-    text: Decoding<'a>,
+struct DraftedText<'a> {
+    text: OpenText<'a>,
     draft: Draft,
     rows: Range<usize>,
     /// The new tokens' keys and values; those of a prompt are in its path.
@@ -313,17 +318,17 @@ struct Passed<'a> {
 }
 
 /// Texts in the making.
-struct Generation<'a, 'd, E> {
-    model: &'d dyn Decoder,
-    vocabulary: &'d Vocabulary<'d>,
-    schedule: Schedule<'d>,
-    done: &'d mut Done<'d, E>,
-    active: Vec<Decoding<'a>>,
-    drafts: Drafts,
+struct TextBatch<'a, 'd, E> {
+    model: &'d dyn PackedDecoder,
+    vocabulary: &'d GenerationVocabulary<'d>,
+    schedule: ScheduleOptions<'d>,
+    done: &'d mut OnText<'d, E>,
+    active: Vec<OpenText<'a>>,
+    drafts: DraftStatistics,
     usage: Usage,
 }
 
-impl<'a, E> Generation<'a, '_, E> {
+impl<'a, E> TextBatch<'a, '_, E> {
     /// How many of the prompts are begun now.
     fn admit(&mut self, prompts: &[TokenPrompt]) -> usize {
         let (count, set_aside) = admit(self.model, prompts, self.schedule, self.active.len(), self.set_aside());
@@ -355,16 +360,16 @@ impl<'a, E> Generation<'a, '_, E> {
         let last =
             |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
         // What the texts hold was set aside for them.
-        let limits = Limits { cache: u64::MAX, ..self.schedule.limits };
+        let limits = ScheduleLimits { cache: u64::MAX, ..self.schedule.limits };
         let model = self.model;
-        let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
+        let mut visit = |computed: ComputedGroup<'_>| -> Result<(), WalkError<E>> {
             let ended =
                 computed.stretches.iter().filter(|(_, wanted)| !wanted.is_empty()).map(|(stretch, _)| stretch.node);
             let mut texts = Vec::new();
             for (row, node) in ended.enumerate() {
                 let path = computed.path(node);
-                texts.extend(tree.node(node).ends.iter().map(|end| Passed {
-                    text: Decoding::new(first + end, &prompts[*end], path.clone(), self.vocabulary),
+                texts.extend(tree.node(node).ends.iter().map(|end| DraftedText {
+                    text: OpenText::new(first + end, &prompts[*end], path.clone(), self.vocabulary),
                     draft: Draft::default(),
                     rows: row..row + 1,
                     span: None,
@@ -392,7 +397,7 @@ impl<'a, E> Generation<'a, '_, E> {
             let rows = row..row + tokens.len();
             row = rows.end;
             segments.push(PackedSegment { past: text.path.clone(), wanted: (0..tokens.len()).collect(), tokens });
-            passed.push(Passed { text, draft, rows, span: None });
+            passed.push(DraftedText { text, draft, rows, span: None });
         }
         let output = self.model.forward(&segments)?;
         // They hold the texts' spans, which could not be let go where they are joined.
@@ -404,7 +409,7 @@ impl<'a, E> Generation<'a, '_, E> {
     }
 
     /// What is guessed to follow a text.
-    fn draft(&self, text: &Decoding<'_>, worth: f64) -> Draft {
+    fn draft(&self, text: &OpenText<'_>, worth: f64) -> Draft {
         // The token behind the guess is the model's own.
         let room = text.prompt.max_tokens - text.generated().len() - 1;
         match self.schedule.drafting {
@@ -414,34 +419,38 @@ impl<'a, E> Generation<'a, '_, E> {
     }
 
     /// Goes on with each text from its rows of hidden states.
-    fn advance(&mut self, hidden: &Tensor, passed: Vec<Passed<'a>>) -> Result<(), WalkError<E>> {
+    fn advance(&mut self, hidden: &Tensor, passed: Vec<DraftedText<'a>>) -> Result<(), WalkError<E>> {
         // A greedy text needs its largest logit alone, which the head has without a whole row of them.
         let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.random.is_some());
         if !greedy.is_empty() {
             let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
             let (model, hidden) = (self.model, pick(hidden, &rows)?);
             let heads = model.head(&hidden, &vec![Vec::new(); rows.len()])?;
-            self.go_on(greedy, |at| Row::Head { head: &heads[at], hidden: &hidden, at, model })?;
+            self.go_on(greedy, |at| NextToken::Head { head: &heads[at], hidden: &hidden, at, model })?;
         }
         // Whole rows of logits are only there for those that need them, some at a time.
         let mut whole = whole.into_iter().peekable();
         while whole.peek().is_some() {
-            let (mut part, mut rows): (Vec<Passed<'a>>, Vec<usize>) = Default::default();
+            let (mut part, mut rows): (Vec<DraftedText<'a>>, Vec<usize>) = Default::default();
             while let Some(next) = whole.next_if(|next| rows.len() + next.rows.len() <= LOGIT_ROWS) {
                 rows.extend(next.rows.clone());
                 part.push(next);
             }
             let logits = self.model.logits(&pick(hidden, &rows)?)?;
             let width = logits.dim(1)?;
-            with_values(&logits, |values| self.go_on(part, |row| Row::Logits(&values[row * width..][..width])))??;
+            with_values(&logits, |values| self.go_on(part, |row| NextToken::Logits(&values[row * width..][..width])))??;
         }
         Ok(())
     }
 
     /// Goes on with texts whose rows lie one after another.
-    fn go_on<'r>(&mut self, texts: Vec<Passed<'a>>, row: impl Fn(usize) -> Row<'r>) -> Result<(), WalkError<E>> {
+    fn go_on<'r>(
+        &mut self,
+        texts: Vec<DraftedText<'a>>,
+        row: impl Fn(usize) -> NextToken<'r>,
+    ) -> Result<(), WalkError<E>> {
         let mut first = 0;
-        for Passed { mut text, draft, rows, span } in texts {
+        for DraftedText { mut text, draft, rows, span } in texts {
             let (tokens, accepted) = (text.generated().len(), text.accepted);
             let ended = text.advance(&draft.tokens, |at| row(first + at), self.vocabulary)?;
             first += rows.len();
@@ -457,7 +466,8 @@ impl<'a, E> Generation<'a, '_, E> {
                     self.usage.tokens_unshared += generated.token_ids.len().saturating_sub(1) as u64;
                     self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
                     let (model, progress) = (self.model, self.schedule.progress);
-                    let mut behind = Behind { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
+                    let mut behind =
+                        BehindText { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
                     (self.done)(text.index, generated, &mut behind)?;
                     self.usage.tokens_computed += behind.computed;
                     self.usage.tokens_unshared += behind.computed;
@@ -486,9 +496,9 @@ fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as
 /// there is room for, at least one where nothing else is going on; and the bytes that are set aside then.
 fn admit(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     prompts: &[TokenPrompt],
-    schedule: Schedule<'_>,
+    schedule: ScheduleOptions<'_>,
     active: usize,
     mut set_aside: u64,
 ) -> (usize, u64) {
@@ -515,7 +525,7 @@ fn admit(
 
 /// What it would cost to continue the prompts if every text went on to its limit, in groups that begin and end
 /// together. Nothing is computed.
-pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>) -> Usage {
+pub(crate) fn plan_texts(model: &dyn PackedDecoder, prompts: &[TokenPrompt], schedule: ScheduleOptions<'_>) -> Usage {
     let mut usage = Usage::default();
     let mut left = prompts;
     while !left.is_empty() {
@@ -544,7 +554,7 @@ fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
 
 /// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a
 /// pass.
-fn growth_bytes(model: &dyn Decoder, tokens: usize, drafting: Drafting) -> u64 {
+fn growth_bytes(model: &dyn PackedDecoder, tokens: usize, drafting: Drafting) -> u64 {
     let (longest, pass) = match drafting {
         Drafting::Off => (JOIN, 1),
         // Lengths come as they may: the worst for memory is one token too many.
@@ -567,7 +577,7 @@ fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_cor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constraint::Grammars;
+    use crate::constraint::ConstraintGrammars;
     use crate::tokenizer::Tokenizer;
     use crate::weights::GgufFile;
 
@@ -587,28 +597,28 @@ mod tests {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../tests/goldens/tokenizers/tiny-bpe-smollm.gguf");
         let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&path).expect("golden")).expect("valid");
-        let grammars = Grammars::new(&tokenizer).expect("a vocabulary");
+        let grammars = ConstraintGrammars::new(&tokenizer).expect("a vocabulary");
         let constrain = |constraint: &Constraint| grammars.start(constraint);
         let no_text = |error: crate::tokenizer::TokenizerError| Strayed::NoText { why: error.to_string() };
         let decode = |ids: &[u32]| tokenizer.decode(ids).map_err(no_text);
-        let vocabulary = Vocabulary { decode: &decode, ends: tokenizer.ends(), constrain: &constrain };
+        let vocabulary = GenerationVocabulary { decode: &decode, ends: tokenizer.ends(), constrain: &constrain };
         let tokens = tokenizer.encode_text("xy").expect("encoded");
         let prompt = prompt(&[], Some(Constraint::Choice(vec!["xy".to_owned()])));
         let wanted: Vec<Vec<f32>> = tokens
             .iter()
             .map(|token| (0..tokenizer.vocab_size() as u32).map(|id| if id == *token { 50.0 } else { 0.0 }).collect())
             .collect();
-        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
         let ended =
-            text.advance(&tokens, |at| Row::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
+            text.advance(&tokens, |at| NextToken::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
         assert_eq!((ended.text.as_str(), ended.finish), ("xy", Some(Finish::EndOfTurn)));
         assert_eq!((&ended.token_ids, ended.accepted), (&tokens, tokens.len()));
         // An end token was guessed as well and is none of the text's.
         let ends = [tokens[0]];
-        let vocabulary = Vocabulary { ends: &ends, ..vocabulary };
-        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let vocabulary = GenerationVocabulary { ends: &ends, ..vocabulary };
+        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
         let ended =
-            text.advance(&tokens, |at| Row::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
+            text.advance(&tokens, |at| NextToken::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
         assert_eq!((ended.token_ids.len(), ended.accepted), (0, 0));
     }
 
@@ -619,9 +629,10 @@ mod tests {
             let spelled = ids.iter().filter(|id| **id < 1000).filter_map(|id| char::from_u32(*id));
             Ok(spelled.collect::<String>())
         };
-        let vocabulary = Vocabulary { decode: &decode, ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
+        let vocabulary =
+            GenerationVocabulary { decode: &decode, ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
         let prompt = prompt(&["stop"], None);
-        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
         let letters = "so st".chars().chain(std::iter::repeat_n('\u{fff0}', 40)).chain("o".chars());
         for letter in letters {
             assert!(text.push(Some(letter as u32), &vocabulary).is_none());
@@ -634,10 +645,11 @@ mod tests {
     fn tokens_that_cannot_be_decoded_are_told_and_no_empty_text() {
         let no_text = || Strayed::NoText { why: "no text".to_owned() };
         let decode = |ids: &[u32]| if ids.contains(&7) { Err(no_text()) } else { Ok("x".to_owned()) };
-        let vocabulary = Vocabulary { decode: &decode, ends: &[0], constrain: &|_| Err(ConstraintError::NoChoice) };
+        let vocabulary =
+            GenerationVocabulary { decode: &decode, ends: &[0], constrain: &|_| Err(ConstraintError::NoChoice) };
         for (stop, tokens) in [(&[][..], [5, 7, 0]), (&["stop"], [5, 6, 7])] {
             let prompt = prompt(stop, None);
-            let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+            let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
             let ended = tokens.iter().find_map(|token| text.push(Some(*token), &vocabulary)).expect("ended");
             assert_eq!((ended.finish, ended.strayed), (None, Some(no_text())));
         }

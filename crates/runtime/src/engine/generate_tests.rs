@@ -3,22 +3,22 @@
 use std::path::Path;
 
 use probity_lm::{Finish, Sampling, SamplingLimits, Usage};
-use probity_models::{Arithmetic, Decoder, ModelConfig, load_decoder, load_encoder_decoder, read_config};
+use probity_models::{Arithmetic, ModelConfig, PackedDecoder, load_decoder, load_encoder_decoder, read_config};
 use serde_json::Value;
 
-use super::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use super::generate::{GeneratedText, GenerationVocabulary, TokenPrompt, generate};
 use super::golden_tests::folder;
-use super::scheduler::Limits;
-use super::token_scores::Schedule;
+use super::scheduler::ScheduleLimits;
+use super::token_scores::ScheduleOptions;
 use super::walk::WalkError;
 use crate::constraint::ConstraintError;
 use crate::weights::SafetensorsFiles;
-use crate::{Drafting, Progress};
+use crate::{Drafting, TokenProgress};
 
 const MODELS: [&str; 8] =
     ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "t5", "flan-t5", "bart"];
 
-fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn Decoder> {
+fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
     match read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported") {
@@ -57,20 +57,29 @@ fn letters(tokens: &[u32]) -> String {
 }
 
 fn texts(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     prompts: &[TokenPrompt],
     ends: &[u32],
     drafting: Drafting,
     tokens: usize,
-) -> (Vec<Generated>, Usage) {
-    let mut texts: Vec<Option<Generated>> = prompts.iter().map(|_| None).collect();
-    let limits = Limits { tokens, cache: u64::MAX };
-    let schedule =
-        Schedule { limits, share_prefixes: true, drafting, side_by_side: 128, progress: &Progress::default() };
+) -> (Vec<GeneratedText>, Usage) {
+    let mut texts: Vec<Option<GeneratedText>> = prompts.iter().map(|_| None).collect();
+    let limits = ScheduleLimits { tokens, cache: u64::MAX };
+    let schedule = ScheduleOptions {
+        limits,
+        share_prefixes: true,
+        drafting,
+        side_by_side: 128,
+        progress: &TokenProgress::default(),
+    };
     let usage = generate(
         model,
         prompts,
-        &Vocabulary { decode: &|tokens| Ok(letters(tokens)), ends, constrain: &|_| Err(ConstraintError::NoChoice) },
+        &GenerationVocabulary {
+            decode: &|tokens| Ok(letters(tokens)),
+            ends,
+            constrain: &|_| Err(ConstraintError::NoChoice),
+        },
         schedule,
         &mut |index, generated, _| {
             assert!(texts[index].replace(generated).is_none(), "each text once");

@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, Bytes, Decoder, DecoderConfig, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType,
-    load_decoder, read_config,
+    Arithmetic, DecoderConfig, KvSpan, PackedDecoder, PackedSegment, RawTensor, SourceError, TensorBytes, WeightSource,
+    WeightType, load_decoder, read_config,
 };
 
-use super::scheduler::Limits;
-use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use super::scheduler::ScheduleLimits;
+use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
 use super::walk::WalkError;
 use crate::gguf_config;
 use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
-use crate::{Drafting, Progress};
+use crate::{Drafting, TokenProgress};
 
 /// Largest difference allowed from transformers' f32 logits.
 pub(super) const TOLERANCE: f32 = 2e-4;
@@ -28,14 +28,14 @@ pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
 }
 
-pub(super) fn load(name: &str) -> Box<dyn Decoder> {
+pub(super) fn load(name: &str) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
     let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
     load_decoder(&source, config, Arithmetic::Exact).expect("complete checkpoint")
 }
 
-pub(super) fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn Decoder> {
+pub(super) fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let file = GgufFile::open(path).expect("valid GGUF");
     let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
     load_decoder(&file, config, arithmetic).expect("complete checkpoint")
@@ -98,7 +98,7 @@ pub(super) fn top(logits: &[f32]) -> u32 {
 }
 
 /// Logits of all positions, the tokens run in pieces of these lengths.
-pub(super) fn in_pieces(model: &dyn Decoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
+pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
     let mut past: Vec<Arc<KvSpan>> = Vec::new();
     let mut logits = Vec::new();
     let mut start = 0;
@@ -262,7 +262,7 @@ impl WeightSource for WithFactors {
             return self.source.tensor(name);
         }
         let range = 0..self.factors.len();
-        let bytes = Bytes::slice(Arc::new(self.factors.clone()), range).expect("the whole");
+        let bytes = TensorBytes::slice(Arc::new(self.factors.clone()), range).expect("the whole");
         Ok(RawTensor { shape: vec![bytes.len() / 4], weight_type: WeightType::F32, bytes })
     }
 
@@ -320,17 +320,23 @@ pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQ
 }
 
 pub(super) fn scores(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     queries: &[TokenQuery],
     token_budget: usize,
     share_prefixes: bool,
 ) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
-    let limits = Limits { tokens: token_budget, cache: u64::MAX };
+    let limits = ScheduleLimits { tokens: token_budget, cache: u64::MAX };
     let result = score_tokens(
         model,
         queries,
-        Schedule { limits, share_prefixes, drafting: Drafting::Off, side_by_side: 128, progress: &Progress::default() },
+        ScheduleOptions {
+            limits,
+            share_prefixes,
+            drafting: Drafting::Off,
+            side_by_side: 128,
+            progress: &TokenProgress::default(),
+        },
         &mut |query, scores| {
             results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
             Ok::<(), std::convert::Infallible>(())

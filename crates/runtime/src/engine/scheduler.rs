@@ -9,7 +9,7 @@ use super::tree::{NodeId, PrefixTree};
 
 /// What a schedule must keep to. None of it changes a result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct ScheduleLimits {
     /// Tokens that run at once, at least 1.
     pub(crate) tokens: usize,
     /// Bytes of keys and values that live at once.
@@ -25,7 +25,7 @@ pub(crate) fn bytes_in_pieces(tokens: usize, piece: usize, bytes: &dyn Fn(usize)
 
 /// Consecutive tokens of a node that run in one go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct NodeStretch {
     pub(crate) node: NodeId,
     /// Offsets within the node.
     pub(crate) range: Range<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct Stretch {
 
 /// A node whose parent is done, and how many of its tokens are.
 #[derive(Debug, Clone, Copy)]
-struct Ready {
+struct ReadyNode {
     node: NodeId,
     done: usize,
 }
@@ -48,7 +48,7 @@ struct Ready {
 /// limit by itself exceeds it.
 pub(crate) struct Scheduler<'t> {
     tree: &'t PrefixTree<'t>,
-    limits: Limits,
+    limits: ScheduleLimits,
     bytes: &'t dyn Fn(usize) -> u64,
     parents: Vec<NodeId>,
     /// Bytes to finish a node and all below it, one path after another.
@@ -57,7 +57,7 @@ pub(crate) struct Scheduler<'t> {
     held: Vec<u64>,
     /// Children that are not finished.
     open: Vec<usize>,
-    ready: BTreeMap<Reverse<usize>, VecDeque<Ready>>,
+    ready: BTreeMap<Reverse<usize>, VecDeque<ReadyNode>>,
     depths: Vec<usize>,
     live: u64,
     peak: u64,
@@ -68,8 +68,8 @@ pub(crate) struct Scheduler<'t> {
 
 impl<'t> Scheduler<'t> {
     /// A schedule for the tree; `bytes` is what a new span of so many tokens takes.
-    pub(crate) fn new(tree: &'t PrefixTree<'t>, limits: Limits, bytes: &'t dyn Fn(usize) -> u64) -> Self {
-        let limits = Limits { tokens: limits.tokens.max(1), ..limits };
+    pub(crate) fn new(tree: &'t PrefixTree<'t>, limits: ScheduleLimits, bytes: &'t dyn Fn(usize) -> u64) -> Self {
+        let limits = ScheduleLimits { tokens: limits.tokens.max(1), ..limits };
         let (mut parents, mut depths, mut order) = (vec![0; tree.len()], vec![0; tree.len()], vec![0]);
         let mut next = 0;
         while let Some(&node) = order.get(next) {
@@ -129,12 +129,12 @@ impl<'t> Scheduler<'t> {
     fn make_ready(&mut self, parent: NodeId) {
         if !self.tree.children(parent).is_empty() {
             let level = self.ready.entry(Reverse(self.depths[parent] + 1)).or_default();
-            level.extend(self.tree.children(parent).iter().map(|child| Ready { node: *child, done: 0 }));
+            level.extend(self.tree.children(parent).iter().map(|child| ReadyNode { node: *child, done: 0 }));
         }
     }
 
     /// What runs next; `None` when all is done. The group before must have been [finished](Self::finish).
-    pub(crate) fn next_group(&mut self) -> Option<Vec<Stretch>> {
+    pub(crate) fn next_group(&mut self) -> Option<Vec<NodeStretch>> {
         // Of all ready nodes, not of those that are taken: whichever comes last must still fit.
         let hardest = self.ready.values().flatten().map(|item| self.needs[item.node] - self.held[item.node]).max()?;
         let mut group = Vec::new();
@@ -163,7 +163,7 @@ impl<'t> Scheduler<'t> {
                 if !fits && !group.is_empty() {
                     continue;
                 }
-                group.push(Stretch { node: item.node, range: item.done..item.done + len });
+                group.push(NodeStretch { node: item.node, range: item.done..item.done + len });
                 taken.push(place);
                 (during, after, tokens) = (during + bytes, after + stays, tokens.saturating_sub(len));
                 self.held[item.node] += bytes;
@@ -185,10 +185,10 @@ impl<'t> Scheduler<'t> {
     }
 
     /// Takes note that a group was computed; `free` gets each node whose spans nobody needs any more.
-    pub(crate) fn finish(&mut self, group: &[Stretch], free: &mut dyn FnMut(NodeId)) {
+    pub(crate) fn finish(&mut self, group: &[NodeStretch], free: &mut dyn FnMut(NodeId)) {
         for stretch in group {
             if stretch.range.end < self.tree.tokens(stretch.node).len() {
-                let item = Ready { node: stretch.node, done: stretch.range.end };
+                let item = ReadyNode { node: stretch.node, done: stretch.range.end };
                 // In front: it holds cache already, and gives it back only when it is done.
                 self.ready.entry(Reverse(self.depths[stretch.node])).or_default().push_front(item);
             } else if self.tree.children(stretch.node).is_empty() {
@@ -230,7 +230,7 @@ mod tests {
 
     /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its
     /// parent or after it was freed, and that no group has more tokens than it may.
-    fn run(tree: &PrefixTree<'_>, limits: Limits) -> (Vec<Vec<Stretch>>, u64) {
+    fn run(tree: &PrefixTree<'_>, limits: ScheduleLimits) -> (Vec<Vec<NodeStretch>>, u64) {
         let mut scheduler = Scheduler::new(tree, limits, &bytes);
         let mut lives: Vec<u64> = vec![0; tree.len()];
         let (mut groups, mut peak) = (Vec::new(), 0);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// Bytes of the heaviest path, which must be possible whatever the limit.
-    fn heaviest_path(tree: &PrefixTree<'_>, limits: Limits, node: NodeId) -> u64 {
+    fn heaviest_path(tree: &PrefixTree<'_>, limits: ScheduleLimits, node: NodeId) -> u64 {
         let below = tree.children(node).iter().map(|child| heaviest_path(tree, limits, *child)).max().unwrap_or(0);
         let tokens = tree.tokens(node).len();
         let whole = (0..tokens / limits.tokens).map(|_| bytes(limits.tokens)).sum::<u64>();
@@ -270,8 +270,8 @@ mod tests {
             share in 0.0f64..1.5,
         ) {
             let tree = tree_of(&sequences);
-            let unlimited = run(&tree, Limits { tokens, cache: u64::MAX }).1;
-            let limits = Limits { tokens, cache: (unlimited as f64 * share) as u64 };
+            let unlimited = run(&tree, ScheduleLimits { tokens, cache: u64::MAX }).1;
+            let limits = ScheduleLimits { tokens, cache: (unlimited as f64 * share) as u64 };
             let (groups, peak) = run(&tree, limits);
             let mut done: Vec<Vec<bool>> = (0..tree.len()).map(|node| vec![false; tree.tokens(node).len()]).collect();
             for stretch in groups.iter().flatten() {
@@ -297,7 +297,7 @@ mod tests {
         let sequences = comparisons();
         let tree = tree_of(&sequences);
         assert_eq!(tree.token_count(), 400 + 16 * 60 + 240 * 100);
-        let (groups, _) = run(&tree, Limits { tokens: 1024, cache: u64::MAX });
+        let (groups, _) = run(&tree, ScheduleLimits { tokens: 1024, cache: u64::MAX });
         assert!(groups[..3].iter().all(|group| group.len() == 1), "the first path alone");
         assert_eq!(groups.len(), 3 + 26, "the first path, and the rest by tens");
     }
@@ -310,7 +310,7 @@ mod tests {
         };
         let sequences = [below(1, 9, 0), below(1, 9, 1), below(2, 5, 0), below(2, 5, 1)];
         let tree = tree_of(&sequences);
-        let (groups, _) = run(&tree, Limits { tokens: 9, cache: u64::MAX });
+        let (groups, _) = run(&tree, ScheduleLimits { tokens: 9, cache: u64::MAX });
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
     }
 
@@ -318,8 +318,8 @@ mod tests {
     fn a_tight_cache_goes_one_path_at_a_time_and_leaves_still_run_together() {
         let sequences = comparisons();
         let tree = tree_of(&sequences);
-        let path = heaviest_path(&tree, Limits { tokens: 1024, cache: 0 }, 0);
-        let limits = Limits { tokens: 1024, cache: path + bytes(100) };
+        let path = heaviest_path(&tree, ScheduleLimits { tokens: 1024, cache: 0 }, 0);
+        let limits = ScheduleLimits { tokens: 1024, cache: path + bytes(100) };
         let (groups, peak) = run(&tree, limits);
         assert!(peak <= limits.cache);
         assert_eq!(groups.len(), 1 + 16 * (1 + 8), "each first candidate by itself, what follows it by twos");

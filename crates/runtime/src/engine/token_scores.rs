@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use probity_lm::Usage;
-use probity_models::{Decoder, HeadRow};
+use probity_models::{HeadRow, PackedDecoder};
 
-use super::scheduler::Limits;
+use super::scheduler::ScheduleLimits;
 use super::tree::{PrefixTree, in_groups};
-use super::walk::{Computed, WalkError, plan, walk};
-use crate::{Drafting, Progress};
+use super::walk::{ComputedGroup, WalkError, plan, walk};
+use crate::{Drafting, TokenProgress};
 
 /// Tokens that are asked for, one after another, and what stands before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl TokenScore {
 
 /// How a work list is run. None of it changes a result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule<'a> {
+pub(crate) struct ScheduleOptions<'a> {
     /// Tokens that run at once, and bytes of cache that live at once.
-    pub(crate) limits: Limits,
+    pub(crate) limits: ScheduleLimits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
     /// Whether tokens of texts are guessed ahead.
@@ -59,7 +59,7 @@ pub(crate) struct Schedule<'a> {
     /// Texts that are written side by side, at most.
     pub(crate) side_by_side: usize,
     /// Told what is to be computed.
-    pub(crate) progress: &'a Progress,
+    pub(crate) progress: &'a TokenProgress,
 }
 
 /// The tree of all that a model must see to answer the queries.
@@ -70,7 +70,7 @@ fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
 
 /// A token asked for after a node's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
+struct AskedToken {
     /// Offset of the row within the node.
     row: usize,
     query: usize,
@@ -80,9 +80,9 @@ struct Target {
 
 /// Answers each query through `done`, in the order in which they finish.
 pub(crate) fn score_tokens<E>(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     queries: &[TokenQuery],
-    schedule: Schedule<'_>,
+    schedule: ScheduleOptions<'_>,
     done: &mut dyn FnMut(usize, Vec<TokenScore>) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
@@ -96,8 +96,8 @@ pub(crate) fn score_tokens<E>(
     let unanswered = TokenScore { logprob: f64::NAN, is_greedy: false };
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
     let mut open: Vec<usize> = answers.iter().map(Vec::len).collect();
-    let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
-        let mut asked: Vec<&[Target]> = Vec::new();
+    let mut visit = |computed: ComputedGroup<'_>| -> Result<(), WalkError<E>> {
+        let mut asked: Vec<&[AskedToken]> = Vec::new();
         for (stretch, rows) in computed.stretches {
             let of_node = &targets[stretch.node];
             let of_row = |row: &usize| {
@@ -108,7 +108,7 @@ pub(crate) fn score_tokens<E>(
         if asked.is_empty() {
             return Ok(());
         }
-        let token = |target: &Target| queries[target.query].asked[target.answer];
+        let token = |target: &AskedToken| queries[target.query].asked[target.answer];
         let tokens: Vec<Vec<u32>> = asked.iter().map(|targets| targets.iter().map(token).collect()).collect();
         let mut finished = Vec::new();
         for ((row, targets), tokens) in model.head(computed.hidden, &tokens)?.iter().zip(asked).zip(&tokens) {
@@ -132,9 +132,13 @@ pub(crate) fn score_tokens<E>(
 }
 
 /// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.
-pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Usage, u64) {
+pub(crate) fn plan_scores(
+    model: &dyn PackedDecoder,
+    queries: &[TokenQuery],
+    schedule: ScheduleOptions<'_>,
+) -> (Usage, u64) {
     let tree = tree(queries, schedule.share_prefixes);
-    let rows = |mut targets: Vec<Target>| {
+    let rows = |mut targets: Vec<AskedToken>| {
         targets.dedup_by_key(|target| target.row);
         targets.len() as u64
     };
@@ -145,8 +149,8 @@ pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule:
 }
 
 /// What is asked of each node, by row.
-fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
-    let mut targets: Vec<Vec<Target>> = vec![Vec::new(); tree.len()];
+fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<AskedToken>> {
+    let mut targets: Vec<Vec<AskedToken>> = vec![Vec::new(); tree.len()];
     // Each query's tokens lie along one path from the root: walk all paths, and give each node the rows that fall into
     // it.
     let mut stack = vec![(0, 0, Vec::new())];
@@ -158,7 +162,7 @@ fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
             let first = queries[query].first_row();
             for &(node, start, end) in &path {
                 let rows = first.max(start)..end;
-                targets[node].extend(rows.map(|row| Target { row: row - start, query, answer: row - first }));
+                targets[node].extend(rows.map(|row| AskedToken { row: row - start, query, answer: row - first }));
             }
         }
         // A stack of our own: prompts decide how deep the tree is.

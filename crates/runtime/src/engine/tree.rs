@@ -8,7 +8,7 @@ pub(crate) type NodeId = usize;
 
 /// A stretch of tokens below its parent.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     /// Whether an encoder reads it, all of it at once.
     pub(crate) is_source: bool,
     /// Whose tokens these are, and which.
@@ -22,7 +22,7 @@ pub(crate) struct Node {
 
 /// A token sequence, and the group of sequences with which it may share its beginning.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sequence<'a> {
+pub(crate) struct TreeSequence<'a> {
     pub(crate) tokens: &'a [u32],
     /// How many of the tokens an encoder reads, as one node; 0 in a model without one. All of a group have the same.
     pub(crate) source: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Sequence<'a> {
 pub(crate) fn in_groups<'a>(
     sequences: impl Iterator<Item = (&'a [u32], usize)>,
     alone: impl Fn(usize) -> usize,
-) -> Vec<Sequence<'a>> {
+) -> Vec<TreeSequence<'a>> {
     // By content: each prompt brings a copy of its source.
     let mut sources = BTreeMap::new();
     let mut group = |alone: usize, source: &'a [u32]| {
@@ -44,23 +44,23 @@ pub(crate) fn in_groups<'a>(
     };
     sequences
         .enumerate()
-        .map(|(index, (tokens, source))| Sequence { tokens, source, group: group(alone(index), &tokens[..source]) })
+        .map(|(index, (tokens, source))| TreeSequence { tokens, source, group: group(alone(index), &tokens[..source]) })
         .collect()
 }
 
 /// A radix tree over token sequences; each sequence ends at the end of a node.
 #[derive(Debug)]
 pub(crate) struct PrefixTree<'a> {
-    sequences: Vec<Sequence<'a>>,
-    nodes: Vec<Node>,
+    sequences: Vec<TreeSequence<'a>>,
+    nodes: Vec<TreeNode>,
     /// Children by parent, group and first token: a node may have as many as there are requests.
     index: BTreeMap<(NodeId, usize, u32), NodeId>,
 }
 
 impl<'a> PrefixTree<'a> {
     /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
-    pub(crate) fn new(sequences: Vec<Sequence<'a>>) -> Self {
-        let root = Node { is_source: false, sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
+    pub(crate) fn new(sequences: Vec<TreeSequence<'a>>) -> Self {
+        let root = TreeNode { is_source: false, sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
         let mut tree = Self { sequences, nodes: vec![root], index: BTreeMap::new() };
         for sequence in 0..tree.sequences.len() {
             tree.insert(sequence);
@@ -71,14 +71,14 @@ impl<'a> PrefixTree<'a> {
     fn add(&mut self, parent: NodeId, sequence: usize, range: Range<usize>) -> NodeId {
         let id = self.nodes.len();
         let is_source = range.start < self.sequences[sequence].source;
-        self.nodes.push(Node { is_source, sequence, range, children: Vec::new(), ends: Vec::new() });
+        self.nodes.push(TreeNode { is_source, sequence, range, children: Vec::new(), ends: Vec::new() });
         self.nodes[parent].children.push(id);
         self.index.insert(self.key(parent, id), id);
         id
     }
 
     fn insert(&mut self, sequence: usize) {
-        let Sequence { tokens, source, group } = self.sequences[sequence];
+        let TreeSequence { tokens, source, group } = self.sequences[sequence];
         let (mut node, mut at) = (0, 0);
         while at < tokens.len() {
             let Some(&child) = self.index.get(&(node, group, tokens[at])) else {
@@ -101,7 +101,7 @@ impl<'a> PrefixTree<'a> {
         let lower = self.nodes.len();
         let node = &mut self.nodes[id];
         let middle = node.range.start + len;
-        let second = Node {
+        let second = TreeNode {
             // Only sources of one group meet, and these are equal: a node that is cut is none.
             is_source: false,
             sequence: node.sequence,
@@ -136,7 +136,7 @@ impl<'a> PrefixTree<'a> {
     }
 
     /// The node.
-    pub(crate) fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &TreeNode {
         &self.nodes[id]
     }
 
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(pairs.token_count(), 5 + 3);
     }
 
-    fn in_groups(sequences: &[Vec<u32>], group: impl Fn(usize) -> usize) -> Vec<Sequence<'_>> {
+    fn in_groups(sequences: &[Vec<u32>], group: impl Fn(usize) -> usize) -> Vec<TreeSequence<'_>> {
         super::in_groups(sequences.iter().map(|tokens| (tokens.as_slice(), 0)), group)
     }
 

@@ -4,21 +4,21 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
-use probity_models::{Decoder, KvSpan, PackedSegment};
+use probity_models::{KvSpan, PackedDecoder, PackedSegment};
 
-use super::scheduler::{Limits, Scheduler, Stretch};
+use super::scheduler::{NodeStretch, ScheduleLimits, Scheduler};
 use super::tree::{NodeId, PrefixTree};
 
 /// What a group's computation gave.
-pub(crate) struct Computed<'a> {
+pub(crate) struct ComputedGroup<'a> {
     /// What ran, with the offsets within its node of the rows that are wanted.
-    pub(crate) stretches: &'a [(Stretch, Vec<usize>)],
+    pub(crate) stretches: &'a [(NodeStretch, Vec<usize>)],
     /// Final hidden states of all wanted rows, one stretch after another: `(rows, hidden_size)`.
     pub(crate) hidden: &'a Tensor,
     paths: &'a dyn Fn(NodeId) -> Vec<Arc<KvSpan>>,
 }
 
-impl Computed<'_> {
+impl ComputedGroup<'_> {
     /// The cache up to the end of what is computed of a node in the group.
     pub(crate) fn path(&self, node: NodeId) -> Vec<Arc<KvSpan>> {
         (self.paths)(node)
@@ -43,11 +43,11 @@ impl<E> From<candle_core::Error> for WalkError<E> {
 ///
 /// `wanted` gives the offsets within a node whose hidden state is asked for, ascending.
 pub(crate) fn walk<E>(
-    model: &dyn Decoder,
+    model: &dyn PackedDecoder,
     tree: &PrefixTree<'_>,
-    limits: Limits,
+    limits: ScheduleLimits,
     wanted: &dyn Fn(NodeId) -> Vec<usize>,
-    visit: &mut dyn FnMut(Computed<'_>) -> Result<(), WalkError<E>>,
+    visit: &mut dyn FnMut(ComputedGroup<'_>) -> Result<(), WalkError<E>>,
 ) -> Result<u64, WalkError<E>> {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
     let mut scheduler = Scheduler::new(tree, limits, &bytes);
@@ -56,13 +56,13 @@ pub(crate) fn walk<E>(
         let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
             scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
         };
-        let wanted = |stretch: &Stretch| -> Vec<usize> {
+        let wanted = |stretch: &NodeStretch| -> Vec<usize> {
             // A node that runs in pieces has its wanted rows in whichever piece they fall into.
             wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect()
         };
-        let stretches: Vec<(Stretch, Vec<usize>)> =
+        let stretches: Vec<(NodeStretch, Vec<usize>)> =
             group.iter().map(|stretch| (stretch.clone(), wanted(stretch))).collect();
-        let segment = |(stretch, wanted): &(Stretch, Vec<usize>)| PackedSegment {
+        let segment = |(stretch, wanted): &(NodeStretch, Vec<usize>)| PackedSegment {
             past: path(&spans, stretch.node),
             tokens: tree.tokens(stretch.node)[stretch.range.clone()].to_vec(),
             wanted: wanted.iter().map(|row| row - stretch.range.start).collect(),
@@ -72,14 +72,14 @@ pub(crate) fn walk<E>(
             spans[stretch.node].push(span);
         }
         // Before anything is freed: whoever visits may take the paths of what has just been computed.
-        visit(Computed { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
+        visit(ComputedGroup { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
         scheduler.finish(&group, &mut |node| spans[node].clear());
     }
     Ok(scheduler.peak())
 }
 
 /// The most bytes of cache that would live at once on the walk over the tree. Nothing is computed.
-pub(crate) fn plan(model: &dyn Decoder, tree: &PrefixTree<'_>, limits: Limits) -> u64 {
+pub(crate) fn plan(model: &dyn PackedDecoder, tree: &PrefixTree<'_>, limits: ScheduleLimits) -> u64 {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
     let mut scheduler = Scheduler::new(tree, limits, &bytes);
     while let Some(group) = scheduler.next_group() {

@@ -24,15 +24,15 @@ pub(super) const ATTEMPTS: u32 = 5;
 
 /// The user's key to the hub. Never shown.
 #[derive(Clone)]
-pub struct Token(String);
+pub struct HubToken(String);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for HubToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(hidden)")
     }
 }
 
-impl Token {
+impl HubToken {
     /// `$HF_TOKEN`, else the file that `hf auth login` wrote: `$HF_TOKEN_PATH`, else `token` in `$HF_HOME` or the cache
     /// folder. A token that cannot stand in a header is none.
     pub(super) fn from_env() -> Option<Self> {
@@ -109,16 +109,16 @@ pub(super) struct Page {
 
 /// Asks one hub.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct HubClient {
     agent: ureq::Agent,
     endpoint: String,
-    token: Option<Token>,
+    token: Option<HubToken>,
     /// The first wait before a new attempt; it doubles.
     pub(super) back_off: Duration,
 }
 
-impl Client {
-    pub(super) fn new(endpoint: &str, token: Option<Token>, back_off: Duration) -> Self {
+impl HubClient {
+    pub(super) fn new(endpoint: &str, token: Option<HubToken>, back_off: Duration) -> Self {
         // Redirects are followed by hand: the token goes to the hub and to nobody whom it names.
         let agent = ureq::AgentBuilder::new()
             .try_proxy_from_env(true)
@@ -355,7 +355,7 @@ mod tests {
         let home = dir.path().display().to_string();
         let token = |vars: &[(&str, &str)]| {
             let find = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-            Token::from_vars(&find, None)
+            HubToken::from_vars(&find, None)
         };
         assert_eq!(token(&[("HF_TOKEN", "hf_secret"), ("HF_HOME", &home)]).expect("variable").0, "hf_secret");
         assert_eq!(token(&[("HF_HOME", &home)]).expect("file").0, "hf_file");

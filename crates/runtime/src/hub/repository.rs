@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::client::{Client, RequestError, encode, encode_path};
+use super::client::{HubClient, RequestError, encode, encode_path};
 use super::name::stays_inside;
 use super::transfer::ContentHash;
 
@@ -22,7 +22,7 @@ pub struct RemoteFile {
 
 /// A repository at a commit.
 #[derive(Debug, Clone)]
-pub(super) struct Repository {
+pub(super) struct HubRepository {
     /// The commit in hex.
     pub(super) commit: String,
     pub(super) files: Vec<RemoteFile>,
@@ -30,10 +30,10 @@ pub(super) struct Repository {
     pub(super) licence: Option<String>,
 }
 
-impl Repository {
+impl HubRepository {
     /// Asks for the commit of a revision, then for that commit's files: whatever is pushed meanwhile, the two belong
     /// together.
-    pub(super) fn read(client: &Client, repo: &str, revision: &str) -> Result<Self, RequestError> {
+    pub(super) fn read(client: &HubClient, repo: &str, revision: &str) -> Result<Self, RequestError> {
         let api = format!("/api/models/{}", encode_path(repo));
         let info = client.page(&format!("{api}/revision/{}", encode(revision)))?.json;
         let commit = info["sha"].as_str().filter(|sha| is_hex(sha, &[40, 64])).map(str::to_owned);
@@ -55,7 +55,7 @@ impl Repository {
     }
 
     /// The branches and tags that there are.
-    pub(super) fn revisions(client: &Client, repo: &str) -> Vec<String> {
+    pub(super) fn revisions(client: &HubClient, repo: &str) -> Vec<String> {
         let Ok(page) = client.page(&format!("/api/models/{}/refs", encode_path(repo))) else { return Vec::new() };
         let names = |kind: &str| {
             let list = page.json[kind].as_array().into_iter().flatten();
@@ -65,7 +65,7 @@ impl Repository {
     }
 
     /// Names of repositories of the same organisation.
-    pub(super) fn siblings(client: &Client, repo: &str) -> Vec<String> {
+    pub(super) fn siblings(client: &HubClient, repo: &str) -> Vec<String> {
         let Some((organisation, _)) = repo.split_once('/') else { return Vec::new() };
         let Ok(page) = client.page(&format!("/api/models?author={}&limit=500", encode(organisation))) else {
             return Vec::new();

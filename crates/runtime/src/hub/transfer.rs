@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use super::Progress;
-use super::client::{ATTEMPTS, Client, RequestError};
+use super::TransferProgress;
+use super::client::{ATTEMPTS, HubClient, RequestError};
 use crate::weights::hex;
 
 /// What a file must hash to.
@@ -45,7 +45,7 @@ impl ContentHash {
     }
 
     /// The same hash of a file that lies here, in hex.
-    pub(super) fn of(&self, path: &Path, progress: &mut dyn Progress) -> io::Result<String> {
+    pub(super) fn of(&self, path: &Path, progress: &mut dyn TransferProgress) -> io::Result<String> {
         let mut hasher = self.start(fs::metadata(path)?.len());
         hasher.update_from(&mut File::open(path)?, progress)?;
         Ok(hasher.finish())
@@ -66,7 +66,7 @@ impl Hasher {
         }
     }
 
-    fn update_from(&mut self, file: &mut File, progress: &mut dyn Progress) -> io::Result<()> {
+    fn update_from(&mut self, file: &mut File, progress: &mut dyn TransferProgress) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 20];
         let mut done = 0;
         loop {
@@ -92,7 +92,7 @@ impl Hasher {
 }
 
 /// A file that is wanted.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedFile<'a> {
     /// What the user is told.
     pub(super) what: String,
     /// Its path at the hub, encoded.
@@ -131,16 +131,16 @@ pub(super) enum TransferError {
 
 /// Brings a file to `part`, going on with what lies there; whole and right when this succeeds.
 pub(super) fn download(
-    client: &Client,
-    wanted: &Wanted<'_>,
+    client: &HubClient,
+    wanted: &WantedFile<'_>,
     part: &Path,
-    progress: &mut dyn Progress,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), TransferError> {
-    let mut transfer = Transfer::open(client, wanted, part, progress)?;
+    let mut transfer = FileTransfer::open(client, wanted, part, progress)?;
     let (mut failures, mut furthest) = (0, transfer.have);
     while transfer.have < wanted.bytes {
         let Err(error) = transfer.attempt(progress) else { break };
-        let Failure::Request(source) = error else { return Err(error.of(part)) };
+        let TransferFailure::Request(source) = error else { return Err(error.of(part)) };
         // Against the furthest, not the last: where the server does not resume, each try begins at nothing again, and
         // would count as progress for ever.
         failures = if transfer.have > furthest { 1 } else { failures + 1 };
@@ -162,9 +162,9 @@ pub(super) fn download(
     Err(TransferError::WrongHash { found })
 }
 
-struct Transfer<'a> {
-    client: &'a Client,
-    wanted: &'a Wanted<'a>,
+struct FileTransfer<'a> {
+    client: &'a HubClient,
+    wanted: &'a WantedFile<'a>,
     file: File,
     have: u64,
     /// Of the bytes that we have.
@@ -172,12 +172,12 @@ struct Transfer<'a> {
     too_long: bool,
 }
 
-enum Failure {
+enum TransferFailure {
     Request(RequestError),
     Io(io::Error),
 }
 
-impl Failure {
+impl TransferFailure {
     fn of(self, path: &Path) -> TransferError {
         match self {
             Self::Request(source) => TransferError::Request { have: 0, source },
@@ -186,12 +186,12 @@ impl Failure {
     }
 }
 
-impl<'a> Transfer<'a> {
+impl<'a> FileTransfer<'a> {
     fn open(
-        client: &'a Client,
-        wanted: &'a Wanted<'a>,
+        client: &'a HubClient,
+        wanted: &'a WantedFile<'a>,
         part: &Path,
-        progress: &mut dyn Progress,
+        progress: &mut dyn TransferProgress,
     ) -> Result<Self, TransferError> {
         let io_error = |source| TransferError::Io { path: part.to_owned(), source };
         let create = || {
@@ -214,8 +214,8 @@ impl<'a> Transfer<'a> {
         Ok(Self { client, wanted, file, have, hasher, too_long: false })
     }
 
-    fn start_afresh(&mut self, progress: &mut dyn Progress) -> Result<(), Failure> {
-        self.file.set_len(0).map_err(Failure::Io)?;
+    fn start_afresh(&mut self, progress: &mut dyn TransferProgress) -> Result<(), TransferFailure> {
+        self.file.set_len(0).map_err(TransferFailure::Io)?;
         self.have = 0;
         self.hasher = self.wanted.hash.start(self.wanted.bytes);
         progress.begin(&self.wanted.what, Some(self.wanted.bytes));
@@ -223,14 +223,14 @@ impl<'a> Transfer<'a> {
     }
 
     /// Asks for what is missing and takes what comes.
-    fn attempt(&mut self, progress: &mut dyn Progress) -> Result<(), Failure> {
+    fn attempt(&mut self, progress: &mut dyn TransferProgress) -> Result<(), TransferFailure> {
         let response = match self.client.get(&self.wanted.path, self.have) {
             Err(RequestError::Status { status: 416, .. }) if self.have > 0 => {
                 // What is here is not the beginning of what the hub has.
                 self.start_afresh(progress)?;
-                self.client.get(&self.wanted.path, 0).map_err(Failure::Request)?
+                self.client.get(&self.wanted.path, 0).map_err(TransferFailure::Request)?
             }
-            other => other.map_err(Failure::Request)?,
+            other => other.map_err(TransferFailure::Request)?,
         };
         let continues =
             response.status() == 206 && response.header("content-range").and_then(first_byte) == Some(self.have);
@@ -240,24 +240,30 @@ impl<'a> Transfer<'a> {
             progress.notice(&format!("{}: the server does not resume; from the start again", self.wanted.what));
             self.start_afresh(progress)?;
             if response.status() == 206 {
-                return Err(Failure::Request(RequestError::Connection("it answered with another range".into())));
+                return Err(TransferFailure::Request(RequestError::Connection(
+                    "it answered with another range".into(),
+                )));
             }
         }
         self.take(&mut response.into_reader(), progress)
     }
 
-    fn take(&mut self, reader: &mut dyn Read, progress: &mut dyn Progress) -> Result<(), Failure> {
+    fn take(&mut self, reader: &mut dyn Read, progress: &mut dyn TransferProgress) -> Result<(), TransferFailure> {
         let mut buffer = vec![0; 1 << 16];
         loop {
             let read = match reader.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    return Err(Failure::Request(RequestError::Connection(format!("the connection broke: {error}"))));
+                    return Err(TransferFailure::Request(RequestError::Connection(format!(
+                        "the connection broke: {error}"
+                    ))));
                 }
             };
             if read == 0 && self.have < self.wanted.bytes {
-                return Err(Failure::Request(RequestError::Connection("the connection ended too early".into())));
+                return Err(TransferFailure::Request(RequestError::Connection(
+                    "the connection ended too early".into(),
+                )));
             }
             if read == 0 {
                 return Ok(());
@@ -267,7 +273,7 @@ impl<'a> Transfer<'a> {
                 self.have = self.wanted.bytes;
                 return Ok(());
             }
-            self.file.write_all(&buffer[..read]).map_err(Failure::Io)?;
+            self.file.write_all(&buffer[..read]).map_err(TransferFailure::Io)?;
             self.hasher.update(&buffer[..read]);
             self.have += read as u64;
             progress.advance(read as u64);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::known::KnownModel;
-use super::locate::{LocateError, Origin, Places, locate_in};
-use super::{Format, Progress};
+use super::locate::{LocateError, ModelOrigin, Places, locate_in};
+use super::{TransferProgress, WeightFormat};
 use crate::weights::{digest, hex};
 
 /// A file that was hashed.
@@ -55,15 +55,15 @@ pub enum VerifyError {
 pub fn verify(
     places: &Places,
     model: &KnownModel,
-    progress: &mut dyn Progress,
+    progress: &mut dyn TransferProgress,
 ) -> Result<Vec<FileReport>, VerifyError> {
     let located = locate_in(places, model.name)?;
     let folder = match (&located.origin, located.format) {
-        (Origin::Models, _) => places.folder(model),
-        (_, Format::Safetensors) => located.path.clone(),
-        (_, Format::Gguf) => located.path.parent().unwrap_or(Path::new(".")).to_owned(),
+        (ModelOrigin::Models, _) => places.folder(model),
+        (_, WeightFormat::Safetensors) => located.path.clone(),
+        (_, WeightFormat::Gguf) => located.path.parent().unwrap_or(Path::new(".")).to_owned(),
     };
-    let check = |file: &super::KnownFile, progress: &mut dyn Progress| {
+    let check = |file: &super::KnownFile, progress: &mut dyn TransferProgress| {
         let path = folder.join(file.path);
         progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
         let found = hash_file(&path, progress).map_err(|source| VerifyError::Io { path: path.clone(), source })?;
@@ -81,7 +81,7 @@ pub fn verify(
 }
 
 /// The SHA-256 of a file's content, in lower-case hex.
-pub fn hash_file(path: &Path, progress: &mut dyn Progress) -> std::io::Result<String> {
+pub fn hash_file(path: &Path, progress: &mut dyn TransferProgress) -> std::io::Result<String> {
     let digest = digest(path, &mut |bytes| progress.advance(bytes as u64))?;
     Ok(hex(&digest))
 }

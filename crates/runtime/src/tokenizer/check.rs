@@ -21,7 +21,7 @@ const MAX_FRAME: usize = 256;
 
 /// The parts of a `tokenizer.json` that the library would read unchecked.
 #[derive(serde::Deserialize)]
-pub(super) struct Parts {
+pub(super) struct UncheckedParts {
     #[serde(default)]
     pub(super) normalizer: Json,
     #[serde(default)]
@@ -100,7 +100,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-impl Parts {
+impl UncheckedParts {
     /// What is wrong, with the part's name.
     pub(super) fn check(&self) -> Result<(), PartError> {
         for (name, value) in [
@@ -372,7 +372,7 @@ mod tests {
             "model": {"type": "BPE", "vocab": {"a": 0, "ab": 1}, "merges": []},
         });
         change(&mut file);
-        serde_json::from_value::<Parts>(file).expect("readable").check()
+        serde_json::from_value::<UncheckedParts>(file).expect("readable").check()
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
             let mut steps = json!({"type": "ByteLevel"});
             change(&mut vocab, &mut steps);
             let file = json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
-            serde_json::from_value::<Parts>(file)
+            serde_json::from_value::<UncheckedParts>(file)
                 .map_err(|why| why.to_string())
                 .and_then(|parts| parts.check().map_err(|why| why.to_string()))
         };
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn an_added_token_has_the_id_that_its_file_says() {
         let file = json!({"added_tokens": [{"id": 2, "content": "<s>"}], "model": {"vocab": {"a": 0}}});
-        let parts: Parts = serde_json::from_value(file).expect("readable");
+        let parts: UncheckedParts = serde_json::from_value(file).expect("readable");
         assert_eq!(parts.check_added(|_| Some(2)), Ok(()));
         let wrong = parts.check_added(|_| Some(1)).expect_err("another id");
         assert_eq!(

@@ -6,14 +6,14 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NFC, NormalizerWrapper};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use crate::weights::{GgufFile, Strings};
+use crate::weights::{GgufFile, StringTable};
 
 use super::added::AddedToken;
 use super::pipeline::{Engine, parse_byte_piece};
-use super::spm::{PieceKind, Spm};
+use super::spm::{PieceKind, SpmVocabulary};
 use super::{
-    Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special,
-    pretokenizers,
+    SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, end_tokens, gguf_pieces,
+    looks_special, pretokenizers,
 };
 
 /// Token types of the format.
@@ -36,7 +36,7 @@ impl Tokenizer {
     /// or unknown and those written as special ones are special, `<0xNN>` of a `llama` vocabulary are bytes, all others
     /// are ordinary.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
-        let vocabulary = Vocabulary::read(file)?;
+        let vocabulary = GgufVocabulary::read(file)?;
         match vocabulary.model {
             "gpt2" => byte_level(&vocabulary),
             "llama" => sentencepiece(&vocabulary),
@@ -54,15 +54,15 @@ impl Tokenizer {
 }
 
 /// What every kind has.
-pub(super) struct Vocabulary<'a> {
+pub(super) struct GgufVocabulary<'a> {
     pub(super) file: &'a GgufFile,
     model: &'a str,
-    pub(super) tokens: &'a Strings,
+    pub(super) tokens: &'a StringTable,
     types: Vec<i64>,
     pub(super) added: Vec<AddedToken>,
 }
 
-impl<'a> Vocabulary<'a> {
+impl<'a> GgufVocabulary<'a> {
     fn read(file: &'a GgufFile) -> Result<Self, TokenizerError> {
         let missing = |key: &str| file.metadata_error(key, "it is missing, so the file brings no tokenizer");
         let model = file.string("tokenizer.ggml.model")?.ok_or_else(|| missing("tokenizer.ggml.model"))?;
@@ -86,7 +86,7 @@ impl<'a> Vocabulary<'a> {
         token_id(self.file, self.tokens, name)
     }
 
-    pub(super) fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
+    pub(super) fn roles(&self, adds_bos: bool) -> Result<SpecialRoles, TokenizerError> {
         let mut names = Vec::new();
         for (name, key) in
             [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
@@ -101,7 +101,7 @@ impl<'a> Vocabulary<'a> {
         let bos = self.token_id("bos")?;
         let adds_bos = self.file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(adds_bos);
         let adds_eos = self.file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
-        Ok(Roles {
+        Ok(SpecialRoles {
             bos,
             adds_bos,
             frame: [bos.filter(|_| adds_bos), eos.filter(|_| adds_eos)].map(|token| token.into_iter().collect()),
@@ -130,7 +130,7 @@ impl<'a> Vocabulary<'a> {
 }
 
 /// The token that the file names as its `name`.
-fn token_id(file: &GgufFile, tokens: &Strings, name: &str) -> Result<Option<u32>, TokenizerError> {
+fn token_id(file: &GgufFile, tokens: &StringTable, name: &str) -> Result<Option<u32>, TokenizerError> {
     let key = format!("tokenizer.ggml.{name}_token_id");
     match file.token_id(&key)? {
         Some(id) if id as usize >= tokens.len() => {
@@ -144,7 +144,7 @@ fn token_id(file: &GgufFile, tokens: &Strings, name: &str) -> Result<Option<u32>
 /// The tokens' types, as the file says or by what they look like. Tokens that steer the model are control tokens even
 /// where the file calls them user-defined, as converters do with the turn tokens of a fine-tune: text would be cut into
 /// them otherwise.
-fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>, TokenizerError> {
+fn read_types(file: &GgufFile, model: &str, tokens: &StringTable) -> Result<Vec<i64>, TokenizerError> {
     let key = "tokenizer.ggml.token_type";
     let given = file.integers(key)?;
     let mut types = match &given {
@@ -187,7 +187,7 @@ fn check_len(file: &GgufFile, key: &str, found: usize, expected: usize) -> Resul
     Err(file.metadata_error(key, format!("{found} entries for {expected} tokens")).into())
 }
 
-fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
     let key = "tokenizer.ggml.pre";
     let name = file.string(key)?.unwrap_or("default");
@@ -215,7 +215,7 @@ fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> 
     if family.nfc {
         library.with_normalizer(Some(NormalizerWrapper::NFC(NFC))).map_err(unsupported)?;
     }
-    Tokenizer::assemble(Parts {
+    Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),
         roles: vocabulary.roles(family.adds_bos)?,
@@ -251,7 +251,7 @@ fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, 
     Ok(pairs)
 }
 
-fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
     for key in ["tokenizer.ggml.remove_extra_whitespaces", "tokenizer.ggml.treat_whitespace_as_suffix"] {
         if file.bool(key)? == Some(true) {
@@ -274,10 +274,10 @@ fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerErro
     roles.unknown = vocabulary.token_id("unknown")?.or(roles.unknown);
     let roles = roles.without_unknown_in_two_roles();
     let texts = vocabulary.tokens.iter().map(str::to_owned).collect();
-    let model = Spm::new(texts, &scores, kinds, roles.unknown)?;
+    let model = SpmVocabulary::new(texts, &scores, kinds, roles.unknown)?;
     // sentencepiece's default, which older files leave out.
     let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-    Tokenizer::assemble(Parts {
+    Tokenizer::assemble(TokenizerParts {
         engine: Engine::Spm { model, adds_space },
         // User-defined pieces are part of a text here, as in sentencepiece: no space is put after them.
         added: vocabulary.added.iter().filter(|token| token.special).cloned().collect(),

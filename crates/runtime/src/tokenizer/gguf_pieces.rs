@@ -9,16 +9,16 @@ use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper, Precompiled, Re
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
-use super::gguf::Vocabulary;
+use super::gguf::GgufVocabulary;
 use super::pipeline::Engine;
 use super::spm::SPACE;
-use super::{Parts, Spelling, Tokenizer, TokenizerError};
+use super::{Spelling, Tokenizer, TokenizerError, TokenizerParts};
 
 type LibraryError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The vocabulary of T5: spaces are collapsed, each word begins with one, and its pieces are those whose scores have
 /// the largest sum.
-pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
     for (key, expected) in
         [("add_space_prefix", true), ("remove_extra_whitespaces", true), ("treat_whitespace_as_suffix", false)]
@@ -58,7 +58,7 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
     roles.unknown = unknown;
     // The format says so only in newer files, and the encoder reads no text without it.
     roles.frame[1] = roles.eos.into_iter().collect();
-    Tokenizer::assemble(Parts {
+    Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),
         roles,
@@ -70,7 +70,7 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
 
 /// BERT's vocabulary, in which the format marks the beginnings of words rather than what follows them. It does not say
 /// whether letters are made small: they are where no piece has a capital one.
-pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+pub(super) fn wordpiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let special: Vec<&str> = vocabulary.added.iter().map(|token| token.content.as_str()).collect();
     let name = |token: &str| match token.strip_prefix(SPACE) {
         Some(word) => word.to_owned(),
@@ -101,7 +101,7 @@ pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokeni
     library.with_decoder(Some(WordPieceDecoder::default()));
     let mut roles = vocabulary.roles(false)?;
     (roles.frame, roles.unknown) = ([vec![first], vec![last]], Some(unknown));
-    Tokenizer::assemble(Parts {
+    Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),
         roles,

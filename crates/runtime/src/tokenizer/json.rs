@@ -8,8 +8,10 @@ use serde_json::Value as Json;
 use super::added::AddedToken;
 use super::check;
 use super::pipeline::Engine;
-use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, pretokenizers};
-use crate::contained::{Limits, within};
+use super::{
+    SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, end_tokens, pretokenizers,
+};
+use crate::contained::{WorkLimits, within};
 use crate::unique_keys::refuse_repeated_keys;
 use crate::{side_file, unique_keys};
 
@@ -34,7 +36,7 @@ impl Tokenizer {
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
         // What is larger is refused where it is read.
         let bytes = std::fs::metadata(path).map_or(0, |found| found.len()).min(side_file::MAX_BYTES);
-        let limits = Limits {
+        let limits = WorkLimits {
             memory: MEMORY + MEMORY_PER_BYTE * bytes as usize,
             time: TIME + TIME_PER_MEGABYTE * (bytes >> 20) as u32,
             stack: STACK,
@@ -48,7 +50,7 @@ impl Tokenizer {
         let text = read(path)?;
         let malformed = |why: String| TokenizerError::Malformed { path: path.to_owned(), why };
         refuse_repeated_keys(&text).map_err(|why| malformed(why.to_string()))?;
-        let description: check::Parts =
+        let description: check::UncheckedParts =
             serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
         description.check().map_err(|why| malformed(why.to_string()))?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
@@ -79,7 +81,7 @@ impl Tokenizer {
         let roles = read_roles(folder, &library, &added, unknown)?;
         let spelling = spelling(&description);
         let newline_ends_word = spelling == Spelling::ByteLevel && newline_ends_word(&description);
-        Self::assemble(Parts {
+        Self::assemble(TokenizerParts {
             engine: Engine::Library(Box::new(library)),
             added,
             roles,
@@ -109,7 +111,7 @@ fn read_roles(
     library: &tokenizers::Tokenizer,
     added: &[AddedToken],
     unknown: Option<u32>,
-) -> Result<Roles, TokenizerError> {
+) -> Result<SpecialRoles, TokenizerError> {
     let config = read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let mut names = Vec::new();
     for name in ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"] {
@@ -133,7 +135,7 @@ fn read_roles(
         }
     }
     let chat_template = read_template(folder, &config)?;
-    Ok(Roles { bos, adds_bos, frame, eos, ends: end_tokens(given, added), unknown, names, chat_template })
+    Ok(SpecialRoles { bos, adds_bos, frame, eos, ends: end_tokens(given, added), unknown, names, chat_template })
 }
 
 /// A token's text, given as such or as an object with flags.
@@ -196,7 +198,7 @@ fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>,
     Ok(text.map(|text| TemplateSource { text, path: folder.join("tokenizer_config.json") }))
 }
 
-fn spelling(description: &check::Parts) -> Spelling {
+fn spelling(description: &check::UncheckedParts) -> Spelling {
     let decoder = description.decoder.to_string();
     if decoder.contains("\"ByteLevel\"") {
         Spelling::ByteLevel
@@ -208,7 +210,7 @@ fn spelling(description: &check::Parts) -> Spelling {
 }
 
 /// Whether all steps are of kinds for which [`pretokenizers::Family::newline_ends_word`] was shown to hold.
-fn newline_ends_word(description: &check::Parts) -> bool {
+fn newline_ends_word(description: &check::UncheckedParts) -> bool {
     let normalizer = &description.normalizer;
     let pre = &description.pre_tokenizer;
     let steps = pre["pretokenizers"].as_array().map_or_else(|| vec![pre], |steps| steps.iter().collect());

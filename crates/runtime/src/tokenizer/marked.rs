@@ -49,7 +49,7 @@ impl Tokenizer {
     /// What comes before the last place that no suffix can reach (a special token, in some vocabularies the start of a
     /// line) is encoded once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix
     /// `i`.
-    pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<Joint, TokenizerError> {
+    pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<JointEncoding, TokenizerError> {
         let cut = self.firm_cut(text);
         let shared = self.encode_marked(&text.text[..cut], text.sentinel, text.specials())?;
         // Only this part is encoded again for each suffix: prompts are long and labels short.
@@ -62,7 +62,7 @@ impl Tokenizer {
             };
             self.encode_marked(&format!("{tail}{suffix}"), text.sentinel, text.specials())
         });
-        Ok(Joint { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
+        Ok(JointEncoding { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
     }
 
     /// The last byte at which `text` may be cut so that both parts, encoded apart, give the ids of the whole whatever
@@ -90,7 +90,7 @@ impl Tokenizer {
 
 /// See [`Tokenizer::encode_joint`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Joint {
+pub(crate) struct JointEncoding {
     /// The ids that begin all.
     pub(crate) shared: Vec<u32>,
     /// The rest of the text alone.

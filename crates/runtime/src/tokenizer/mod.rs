@@ -105,7 +105,7 @@ pub struct TemplateSource {
 
 /// What a tokenizer's files say about its special tokens.
 #[derive(Debug, Clone, Default)]
-struct Roles {
+struct SpecialRoles {
     bos: Option<u32>,
     adds_bos: bool,
     /// What stands before and after each text that is read as a whole.
@@ -119,7 +119,7 @@ struct Roles {
     chat_template: Option<TemplateSource>,
 }
 
-impl Roles {
+impl SpecialRoles {
     /// Leaves no unknown token where it is also one that begins or ends sequences: a character without a piece must not
     /// end a prompt. Such characters are dropped then, as the reference does where there is no unknown token.
     fn without_unknown_in_two_roles(mut self) -> Self {
@@ -138,7 +138,7 @@ pub struct Tokenizer {
     /// By id; ids beyond it are not special.
     special: Vec<bool>,
     added: Vec<AddedToken>,
-    roles: Roles,
+    roles: SpecialRoles,
     spelling: Spelling,
     vocab_size: usize,
     /// See [`pretokenizers::Family::newline_ends_word`].
@@ -148,18 +148,18 @@ pub struct Tokenizer {
 }
 
 /// The parts that the readers of files bring together.
-struct Parts {
+struct TokenizerParts {
     engine: Engine,
     added: Vec<AddedToken>,
-    roles: Roles,
+    roles: SpecialRoles,
     spelling: Spelling,
     vocab_size: usize,
     newline_ends_word: bool,
 }
 
 impl Tokenizer {
-    fn assemble(parts: Parts) -> Result<Self, TokenizerError> {
-        let Parts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
+    fn assemble(parts: TokenizerParts) -> Result<Self, TokenizerError> {
+        let TokenizerParts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
         let roles = roles.without_unknown_in_two_roles();
         for token in &mut added {
             // Converters and fine-tunes leave the flag out, and then any text could end a turn.

@@ -9,7 +9,7 @@ use tokenizers::tokenizer::{Model, NormalizedString, Normalizer as _, PreTokeniz
 use tokenizers::{OffsetReferential, OffsetType};
 
 use super::added::{Match, Specials};
-use super::spm::{SPACE, Spm};
+use super::spm::{SPACE, SpmVocabulary};
 use super::{Tokenizer, TokenizerError};
 
 /// What turns words into ids.
@@ -21,7 +21,7 @@ pub(super) enum Engine {
     /// does.
     Spm {
         /// The vocabulary.
-        model: Spm,
+        model: SpmVocabulary,
         /// Whether stretches begin with a space.
         adds_space: bool,
     },
@@ -148,7 +148,7 @@ impl Tokenizer {
 
     fn encode_spm(
         &self,
-        model: &Spm,
+        model: &SpmVocabulary,
         adds_space: bool,
         text: &str,
         sentinel: Option<char>,

@@ -30,7 +30,7 @@ pub(super) enum PieceKind {
 }
 
 /// A vocabulary with scores.
-pub(super) struct Spm {
+pub(super) struct SpmVocabulary {
     texts: Vec<String>,
     kinds: Vec<PieceKind>,
     /// Piece → (id, score); looked up, never iterated.
@@ -51,7 +51,7 @@ struct Symbol {
 }
 
 /// Two neighbours whose union is a piece.
-struct Candidate {
+struct MergeCandidate {
     score: f32,
     left: usize,
     right: usize,
@@ -59,28 +59,28 @@ struct Candidate {
     len: usize,
 }
 
-impl PartialEq for Candidate {
+impl PartialEq for MergeCandidate {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Candidate {}
+impl Eq for MergeCandidate {}
 
-impl PartialOrd for Candidate {
+impl PartialOrd for MergeCandidate {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Candidate {
+impl Ord for MergeCandidate {
     fn cmp(&self, other: &Self) -> Ordering {
         // The heap gives the largest first, and of equal scores that must be the leftmost.
         self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
     }
 }
 
-impl Spm {
+impl SpmVocabulary {
     /// A vocabulary of as many scores and kinds as texts.
     pub(super) fn new(
         texts: Vec<String>,
@@ -170,7 +170,7 @@ impl Spm {
         for right in 1..symbols.len() {
             self.propose(text, symbols, right - 1, right, &mut heap, origins);
         }
-        while let Some(Candidate { left, right, len, .. }) = heap.pop() {
+        while let Some(MergeCandidate { left, right, len, .. }) = heap.pop() {
             // Proposals are never taken out of the heap: one that no longer fits is passed over when its turn comes.
             let stale = symbols[left].next != Some(right) || symbols[right].end - symbols[left].start != len;
             if stale {
@@ -197,7 +197,7 @@ impl Spm {
         symbols: &[Symbol],
         left: usize,
         right: usize,
-        heap: &mut BinaryHeap<Candidate>,
+        heap: &mut BinaryHeap<MergeCandidate>,
         origins: &mut HashMap<&'t str, usize>,
     ) {
         if symbols[left].frozen || symbols[right].frozen {
@@ -205,7 +205,7 @@ impl Spm {
         }
         let union = &text[symbols[left].start..symbols[right].end];
         if let Some(&(id, score)) = self.pieces.get(union) {
-            heap.push(Candidate { score, left, right, len: union.len() });
+            heap.push(MergeCandidate { score, left, right, len: union.len() });
             if self.kinds[id as usize] == PieceKind::Unused {
                 origins.insert(union, symbols[left].end - symbols[left].start);
             }
@@ -249,13 +249,13 @@ impl Spm {
 mod tests {
     use super::*;
 
-    fn spm(entries: &[(&str, f32, PieceKind)]) -> Spm {
+    fn spm(entries: &[(&str, f32, PieceKind)]) -> SpmVocabulary {
         let texts = entries.iter().map(|(text, _, _)| (*text).to_owned()).collect();
         let scores: Vec<f32> = entries.iter().map(|(_, score, _)| *score).collect();
-        Spm::new(texts, &scores, entries.iter().map(|(_, _, kind)| *kind).collect(), Some(0)).expect("valid")
+        SpmVocabulary::new(texts, &scores, entries.iter().map(|(_, _, kind)| *kind).collect(), Some(0)).expect("valid")
     }
 
-    fn encode(spm: &Spm, text: &str) -> Vec<u32> {
+    fn encode(spm: &SpmVocabulary, text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
         spm.encode(text, &mut ids);
         ids

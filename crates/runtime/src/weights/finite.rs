@@ -95,14 +95,18 @@ fn scan_words<const N: usize>(
 mod tests {
     use std::sync::Arc;
 
-    use probity_models::Bytes;
+    use probity_models::TensorBytes;
 
     use super::*;
 
     fn tensor(weight_type: WeightType, bytes: Vec<u8>) -> RawTensor {
         let elements = bytes.len() / weight_type.block_bytes() * weight_type.block_len();
         let range = 0..bytes.len();
-        RawTensor { shape: vec![elements], weight_type, bytes: Bytes::slice(Arc::new(bytes), range).expect("inside") }
+        RawTensor {
+            shape: vec![elements],
+            weight_type,
+            bytes: TensorBytes::slice(Arc::new(bytes), range).expect("inside"),
+        }
     }
 
     fn bad_index(weight_type: WeightType, bytes: Vec<u8>) -> Option<usize> {

@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Bytes, GgufError, GgufMetadata, GgufNames, Memory, RawTensor, SourceError, WeightSource, gguf_names,
+    GgufError, GgufMetadata, GgufNames, RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource, gguf_names,
 };
 
-use super::gguf_header::{Array, Header, HeaderError, Strings, Value};
+use super::gguf_header::{GgufHeader, HeaderError, MetadataArray, MetadataValue, StringTable};
 use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
 
-type Owner = Arc<dyn Memory>;
+type Owner = Arc<dyn TensorMemory>;
 
 /// An open GGUF file: its header is checked, its tensors are views of the mapped file.
 #[derive(Clone)]
 pub struct GgufFile {
     path: PathBuf,
     owner: Owner,
-    header: Arc<Header>,
+    header: Arc<GgufHeader>,
     /// GGUF name → position in the header.
     by_name: Arc<BTreeMap<String, usize>>,
     names: Arc<GgufNames>,
@@ -52,12 +52,12 @@ impl GgufFile {
     }
 
     fn from_owner(path: &Path, owner: Owner) -> Result<Self, WeightsError> {
-        let header = Header::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
+        let header = GgufHeader::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
         let by_name: BTreeMap<String, usize> =
             header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
         let architecture = header.metadata.get("general.architecture");
-        let architecture =
-            architecture.and_then(|value| if let Value::String(name) = value { Some(name.as_str()) } else { None });
+        let architecture = architecture
+            .and_then(|value| if let MetadataValue::String(name) = value { Some(name.as_str()) } else { None });
         let names = Arc::new(gguf_names(architecture, |name| by_name.contains_key(name)));
         Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
     }
@@ -79,12 +79,12 @@ impl GgufFile {
     }
 
     /// All metadata by key.
-    pub fn metadata(&self) -> &BTreeMap<String, Value> {
+    pub fn metadata(&self) -> &BTreeMap<String, MetadataValue> {
         &self.header.metadata
     }
 
     /// The value of `key`, where there is one.
-    pub fn value(&self, key: &str) -> Option<&Value> {
+    pub fn value(&self, key: &str) -> Option<&MetadataValue> {
         self.header.metadata.get(key)
     }
 
@@ -109,22 +109,24 @@ impl GgufFile {
     }
 
     /// The strings of `key`; an error where it is something else.
-    pub fn strings(&self, key: &str) -> Result<Option<&Strings>, WeightsError> {
+    pub fn strings(&self, key: &str) -> Result<Option<&StringTable>, WeightsError> {
         self.named(self.texts_of(key))
     }
 
     /// The floats of `key`; an error where it is something else.
     pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, WeightsError> {
         self.named(self.typed(key, "an array of floats", |value| {
-            if let Value::Array(Array::Floats(floats)) = value { Some(floats.as_slice()) } else { None }
+            if let MetadataValue::Array(MetadataArray::Floats(floats)) = value { Some(floats.as_slice()) } else { None }
         }))
     }
 
     /// The integers of `key`, signed or not; an error where it is something else.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, WeightsError> {
         self.named(self.typed(key, "an array of integers", |value| match value {
-            Value::Array(Array::Ints(values)) => Some(values.clone()),
-            Value::Array(Array::Uints(values)) => values.iter().map(|&v| i64::try_from(v).ok()).collect(),
+            MetadataValue::Array(MetadataArray::Ints(values)) => Some(values.clone()),
+            MetadataValue::Array(MetadataArray::Uints(values)) => {
+                values.iter().map(|&v| i64::try_from(v).ok()).collect()
+            }
             _ => None,
         }))
     }
@@ -146,9 +148,9 @@ impl GgufFile {
         result.map_err(|error| self.metadata_error(&error.key, error.why))
     }
 
-    fn texts_of(&self, key: &str) -> Result<Option<&Strings>, GgufError> {
+    fn texts_of(&self, key: &str) -> Result<Option<&StringTable>, GgufError> {
         self.typed(key, "an array of strings", |value| {
-            if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None }
+            if let MetadataValue::Array(MetadataArray::Strings(strings)) = value { Some(strings) } else { None }
         })
     }
 
@@ -156,7 +158,7 @@ impl GgufFile {
         &'a self,
         key: &str,
         expected: &str,
-        read: impl Fn(&'a Value) -> Option<T>,
+        read: impl Fn(&'a MetadataValue) -> Option<T>,
     ) -> Result<Option<T>, GgufError> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match read(value) {
@@ -172,19 +174,23 @@ impl GgufMetadata for GgufFile {
     }
 
     fn u64(&self, key: &str) -> Result<Option<u64>, GgufError> {
-        self.typed(key, "a non-negative integer", Value::as_u64)
+        self.typed(key, "a non-negative integer", MetadataValue::as_u64)
     }
 
     fn f64(&self, key: &str) -> Result<Option<f64>, GgufError> {
-        self.typed(key, "a number", Value::as_f64)
+        self.typed(key, "a number", MetadataValue::as_f64)
     }
 
     fn bool(&self, key: &str) -> Result<Option<bool>, GgufError> {
-        self.typed(key, "a boolean", |value| if let Value::Bool(flag) = value { Some(*flag) } else { None })
+        self.typed(key, "a boolean", |value| if let MetadataValue::Bool(flag) = value { Some(*flag) } else { None })
     }
 
     fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
-        self.typed(key, "a string", |value| if let Value::String(text) = value { Some(text.as_str()) } else { None })
+        self.typed(
+            key,
+            "a string",
+            |value| if let MetadataValue::String(text) = value { Some(text.as_str()) } else { None },
+        )
     }
 
     fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError> {
@@ -192,7 +198,7 @@ impl GgufMetadata for GgufFile {
     }
 
     fn texts(&self, key: &str) -> Result<Option<usize>, GgufError> {
-        Ok(self.texts_of(key)?.map(Strings::len))
+        Ok(self.texts_of(key)?.map(StringTable::len))
     }
 
     fn shape(&self, tensor: &str) -> Option<&[usize]> {
@@ -222,7 +228,7 @@ impl WeightSource for GgufFile {
                 hint: SUPPORTED_TYPES,
             });
         };
-        let bytes = Bytes::slice(Arc::clone(&self.owner), info.bytes.clone())
+        let bytes = TensorBytes::slice(Arc::clone(&self.owner), info.bytes.clone())
             .expect("the header check placed each tensor inside the file");
         Ok(RawTensor { shape: info.shape.clone(), weight_type, bytes })
     }

@@ -31,7 +31,7 @@ pub struct HeaderError {
 
 /// A metadata value. Integers and floats of all widths are widened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum MetadataValue {
     /// u8, u16, u32, u64.
     Uint(u64),
     /// i8, i16, i32, i64.
@@ -43,10 +43,10 @@ pub enum Value {
     /// UTF-8 text.
     String(String),
     /// Values of one type.
-    Array(Array),
+    Array(MetadataArray),
 }
 
-impl Value {
+impl MetadataValue {
     /// The type's name, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Value {
 
 /// An array of metadata.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Array {
+pub enum MetadataArray {
     /// Unsigned integers.
     Uints(Vec<u64>),
     /// Signed integers.
@@ -91,12 +91,12 @@ pub enum Array {
     /// Booleans.
     Bools(Vec<bool>),
     /// Texts.
-    Strings(Strings),
+    Strings(StringTable),
     /// Arrays.
-    Arrays(Vec<Array>),
+    Arrays(Vec<MetadataArray>),
 }
 
-impl Array {
+impl MetadataArray {
     /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
@@ -117,12 +117,12 @@ impl Array {
 
 /// Many strings in one buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Strings {
+pub struct StringTable {
     text: String,
     ends: Vec<usize>,
 }
 
-impl Strings {
+impl StringTable {
     /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -222,19 +222,19 @@ pub struct TensorInfo {
 
 /// A checked header.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Header {
+pub struct GgufHeader {
     /// 2 or 3.
     pub version: u32,
     /// By key.
-    pub metadata: BTreeMap<String, Value>,
+    pub metadata: BTreeMap<String, MetadataValue>,
     /// In the order of the file.
     pub tensors: Vec<TensorInfo>,
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads the header of `file`, the whole file's bytes, and checks every tensor's place in it.
     pub fn parse(file: &[u8]) -> Result<Self, HeaderError> {
-        let mut cursor = Cursor { file, at: 0 };
+        let mut cursor = HeaderCursor { file, at: 0 };
         let version = read_magic_and_version(&mut cursor)?;
         let tensor_count = cursor.u64("the number of tensors")?;
         let metadata_count = cursor.u64("the number of metadata entries")?;
@@ -264,7 +264,7 @@ fn error<T>(what: impl Into<String>, why: impl Into<String>) -> Result<T, Header
     Err(HeaderError { what: what.into(), why: why.into(), truncated: false })
 }
 
-fn read_magic_and_version(cursor: &mut Cursor<'_>) -> Result<u32, HeaderError> {
+fn read_magic_and_version(cursor: &mut HeaderCursor<'_>) -> Result<u32, HeaderError> {
     let magic = cursor.take(4, "the magic number")?;
     if magic != b"GGUF" {
         return error("the magic number", format!("expected `GGUF`, found {:?}", String::from_utf8_lossy(magic)));
@@ -280,7 +280,7 @@ fn read_magic_and_version(cursor: &mut Cursor<'_>) -> Result<u32, HeaderError> {
     }
 }
 
-fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<BTreeMap<String, Value>, HeaderError> {
+fn read_metadata(cursor: &mut HeaderCursor<'_>, count: u64) -> Result<BTreeMap<String, MetadataValue>, HeaderError> {
     let mut metadata = BTreeMap::new();
     for index in 0..count {
         let key = cursor.name(|| format!("the key of metadata entry {index}"))?;
@@ -294,7 +294,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<BTreeMap<String,
     Ok(metadata)
 }
 
-fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, HeaderError> {
+fn alignment(metadata: &BTreeMap<String, MetadataValue>) -> Result<u64, HeaderError> {
     let key = "general.alignment";
     // What the specification says where the file does not.
     let Some(value) = metadata.get(key) else { return Ok(32) };
@@ -317,7 +317,7 @@ struct DescribedTensor {
     offset: u64,
 }
 
-fn read_tensor(cursor: &mut Cursor<'_>, index: u64) -> Result<DescribedTensor, HeaderError> {
+fn read_tensor(cursor: &mut HeaderCursor<'_>, index: u64) -> Result<DescribedTensor, HeaderError> {
     let name = cursor.name(|| format!("the name of tensor {index}"))?;
     let what = format!("tensor `{name}`");
     let dims = cursor.u32(&what)?;
@@ -407,12 +407,12 @@ fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), 
 }
 
 /// Reads forward through the file; never past its end.
-struct Cursor<'a> {
+struct HeaderCursor<'a> {
     file: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> HeaderCursor<'a> {
     fn left(&self) -> u64 {
         (self.file.len() - self.at) as u64
     }
@@ -488,21 +488,21 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn value(&mut self, what: &str, type_id: u32) -> Result<Value, HeaderError> {
+    fn value(&mut self, what: &str, type_id: u32) -> Result<MetadataValue, HeaderError> {
         Ok(match type_id {
-            0 => Value::Uint(u64::from(self.array::<1>(what)?[0])),
-            1 => Value::Int(i64::from(i8::from_le_bytes(self.array(what)?))),
-            2 => Value::Uint(u64::from(u16::from_le_bytes(self.array(what)?))),
-            3 => Value::Int(i64::from(i16::from_le_bytes(self.array(what)?))),
-            4 => Value::Uint(u64::from(self.u32(what)?)),
-            5 => Value::Int(i64::from(i32::from_le_bytes(self.array(what)?))),
-            6 => Value::Float(f64::from(f32::from_le_bytes(self.array(what)?))),
-            7 => Value::Bool(self.bool(what)?),
-            8 => Value::String(self.text(what)?.to_owned()),
-            9 => Value::Array(self.array_value(what, 1)?),
-            10 => Value::Uint(self.u64(what)?),
-            11 => Value::Int(i64::from_le_bytes(self.array(what)?)),
-            12 => Value::Float(f64::from_le_bytes(self.array(what)?)),
+            0 => MetadataValue::Uint(u64::from(self.array::<1>(what)?[0])),
+            1 => MetadataValue::Int(i64::from(i8::from_le_bytes(self.array(what)?))),
+            2 => MetadataValue::Uint(u64::from(u16::from_le_bytes(self.array(what)?))),
+            3 => MetadataValue::Int(i64::from(i16::from_le_bytes(self.array(what)?))),
+            4 => MetadataValue::Uint(u64::from(self.u32(what)?)),
+            5 => MetadataValue::Int(i64::from(i32::from_le_bytes(self.array(what)?))),
+            6 => MetadataValue::Float(f64::from(f32::from_le_bytes(self.array(what)?))),
+            7 => MetadataValue::Bool(self.bool(what)?),
+            8 => MetadataValue::String(self.text(what)?.to_owned()),
+            9 => MetadataValue::Array(self.array_value(what, 1)?),
+            10 => MetadataValue::Uint(self.u64(what)?),
+            11 => MetadataValue::Int(i64::from_le_bytes(self.array(what)?)),
+            12 => MetadataValue::Float(f64::from_le_bytes(self.array(what)?)),
             _ => return error(what, format!("unknown value type {type_id}")),
         })
     }
@@ -519,25 +519,25 @@ impl<'a> Cursor<'a> {
         Ok(bytes.chunks_exact(N).map(|chunk| read(chunk.try_into().expect("chunks of N bytes"))).collect())
     }
 
-    fn array_value(&mut self, what: &str, depth: usize) -> Result<Array, HeaderError> {
+    fn array_value(&mut self, what: &str, depth: usize) -> Result<MetadataArray, HeaderError> {
         if depth > MAX_ARRAY_DEPTH {
             return error(what, format!("arrays are nested more than {MAX_ARRAY_DEPTH} deep"));
         }
         let type_id = self.u32(what)?;
         let count = self.u64(what)?;
         Ok(match type_id {
-            0 => Array::Uints(self.numbers(what, count, |[byte]: [u8; 1]| u64::from(byte))?),
-            1 => Array::Ints(self.numbers(what, count, |b| i64::from(i8::from_le_bytes(b)))?),
-            2 => Array::Uints(self.numbers(what, count, |b| u64::from(u16::from_le_bytes(b)))?),
-            3 => Array::Ints(self.numbers(what, count, |b| i64::from(i16::from_le_bytes(b)))?),
-            4 => Array::Uints(self.numbers(what, count, |b| u64::from(u32::from_le_bytes(b)))?),
-            5 => Array::Ints(self.numbers(what, count, |b| i64::from(i32::from_le_bytes(b)))?),
-            6 => Array::Floats(self.numbers(what, count, |b| f64::from(f32::from_le_bytes(b)))?),
+            0 => MetadataArray::Uints(self.numbers(what, count, |[byte]: [u8; 1]| u64::from(byte))?),
+            1 => MetadataArray::Ints(self.numbers(what, count, |b| i64::from(i8::from_le_bytes(b)))?),
+            2 => MetadataArray::Uints(self.numbers(what, count, |b| u64::from(u16::from_le_bytes(b)))?),
+            3 => MetadataArray::Ints(self.numbers(what, count, |b| i64::from(i16::from_le_bytes(b)))?),
+            4 => MetadataArray::Uints(self.numbers(what, count, |b| u64::from(u32::from_le_bytes(b)))?),
+            5 => MetadataArray::Ints(self.numbers(what, count, |b| i64::from(i32::from_le_bytes(b)))?),
+            6 => MetadataArray::Floats(self.numbers(what, count, |b| f64::from(f32::from_le_bytes(b)))?),
             7 => {
                 self.check_count(what, count, 1)?;
-                Array::Bools((0..count).map(|_| self.bool(what)).collect::<Result<_, _>>()?)
+                MetadataArray::Bools((0..count).map(|_| self.bool(what)).collect::<Result<_, _>>()?)
             }
-            8 => Array::Strings(self.strings(what, count)?),
+            8 => MetadataArray::Strings(self.strings(what, count)?),
             9 => {
                 // The least that an array takes: a type and a count.
                 self.check_count(what, count, 12)?;
@@ -545,19 +545,19 @@ impl<'a> Cursor<'a> {
                 for _ in 0..count {
                     arrays.push(self.array_value(what, depth + 1)?);
                 }
-                Array::Arrays(arrays)
+                MetadataArray::Arrays(arrays)
             }
-            10 => Array::Uints(self.numbers(what, count, u64::from_le_bytes)?),
-            11 => Array::Ints(self.numbers(what, count, i64::from_le_bytes)?),
-            12 => Array::Floats(self.numbers(what, count, f64::from_le_bytes)?),
+            10 => MetadataArray::Uints(self.numbers(what, count, u64::from_le_bytes)?),
+            11 => MetadataArray::Ints(self.numbers(what, count, i64::from_le_bytes)?),
+            12 => MetadataArray::Floats(self.numbers(what, count, f64::from_le_bytes)?),
             _ => return error(what, format!("unknown array element type {type_id}")),
         })
     }
 
-    fn strings(&mut self, what: &str, count: u64) -> Result<Strings, HeaderError> {
+    fn strings(&mut self, what: &str, count: u64) -> Result<StringTable, HeaderError> {
         // The least that a text takes: its length.
         self.check_count(what, count, 8)?;
-        let mut strings = Strings { text: String::new(), ends: Vec::with_capacity(count as usize) };
+        let mut strings = StringTable { text: String::new(), ends: Vec::with_capacity(count as usize) };
         for _ in 0..count {
             strings.text.push_str(self.text(what)?);
             strings.ends.push(strings.text.len());

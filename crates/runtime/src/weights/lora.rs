@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use probity_kernels::{WeightType, dequantise};
 use probity_lm::{BoxedError, nearest};
-use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
+use probity_models::{RawTensor, SourceError, TensorBytes, WeightSource};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ pub enum AdapterError {
 }
 
 /// An adapter's files, read and checked.
-pub struct Adapter {
+pub struct LoraAdapter {
     folder: PathBuf,
     weights: SafetensorsFiles,
     rank: usize,
@@ -64,7 +64,7 @@ pub struct Adapter {
     changes: BTreeMap<String, [String; 2]>,
 }
 
-impl Adapter {
+impl LoraAdapter {
     /// Reads the adapter in `folder`.
     pub fn open(folder: &Path) -> Result<Self, AdapterError> {
         let (rank, scale) = read_config(&folder.join(CONFIG))?;
@@ -110,7 +110,7 @@ impl Adapter {
         self,
         base: Box<dyn WeightSource + Send + Sync>,
         pairs: Option<usize>,
-    ) -> Result<Adapted, AdapterError> {
+    ) -> Result<AdaptedWeights, AdapterError> {
         let names = base.names();
         for (name, [a, b]) in &self.changes {
             if !base.contains(name) {
@@ -129,7 +129,7 @@ impl Adapter {
                 }
             }
         }
-        Ok(Adapted { base, adapter: self, pairs })
+        Ok(AdaptedWeights { base, adapter: self, pairs })
     }
 
     fn wrong(&self, name: &str, why: impl Into<BoxedError>) -> AdapterError {
@@ -138,16 +138,16 @@ impl Adapter {
 }
 
 /// A model's weights with an adapter's in them.
-pub struct Adapted {
+pub struct AdaptedWeights {
     base: Box<dyn WeightSource + Send + Sync>,
-    adapter: Adapter,
+    adapter: LoraAdapter,
     pairs: Option<usize>,
 }
 
-impl Adapted {
+impl AdaptedWeights {
     /// W + s·B·A in f32.
     fn changed(&self, name: &str, [a, b]: &[String; 2]) -> Result<RawTensor, SourceError> {
-        let Adapter { weights, rank, scale, .. } = &self.adapter;
+        let LoraAdapter { weights, rank, scale, .. } = &self.adapter;
         let base = self.base.tensor(name)?;
         let (a, b) = (widened(&weights.tensor(a)?), widened(&weights.tensor(b)?));
         let columns = base.shape[1];
@@ -172,7 +172,7 @@ impl Adapted {
         // The sum has taken their place, and nobody reads them again.
         base.bytes.release();
         let len = merged.len();
-        let bytes = Bytes::slice(Arc::new(merged), 0..len).expect("all of it");
+        let bytes = TensorBytes::slice(Arc::new(merged), 0..len).expect("all of it");
         Ok(RawTensor { shape: base.shape, weight_type: WeightType::F32, bytes })
     }
 }
@@ -190,7 +190,7 @@ fn widened(tensor: &RawTensor) -> Vec<f32> {
     values
 }
 
-impl WeightSource for Adapted {
+impl WeightSource for AdaptedWeights {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         match self.adapter.changes.get(name) {
             Some(names) => self.changed(name, names),
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     /// A copy of a golden adapter whose configuration has this field too.
-    fn with(field: &str, value: Value) -> Result<Adapter, AdapterError> {
+    fn with(field: &str, value: Value) -> Result<LoraAdapter, AdapterError> {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/adapters/llama");
         let copy = tempfile::tempdir().expect("temporary folder");
         let text = std::fs::read_to_string(golden.join(CONFIG)).expect("golden");
@@ -323,7 +323,7 @@ mod tests {
         config.insert(field.to_owned(), value);
         std::fs::write(copy.path().join(CONFIG), Value::Object(config).to_string()).expect("written");
         std::fs::copy(golden.join(WEIGHTS), copy.path().join(WEIGHTS)).expect("copied");
-        Adapter::open(copy.path())
+        LoraAdapter::open(copy.path())
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_scale_is_alpha_over_the_rank_or_its_root() {
-        let scale = |adapter: Adapter| adapter.rank_and_scale();
+        let scale = |adapter: LoraAdapter| adapter.rank_and_scale();
         assert_eq!(scale(with("lora_alpha", json!(6)).expect("valid")), (4, 1.5));
         assert_eq!(scale(with("use_rslora", json!(true)).expect("valid")), (4, 5.0));
     }

@@ -14,14 +14,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
-use probity_models::Memory;
+use probity_models::TensorMemory;
 
 pub(crate) use fingerprint::{digest, hex};
 pub use fingerprint::{fingerprint, sha256_file};
 pub use finite::check_finite;
 pub use gguf::{GgufFile, TensorListing};
-pub use gguf_header::{Array, GgmlType, Header, HeaderError, Strings, TensorInfo, Value};
-pub use lora::{Adapted, Adapter, AdapterError};
+pub use gguf_header::{GgmlType, GgufHeader, HeaderError, MetadataArray, MetadataValue, StringTable, TensorInfo};
+pub use lora::{AdaptedWeights, AdapterError, LoraAdapter};
 pub use safetensors::{SafetensorsFiles, ShardIndex};
 
 /// Why weights could not be read.
@@ -79,7 +79,7 @@ impl std::ops::Deref for FileMap {
     }
 }
 
-impl Memory for FileMap {
+impl TensorMemory for FileMap {
     fn bytes(&self) -> &[u8] {
         &self.0
     }

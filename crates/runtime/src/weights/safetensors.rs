@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use probity_kernels::WeightType;
-use probity_models::{Bytes, Memory, RawTensor, SourceError, WeightSource};
+use probity_models::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use super::{WeightsError, map_file};
 use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
 
-type Owner = Arc<dyn Memory>;
+type Owner = Arc<dyn TensorMemory>;
 
 /// The name that Hugging Face checkpoints give the list of shards.
 const INDEX: &str = "model.safetensors.index.json";
@@ -67,7 +67,7 @@ impl ShardIndex {
     }
 }
 
-struct Entry {
+struct HeaderEntry {
     file: usize,
     dtype: Dtype,
     shape: Vec<usize>,
@@ -78,7 +78,7 @@ struct Entry {
 pub struct SafetensorsFiles {
     path: PathBuf,
     files: Vec<(PathBuf, Owner)>,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, HeaderEntry>,
 }
 
 impl SafetensorsFiles {
@@ -113,7 +113,7 @@ impl SafetensorsFiles {
 
     /// What `inspect` shows: name, shape, type and bytes of each tensor, by name.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, String, usize)> {
-        let listing = |(name, entry): (&String, &Entry)| {
+        let listing = |(name, entry): (&String, &HeaderEntry)| {
             (name.clone(), entry.shape.clone(), format!("{:?}", entry.dtype), entry.range.len())
         };
         self.entries.iter().map(listing).collect()
@@ -196,7 +196,7 @@ impl SafetensorsFiles {
                 ));
             }
             let (start, end) = info.data_offsets;
-            let entry = Entry {
+            let entry = HeaderEntry {
                 file,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
@@ -234,7 +234,7 @@ impl WeightSource for SafetensorsFiles {
                 });
             }
         };
-        let bytes = Bytes::slice(Arc::clone(owner), entry.range.clone())
+        let bytes = TensorBytes::slice(Arc::clone(owner), entry.range.clone())
             .ok_or_else(|| invalid(format!("bytes {:?} lie outside the file", entry.range)))?;
         Ok(RawTensor { shape: entry.shape.clone(), weight_type, bytes })
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use probity_lm::{DEFAULT_MIN_MASS, Precision};
 use probity_options::{as_text, written_as_text};
-use probity_runtime::hub::{LocateError, Located, locate};
+use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::{DeviceChoice, Drafting, Isa, LoadOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct ModelOptions {
 
 impl ModelOptions {
     /// Finds the model.
-    pub fn located(&self) -> Result<Located, LocateError> {
+    pub fn located(&self) -> Result<LocatedModel, LocateError> {
         Ok(locate(&self.model)?.with_adapter(self.adapter.clone()))
     }
 

@@ -104,7 +104,7 @@ fn log(p: f64) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Comparison;
+    use super::super::PairComparison;
     use super::super::tests::{any_comparisons, comparisons, full};
     use super::*;
 
@@ -120,7 +120,7 @@ mod tests {
     /// The log-likelihood of an order, straight from eq. 12 (as a product).
     fn log_likelihood(c: &Comparisons, order: &[usize]) -> f64 {
         let place = |i: usize| order.iter().position(|&o| o == i).expect("in the order");
-        let agreed = |c: &Comparison| if place(c.i) < place(c.j) { c.p } else { 1.0 - c.p };
+        let agreed = |c: &PairComparison| if place(c.i) < place(c.j) { c.p } else { 1.0 - c.p };
         c.judged().iter().map(|c| agreed(c).max(PROBABILITY_FLOOR).ln()).sum()
     }
 

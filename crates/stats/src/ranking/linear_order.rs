@@ -22,7 +22,7 @@ pub(super) struct LinearOrder {
 }
 
 /// What a search came to.
-pub(super) struct Found {
+pub(super) struct FoundOrder {
     /// The mean number of places in front of each item over the best orders that were found, half of its own other
     /// places among them.
     pub(super) places: Vec<f64>,
@@ -35,15 +35,15 @@ pub(super) struct Found {
 impl LinearOrder {
     /// The best order: of all up to [`EXACT_SEARCH`] items, else the best that many local searches find. `start` is a
     /// good guess.
-    pub(super) fn best(&self, start: Vec<usize>) -> Found {
+    pub(super) fn best(&self, start: Vec<usize>) -> FoundOrder {
         if self.gains.len() <= EXACT_SEARCH { self.exact() } else { self.local(start) }
     }
 
     /// Dynamic programming over the sets that can stand in front (Held and Karp 1962).
-    pub(super) fn exact(&self) -> Found {
+    pub(super) fn exact(&self) -> FoundOrder {
         let n = self.gains.len();
         let sets = 1_usize << n;
-        let won = Columns::new(&self.gains);
+        let won = ColumnSums::new(&self.gains);
         let mut best = vec![0.0_f64; sets];
         // How many best orders lead to each set. Up to 20! and only ratios are used, so f64 will do.
         let mut ways = vec![0.0_f64; sets];
@@ -66,7 +66,7 @@ impl LinearOrder {
         let value = best[sets - 1];
         // Eight megabytes at 20 items; the walk back makes a table of that size.
         drop(best);
-        Found { places: self.mean_places(&ways, &lasts), value, bound: value }
+        FoundOrder { places: self.mean_places(&ways, &lasts), value, bound: value }
     }
 
     /// Backwards through the sets: the share of all best orders that go through each gives the mean place of each item.
@@ -96,7 +96,7 @@ impl LinearOrder {
 
     /// Local searches from the guess, from orders by each item's gain, and from the best order so far with blocks of it
     /// turned round or moved: the first best.
-    fn local(&self, start: Vec<usize>) -> Found {
+    fn local(&self, start: Vec<usize>) -> FoundOrder {
         let mut best = self.improved(start);
         let mut value = self.value(&best);
         for round in 0..STARTS {
@@ -107,7 +107,7 @@ impl LinearOrder {
                 (best, value) = (order, found);
             }
         }
-        Found { places: self.shared_places(&best), value, bound: self.upper_bound().max(value) }
+        FoundOrder { places: self.shared_places(&best), value, bound: self.upper_bound().max(value) }
     }
 
     /// The items by what they win against all others together, the greatest first.
@@ -230,13 +230,13 @@ fn members(set: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Sums of columns of the gains over sets of rows, from two tables of half the rows each.
-struct Columns {
+struct ColumnSums {
     low: Vec<Vec<f64>>,
     high: Vec<Vec<f64>>,
     half: usize,
 }
 
-impl Columns {
+impl ColumnSums {
     fn new(gains: &[Vec<f64>]) -> Self {
         let n = gains.len();
         let half = n / 2;

@@ -24,7 +24,7 @@ pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
+pub struct PairComparison {
     /// The candidate in the first position, from 0.
     pub i: usize,
     /// The candidate in the second position, from 0.
@@ -64,15 +64,15 @@ pub struct Comparisons {
     // For each candidate the first of the same text; itself where there is no other.
     texts: Vec<usize>,
     // Sorted, so that sums have one order; without the diagonal.
-    judged: Vec<Comparison>,
+    judged: Vec<PairComparison>,
 }
 
 impl Comparisons {
     /// Comparisons among `candidates` candidates. One of a candidate with itself says nothing and is dropped; the same
     /// pair may come several times, each counts.
-    pub fn new(candidates: usize, comparisons: impl IntoIterator<Item = Comparison>) -> Result<Self, RankingError> {
+    pub fn new(candidates: usize, comparisons: impl IntoIterator<Item = PairComparison>) -> Result<Self, RankingError> {
         let mut judged = Vec::new();
-        for Comparison { i, j, p } in comparisons {
+        for PairComparison { i, j, p } in comparisons {
             if i >= candidates || j >= candidates {
                 return Err(RankingError::OutOfRange { i, j, candidates });
             }
@@ -80,7 +80,7 @@ impl Comparisons {
                 return Err(RankingError::NotAProbability { i, j, p });
             }
             if i != j {
-                judged.push(Comparison { i, j, p });
+                judged.push(PairComparison { i, j, p });
             }
         }
         // Answers come in any order, and sums in another order differ in their last bits.
@@ -109,7 +109,7 @@ impl Comparisons {
     /// # Panics
     /// Where a comparison becomes none.
     #[must_use]
-    pub fn changed(&self, change: impl Fn(&Comparison) -> Option<Comparison>) -> Self {
+    pub fn changed(&self, change: impl Fn(&PairComparison) -> Option<PairComparison>) -> Self {
         let changed = Self::new(self.candidates(), self.judged.iter().filter_map(change))
             .expect("a comparison of the same candidates stays one");
         Self { texts: self.texts.clone(), ..changed }
@@ -121,7 +121,7 @@ impl Comparisons {
     }
 
     /// The comparisons by (i, j, p), without those of a candidate with itself.
-    pub fn judged(&self) -> &[Comparison] {
+    pub fn judged(&self) -> &[PairComparison] {
         &self.judged
     }
 
@@ -181,9 +181,9 @@ impl Comparisons {
 
     /// The comparisons with the first candidate of each text in the place of all of that text, in the order of these;
     /// also those within a text.
-    fn between_texts(&self) -> Vec<Comparison> {
-        let mut between: Vec<Comparison> =
-            self.judged.iter().map(|c| Comparison { i: self.texts[c.i], j: self.texts[c.j], p: c.p }).collect();
+    fn between_texts(&self) -> Vec<PairComparison> {
+        let mut between: Vec<PairComparison> =
+            self.judged.iter().map(|c| PairComparison { i: self.texts[c.i], j: self.texts[c.j], p: c.p }).collect();
         between.sort_by(|a, b| (a.i, a.j).cmp(&(b.i, b.j)).then(a.p.total_cmp(&b.p)));
         between
     }
@@ -232,7 +232,7 @@ impl Comparisons {
 
     /// `(i, j, p_ij, p_ji)` of the pairs i < j judged in both orders.
     fn both_orders(&self) -> Vec<(usize, usize, f64, f64)> {
-        let mean = |group: &[Comparison]| group.iter().map(|c| c.p).sum::<f64>() / group.len() as f64;
+        let mean = |group: &[PairComparison]| group.iter().map(|c| c.p).sum::<f64>() / group.len() as f64;
         let by_order: Vec<(usize, usize, f64)> =
             self.judged.chunk_by(|a, b| (a.i, a.j) == (b.i, b.j)).map(|g| (g[0].i, g[0].j, mean(g))).collect();
         let find = |i: usize, j: usize| {
@@ -357,7 +357,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn comparisons(n: usize, list: &[(usize, usize, f64)]) -> Comparisons {
-        Comparisons::new(n, list.iter().map(|&(i, j, p)| Comparison { i, j, p })).expect("valid")
+        Comparisons::new(n, list.iter().map(|&(i, j, p)| PairComparison { i, j, p })).expect("valid")
     }
 
     /// All ordered pairs of `strengths`, judged by their logistic difference plus a bias towards the first.
@@ -365,7 +365,7 @@ pub(crate) mod tests {
         let n = strengths.len();
         let all = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j);
         let p = |i: usize, j: usize| 1.0 / (1.0 + (-(strengths[i] - strengths[j] + bias)).exp());
-        Comparisons::new(n, all.map(|(i, j)| Comparison { i, j, p: p(i, j) })).expect("valid")
+        Comparisons::new(n, all.map(|(i, j)| PairComparison { i, j, p: p(i, j) })).expect("valid")
     }
 
     fn conditionals(c: &Comparisons) -> Conditionals {
@@ -427,7 +427,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_cannot_be_ranked_is_refused() {
-        let one = |i, j, p| Comparisons::new(2, [Comparison { i, j, p }]);
+        let one = |i, j, p| Comparisons::new(2, [PairComparison { i, j, p }]);
         assert_eq!(one(0, 2, 0.5), Err(RankingError::OutOfRange { i: 0, j: 2, candidates: 2 }));
         assert!(matches!(one(0, 1, f64::NAN), Err(RankingError::NotAProbability { .. })));
         assert!(one(0, 1, -0.1).is_err());
@@ -497,7 +497,7 @@ pub(crate) mod tests {
         #[test]
         fn naming_the_candidates_otherwise_changes_nothing(c in any_comparisons(6)) {
             let n = c.candidates();
-            let turned = Comparisons::new(n, c.judged().iter().rev().map(|c| Comparison { i: n - 1 - c.i, j: n - 1 - c.j, p: c.p })).expect("valid");
+            let turned = Comparisons::new(n, c.judged().iter().rev().map(|c| PairComparison { i: n - 1 - c.i, j: n - 1 - c.j, p: c.p })).expect("valid");
             for method in RankMethod::ALL {
                 for (a, b) in method.scores(&c, &conditionals(&c)).into_iter().zip(method.scores(&turned, &conditionals(&turned)).into_iter().rev()) {
                     prop_assert!(a.is_some() == b.is_some() && (a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-8, "{method}: {a:?} {b:?}");
@@ -507,7 +507,7 @@ pub(crate) mod tests {
 
         #[test]
         fn turning_each_comparison_round_changes_nothing_without_bias(c in any_comparisons(6)) {
-            let turned = Comparisons::new(c.candidates(), c.judged().iter().map(|c| Comparison { i: c.j, j: c.i, p: 1.0 - c.p })).expect("valid");
+            let turned = Comparisons::new(c.candidates(), c.judged().iter().map(|c| PairComparison { i: c.j, j: c.i, p: 1.0 - c.p })).expect("valid");
             for (a, b) in c.mean_probability().into_iter().zip(turned.mean_probability()) {
                 prop_assert!((a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-12);
             }

@@ -7,24 +7,27 @@ use std::arch::x86_64::{
 };
 
 use crate::WeightType;
-use crate::groups::{IntGroups, Packed, Quantised, by_type};
+use crate::groups::{IntGroups, PackedWeights, QuantisedType, by_type};
 use crate::isa::x86::Avx512;
-use crate::pack::Part;
+use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
 
 /// Expands a part to bf16, `(k / 2, half, output, 2)`, in the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-pub(super) fn unpack_bf16(part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+pub(super) fn unpack_bf16(part: PackedPart<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-    fn whole<T: Quantised, const QUADS: usize, const MINIMA: bool>(part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
-        Expansion::<T, QUADS, MINIMA>::new(part, to).advance(1, 1);
+    fn whole<T: QuantisedType, const QUADS: usize, const MINIMA: bool>(
+        part: PackedPart<'_>,
+        to: &mut [[[u8; 4 * LANES]; 2]],
+    ) {
+        PanelExpansion::<T, QUADS, MINIMA>::new(part, to).advance(1, 1);
     }
     by_type!(part.weights.weight_type(), whole(part, to));
 }
 
 /// A part that is being expanded, four `k` of half a panel after the other.
-pub(super) struct Expansion<'a, T, const QUADS: usize, const MINIMA: bool> {
-    weights: Packed<'a, T>,
+pub(super) struct PanelExpansion<'a, T, const QUADS: usize, const MINIMA: bool> {
+    weights: PackedWeights<'a, T>,
     /// By group and quad, both halves of two `k` and of the next two.
     to: &'a mut [[[[[u8; 4 * LANES]; 2]; 2]; QUADS]],
     /// Quads that are done, of `to.len()` groups of two halves of `QUADS`.
@@ -34,13 +37,13 @@ pub(super) struct Expansion<'a, T, const QUADS: usize, const MINIMA: bool> {
     offset: __m512,
 }
 
-impl<'a, T: Quantised, const QUADS: usize, const MINIMA: bool> Expansion<'a, T, QUADS, MINIMA> {
+impl<'a, T: QuantisedType, const QUADS: usize, const MINIMA: bool> PanelExpansion<'a, T, QUADS, MINIMA> {
     /// Of a part into as many words as it has.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
     #[inline]
-    pub(super) fn new(part: Part<'a>, to: &'a mut [[[u8; 4 * LANES]; 2]]) -> Self {
+    pub(super) fn new(part: PackedPart<'a>, to: &'a mut [[[u8; 4 * LANES]; 2]]) -> Self {
         let to = to.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0;
-        Self { weights: Packed::new(part), to, done: 0, d: _mm512_setzero_ps(), offset: _mm512_setzero_ps() }
+        Self { weights: PackedWeights::new(part), to, done: 0, d: _mm512_setzero_ps(), offset: _mm512_setzero_ps() }
     }
 
     /// Goes on until `turn` of `turns` shares are done.

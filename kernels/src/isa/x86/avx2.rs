@@ -12,12 +12,12 @@ use std::arch::x86_64::*;
 
 use super::prefetch;
 use crate::groups::{GroupRows, IntGroups, IntProducts, end_half};
-use crate::isa::Facts;
+use crate::isa::IsaFacts;
 use crate::simd::{LANES, Simd};
-use crate::{Form, WeightType};
+use crate::{ProductForm, WeightType};
 
-pub(in crate::isa) const FACTS: Facts =
-    Facts { is_available, rows: Avx2::ROWS, has_byte_dot: false, pair_tile: || None, has_tiles: false };
+pub(in crate::isa) const FACTS: IsaFacts =
+    IsaFacts { is_available, rows: Avx2::ROWS, has_byte_dot: false, pair_tile: || None, has_tiles: false };
 
 pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
@@ -139,7 +139,7 @@ impl Simd for Avx2 {
     type B = [__m256i; 2];
     // Sixteen registers, two to a vector: three rows have twelve for their sums, one number and one vector of weights.
     // Integer products hold half a panel at a time, so twice as many rows fit.
-    const ROWS: [usize; Form::ALL.len()] = [3, 6, 4, 4];
+    const ROWS: [usize; ProductForm::ALL.len()] = [3, 6, 4, 4];
     const IN_PLACE: bool = true;
 
     #[inline(always)]

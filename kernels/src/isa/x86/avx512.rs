@@ -10,14 +10,14 @@
 use std::arch::x86_64::*;
 
 use super::{avx2, prefetch};
-use crate::Form;
+use crate::ProductForm;
 use crate::groups::{GroupRows, IntGroups, IntProducts, add_quads};
-use crate::isa::Facts;
+use crate::isa::IsaFacts;
 use crate::simd::{Dot4, LANES, Simd};
-use crate::tiles::{Before, PairTile, load, store};
+use crate::tiles::{PairTile, PartialSums, load, store};
 
-pub(in crate::isa) const FACTS: Facts =
-    Facts { is_available, rows: Avx512::ROWS, has_byte_dot: true, pair_tile: found_pair_tile, has_tiles: false };
+pub(in crate::isa) const FACTS: IsaFacts =
+    IsaFacts { is_available, rows: Avx512::ROWS, has_byte_dot: true, pair_tile: found_pair_tile, has_tiles: false };
 
 pub(in crate::isa) fn is_available() -> bool {
     avx2::is_available()
@@ -62,7 +62,7 @@ impl Simd for Avx512 {
     type B = __m512i;
     // Thirty-two registers: twelve rows have 24 for their sums, the rest is for weights and a number. A group of integers
     // has its dot products beside the sums, so half as many rows fit.
-    const ROWS: [usize; Form::ALL.len()] = [12, 6, 12, 4];
+    const ROWS: [usize; ProductForm::ALL.len()] = [12, 6, 12, 4];
     const IN_PLACE: bool = true;
 
     #[inline(always)]
@@ -225,7 +225,7 @@ fn found_pair_tile() -> Option<PairTile> {
 
 /// `Form::Pairs` on the bf16 dot product.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn pair_tile(rows: usize, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+fn pair_tile(rows: usize, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: PartialSums<'_>) {
     match rows {
         12 => dot_tile::<12>(panel, tile, before),
         6 => dot_tile::<6>(panel, tile, before),
@@ -239,7 +239,7 @@ fn pair_tile(rows: usize, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: 
 /// `R` rows: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 #[inline]
-fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
+fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: PartialSums<'_>) {
     let mut y: [[__m512; 2]; R] = load::<Avx512, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         // SAFETY: both bit patterns are vectors of 512 bits.
