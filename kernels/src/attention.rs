@@ -34,7 +34,7 @@ pub struct AttentionShape {
     /// A query sees this many positions, its own included; all where absent.
     pub window: Option<usize>,
     /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as
-    /// [`Form::Tiles`](crate::Form) says, otherwise all is f32.
+    /// [`ProductForm::Tiles`](crate::ProductForm) says, otherwise all is f32.
     pub arithmetic: Arithmetic,
 }
 
@@ -290,7 +290,7 @@ const THREAD_TASKS: usize = 4;
 ///
 /// Scores are `scale · Σ_d q_d k_d` over ascending `d`, plus the summand of `bias` where there is one; weights their
 /// softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
-/// In bf16 the sums run as [`Form::Tiles`](crate::Form) says, over 32 elements and over 32 positions from a multiple of
+/// In bf16 the sums run as [`ProductForm::Tiles`](crate::ProductForm) says, over 32 elements and over 32 positions from a multiple of
 /// 32 on at a time, and the sum of weights is that of the rounded ones.
 pub fn attention(
     isa: Isa,

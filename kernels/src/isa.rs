@@ -1,6 +1,6 @@
 //! Which instruction set a kernel runs on. The choice never changes a bit of any result.
 //!
-//! All that is known of an instruction set stands in its file below here, primitives and [`Facts`] alike, and its row of
+//! All that is known of an instruction set stands in its file below here, primitives and [`IsaFacts`] alike, and its row of
 //! the table makes it one of [`Isa`]. What drives the primitives is written over [`Simd`](crate::simd::Simd), compiled
 //! for each row by [`dispatch!`], and asks the facts for what else it wants to know.
 
@@ -32,7 +32,7 @@ pub(crate) struct IsaFacts {
     pub(crate) has_byte_dot: bool,
     /// Its own tile of `Form::Pairs`, where this machine has the instructions for it.
     pub(crate) pair_tile: fn() -> Option<PairTile>,
-    /// Whether it has [`Tiles`].
+    /// Whether it has [`TileRegisters`].
     pub(crate) has_tiles: bool,
 }
 

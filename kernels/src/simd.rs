@@ -27,7 +27,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Sixty-four bytes.
     type B: Copy;
-    /// Rows of the register tiles of each [`Form`]: as many as have their sums of two vectors in registers, beside what a
+    /// Rows of the register tiles of each [`ProductForm`]: as many as have their sums of two vectors in registers, beside what a
     /// loop reads. What spills costs more than anything else.
     const ROWS: [usize; ProductForm::ALL.len()];
     /// Rows of the largest of them: code for larger ones is not made.

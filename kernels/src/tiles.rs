@@ -226,7 +226,7 @@ pub(crate) trait TileUnit: Sized {
         fresh: bool,
         next: Option<(PackedPart<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
     );
-    /// Products of rows and columns that are both computed, in the order of [`Form::Tiles`](crate::Form), to rows that
+    /// Products of rows and columns that are both computed, in the order of [`ProductForm::Tiles`](crate::ProductForm), to rows that
     /// are `row` apart. It is configured for 16 quads.
     fn multiply(&self, factors: &TileFactors<'_>, to: &mut [f32], row: usize);
     /// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns

@@ -108,7 +108,7 @@ const IRRELEVANT: &[&str] = &[
     "use_cache",
 ];
 
-/// A configuration whose fields are taken one by one; [`Fields::finish`] refuses what nobody took.
+/// A configuration whose fields are taken one by one; [`ConfigFields::finish`] refuses what nobody took.
 pub(crate) struct ConfigFields {
     architecture: String,
     left: Map<String, Value>,

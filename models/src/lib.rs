@@ -3,7 +3,7 @@
 //! A model takes one flat batch of segments, each a stretch of new tokens and the cached spans before it
 //! ([`PackedSegment`]). Linear layers run over all tokens at once, attention per segment; there is no padding. Prefill,
 //! label suffixes and decoding are the same call. An encoder-decoder takes sources and its decoder's texts in the same
-//! call; an encoder takes whole texts ([`Encoder`]). An architecture is one file that reads its configuration and names
+//! call; an encoder takes whole texts ([`PackedEncoder`]). An architecture is one file that reads its configuration and names
 //! its tensors, and one line in the registry.
 
 mod architecture;

@@ -133,7 +133,7 @@ impl<'a> TensorLoader<'a> {
         load_floats(self.source, &self.name(name), shape)
     }
 
-    /// See [`Embedding::load`].
+    /// See [`TokenEmbedding::load`].
     pub(crate) fn embedding(&self, name: &str, shape: [usize; 2]) -> Result<TokenEmbedding, SourceError> {
         TokenEmbedding::load(self.source, &self.name(name), shape)
     }

@@ -112,9 +112,9 @@ pub trait PackedEncoder: Send + Sync {
     /// `(wanted, hidden_size)` for [`head`](Self::head) and [`logits`](Self::logits).
     fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> candle_core::Result<Tensor>;
 
-    /// As [`Decoder::head`]; the likeliest token at a masked position is its row's `greedy`.
+    /// As [`PackedDecoder::head`]; the likeliest token at a masked position is its row's `greedy`.
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
 
-    /// As [`Decoder::logits`].
+    /// As [`PackedDecoder::logits`].
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
 }

@@ -102,7 +102,7 @@ impl Watched {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
-    /// See [`Tokens::rate_and_left`].
+    /// See [`StepTokens::rate_and_left`].
     fn rate_and_left(&self, total: u64) -> Option<(f64, f64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.rate_and_left(total)
     }

@@ -91,7 +91,7 @@ impl fmt::Display for DataFormat {
     }
 }
 
-/// A name that no [`Format`] has.
+/// A name that no [`DataFormat`] has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("there is no format `{name}`; the formats are {}", DataFormat::ALL.map(DataFormat::as_str).join(", "))]
 pub struct UnknownFormat {

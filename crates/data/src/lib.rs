@@ -1,8 +1,8 @@
 //! Samples, readers and importers of public data sets.
 //!
-//! A [`Source`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON
-//! lines) whose columns a [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`Source::samples`]
-//! refuses a file with anything wrong in it and lists all of it; [`Source::open`] gives the good samples one at a time
+//! A [`SampleSource`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON
+//! lines) whose columns a [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`SampleSource::samples`]
+//! refuses a file with anything wrong in it and lists all of it; [`SampleSource::open`] gives the good samples one at a time
 //! and the problems. [`Records`] and [`JsonLines`] stream lines of any other kind. [`importers`] turn public data sets
 //! into samples.
 

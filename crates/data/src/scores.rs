@@ -61,7 +61,7 @@ pub fn is_score_table(path: &Path) -> bool {
     })
 }
 
-/// Reads a table of scores of any [`Format`](crate::Format), `-` for standard input.
+/// Reads a table of scores of any [`DataFormat`](crate::DataFormat), `-` for standard input.
 ///
 /// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for
 /// each metric. Columns without any number, finite or not, are passed over beside others. Null and empty cells are

@@ -79,7 +79,7 @@ impl SampleSource {
         self.samples_for(|_| Vec::new())
     }
 
-    /// As [`Source::samples`]; what `wrong` finds about a sample is wrong with the file too.
+    /// As [`SampleSource::samples`]; what `wrong` finds about a sample is wrong with the file too.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let mut file = self.open()?;
         let records: Vec<(usize, Sample)> = file.records.by_ref().collect();
@@ -97,12 +97,12 @@ impl SampleSource {
         self.open_keeping(KEPT)
     }
 
-    /// As [`Source::open`]; of the problems so many are kept, the rest is counted.
+    /// As [`SampleSource::open`]; of the problems so many are kept, the rest is counted.
     pub fn open_keeping(&self, problems: usize) -> Result<SampleFile, DataError> {
         self.open_either(open_packed(&self.path)?, true, problems)
     }
 
-    /// As [`Source::open`], with the bytes of `reader` in place of the file's, which still gives the name.
+    /// As [`SampleSource::open`], with the bytes of `reader` in place of the file's, which still gives the name.
     pub fn open_from(&self, reader: impl BufRead + Send + 'static) -> Result<SampleFile, DataError> {
         self.open_either(reader, false, KEPT)
     }

@@ -7,7 +7,7 @@ use probity_options::OptionError;
 
 use crate::template::TemplateError;
 
-/// Why a method could not finish. What had been written to the [`Output`](crate::Output) by then stands.
+/// Why a method could not finish. What had been written to the [`RunOutput`](crate::RunOutput) by then stands.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum MethodError {
     /// An option that is no option, is missing, or cannot have its value.

@@ -39,7 +39,7 @@ impl PairSelection {
         }
     }
 
-    /// The same scheme with another R. [`Pairs::Full`] stays as it is.
+    /// The same scheme with another R. [`PairSelection::Full`] stays as it is.
     #[must_use]
     pub(crate) fn with_count(self, r: usize) -> Self {
         match self {
@@ -50,7 +50,7 @@ impl PairSelection {
         }
     }
 
-    /// The ordered pairs of positions among `n` candidates, sorted. R above [`Pairs::max`] gives all there are.
+    /// The ordered pairs of positions among `n` candidates, sorted. R above [`PairSelection::max`] gives all there are.
     pub fn select(self, n: usize, rng: &mut impl Rng) -> Vec<(usize, usize)> {
         let ordered = || (0..n).flat_map(|i| (0..n).filter(move |j| *j != i).map(move |j| (i, j))).collect::<Vec<_>>();
         let unordered = || (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).collect::<Vec<_>>();
@@ -90,7 +90,7 @@ impl fmt::Display for PairSelection {
 
 written_as_text!(PairSelection);
 
-/// Why a text is no [`Pairs`].
+/// Why a text is no [`PairSelection`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum PairsError {
     /// It has no number, and is not `full`.

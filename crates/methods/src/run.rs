@@ -54,7 +54,7 @@ pub trait RunOutput: Send {
     }
 }
 
-/// An [`Output`] in memory, for tests and for use as a library.
+/// An [`RunOutput`] in memory, for tests and for use as a library.
 #[derive(Debug, Default)]
 pub struct MemoryOutput {
     tables: Vec<(&'static str, Vec<Option<Vec<Value>>>)>,
@@ -265,12 +265,12 @@ impl<'a> Run<'a> {
         Cost::of(self.usage, self.requests, self.started.elapsed())
     }
 
-    /// Announces a table; see [`Output::table`].
+    /// Announces a table; see [`RunOutput::table`].
     pub fn table(&mut self, table: &'static str, rows: usize) -> Result<(), MethodError> {
         self.output.table(table, rows).map_err(MethodError::Output)
     }
 
-    /// Writes a row; see [`Output::row`].
+    /// Writes a row; see [`RunOutput::row`].
     pub fn row(&mut self, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), MethodError> {
         write_row(self.output, table, index, row).map_err(MethodError::Output)
     }

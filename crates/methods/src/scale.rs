@@ -15,7 +15,7 @@ pub struct RatingScale {
 /// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
 const MAX_RATINGS: u32 = 101;
 
-/// Why a text is no [`Scale`].
+/// Why a text is no [`RatingScale`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum ScaleError {
     /// There are no two ends.

@@ -8,12 +8,12 @@
 //! for empty texts; where the tool would divide nothing by nothing, the score is undefined.
 //!
 //! ```
-//! use probity_metrics::{Item, Models, choose};
+//! use probity_metrics::{MetricItem, MetricModels, choose};
 //!
-//! let items = [Item { candidate: "the cat sat", references: vec!["the cat sat down"], source: None }];
+//! let items = [MetricItem { candidate: "the cat sat", references: vec!["the cat sat down"], source: None }];
 //! for choice in choose("rouge-l:stem=yes,ter")? {
 //!     choice.check(&items)?;
-//!     let metric = choice.build(&Models::default())?;
+//!     let metric = choice.build(&MetricModels::default())?;
 //!     let scores = metric.score(&items, &|_| Ok(()))?;
 //!     println!("{} {:?} {}", choice.label(), scores.corpus, choice.signature(metric.settings(), &items));
 //! }

@@ -80,9 +80,9 @@ pub enum Need {
     References,
     /// The text that the candidate was made from.
     Source,
-    /// A model that reads texts, the encoder of [`Models`].
+    /// A model that reads texts, the encoder of [`MetricModels`].
     Encoder,
-    /// A model that tells how probable texts are, the language model of [`Models`].
+    /// A model that tells how probable texts are, the language model of [`MetricModels`].
     LanguageModel,
 }
 

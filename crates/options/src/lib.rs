@@ -2,7 +2,7 @@
 //!
 //! The options of a method, a metric or a run are a plain type: its fields are the options, their doc comments the
 //! help, its [`Default`] the defaults. From that one definition come the command line, the keys of a recipe, JSON and
-//! keyword arguments: each of them is an adapter that makes [`Given`] of what the user wrote by the [`OptionSpec`]s of
+//! keyword arguments: each of them is an adapter that makes [`GivenOptions`] of what the user wrote by the [`OptionSpec`]s of
 //! the type, and [`read`] makes the type of it, or says which option is wrong and why.
 
 mod read;

@@ -44,7 +44,7 @@ pub(crate) struct SampleFacts {
     pub(crate) candidates: usize,
     /// The candidate that people preferred; nothing where it was a tie or nobody was asked.
     pub(crate) preferred: Option<u32>,
-    /// Outcomes that occur, as bits over [`Facts::outcomes`].
+    /// Outcomes that occur, as bits over [`RunFacts::outcomes`].
     pub(crate) outcomes: u32,
     /// Attributes that occur, as bits; the last bit stands for all beyond.
     pub(crate) attributes: u32,

@@ -44,7 +44,7 @@ pub struct Planner<'a> {
     plan: Mutex<PlannedCost>,
 }
 
-/// How long a [`Plan`] would take on this machine, and what that rests on.
+/// How long a [`PlannedCost`] would take on this machine, and what that rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeEstimate {
     /// The whole.

@@ -126,7 +126,7 @@ const SYSTEM_COVERAGE: f64 = 0.5;
 // Nothing that was tried covers below: docs/intervals.md has the simulation.
 pub(crate) const LEAST_CONTEXTS: usize = 10;
 
-/// The coverage of these contexts that [`Figures`](crate::Figures) uses: half of them, and two at least.
+/// The coverage of these contexts that [`AgreementFigures`](crate::AgreementFigures) uses: half of them, and two at least.
 pub fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
     // Two at least: an id that stands in one context alone names a text and no system.

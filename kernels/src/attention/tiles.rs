@@ -1,4 +1,4 @@
-//! Attention in bf16, in the order of [`Form::Tiles`](crate::Form): on a unit of tiles, or in vectors.
+//! Attention in bf16, in the order of [`ProductForm::Tiles`](crate::ProductForm): on a unit of tiles, or in vectors.
 
 use std::ops::Range;
 

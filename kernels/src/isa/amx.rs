@@ -1,7 +1,7 @@
 //! Products on AMX tiles: sixteen rows by sixteen outputs at once, in the bits of their twins.
 //!
 //! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as
-//! [`Form::Tiles`](crate::Form) says.
+//! [`ProductForm::Tiles`](crate::ProductForm) says.
 
 mod expansion;
 

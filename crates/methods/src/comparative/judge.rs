@@ -35,7 +35,7 @@ pub(super) struct ComparisonQuestion {
     pub(super) j: usize,
 }
 
-/// The answer to a [`Comparison`].
+/// The answer to a [`ComparisonQuestion`].
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ComparisonVerdict {
     /// P(first is better), where there is an answer.

@@ -1,6 +1,6 @@
 //! Language models as judges of pairs and of single texts.
 //!
-//! [`Judging`] is a model with its prompts: it is asked a list of [`Question`]s and gives a [`Verdict`] for each. Which
+//! [`ModelJudge`] is a model with its prompts: it is asked a list of [`JudgeQuestion`]s and gives a [`JudgeVerdict`] for each. Which
 //! texts are shown, in which order and beside which references is up to whoever asks.
 
 mod judging;

@@ -142,7 +142,7 @@ impl JudgePlan {
         self.asked.iter().map(question).collect()
     }
 
-    /// What a judge's verdicts come to for each unit; see [`Settled::of`].
+    /// What a judge's verdicts come to for each unit; see [`UnitVerdict::of`].
     pub(super) fn settle(&self, verdicts: &[JudgeVerdict], labels: bool) -> Vec<UnitVerdict> {
         let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); self.units.len()];
         for (asked, verdict) in self.asked.iter().zip(verdicts) {

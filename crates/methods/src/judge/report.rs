@@ -170,7 +170,7 @@ pub(crate) fn percent(interval: Option<Interval>) -> String {
 }
 
 impl<'s> JudgeResults<'s> {
-    /// Scores by one judge; see [`Plan::scores`].
+    /// Scores by one judge; see [`JudgePlan::scores`].
     pub(super) fn scores(&self, judge: usize, attribute: usize) -> Vec<Vec<Option<f64>>> {
         self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|settled| Some(&settled.decided)))
     }

@@ -48,7 +48,7 @@ pub(crate) struct RevisionSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RevisionJob {
     pub(crate) item: usize,
-    /// The position of its [`Set`].
+    /// The position of its [`RevisionSet`].
     pub(crate) set: usize,
     /// The candidate to be revised; of both at once, the one shown first.
     pub(crate) primary: Option<usize>,
@@ -282,7 +282,7 @@ impl<'a> Reviser<'a> {
         self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
     }
 
-    /// What the model is shown; the prompt can be made, as [`Revisions`] has found out.
+    /// What the model is shown; the prompt can be made, as [`RevisionStage`] has found out.
     pub(crate) fn prompt(&self, job: &RevisionJob) -> Prompt {
         self.render(job).expect("it could be rendered before").prompt(&self.how.layout)
     }

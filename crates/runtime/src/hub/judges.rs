@@ -90,7 +90,7 @@ pub fn memory_needed(weight_bytes: u64) -> u64 {
     (weight_bytes as f64).mul_add(1.1, EXTRA_BYTES) as u64
 }
 
-/// The rule of [`memory_needed`] and [`Judge::weight_bytes`], in words.
+/// The rule of [`memory_needed`] and [`KnownJudge::weight_bytes`], in words.
 pub const MEMORY_RULE: &str = "memory is computed: parameters x bits / 8, a tenth more, and 0.5 GB (Q4_K_M counts 5 \
                                bits, Q8_0 8.5, BF16 16, F32 32)";
 
