@@ -194,7 +194,7 @@ impl Reporter {
         self.tell("warning", text);
     }
 
-    /// An error that does not end the command; told as [`message`](crate::exit::message) words it.
+    /// An error that does not end the command; told as [`message`](probity_session::message) words it.
     pub(crate) fn error(&self, text: &str) {
         self.tell("error", text);
     }
