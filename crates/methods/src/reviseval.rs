@@ -1,6 +1,7 @@
 //! `RevisEval` whole (Zhang et al. 2024): references by revision, then a judge or metrics against them.
 
 mod analyses;
+mod evaluators;
 mod judged;
 mod options;
 mod ratings;
@@ -10,7 +11,6 @@ mod sets;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod voices;
 
 use probity_data::Sample;
 use probity_lm::LanguageModel;
@@ -26,6 +26,7 @@ use crate::revise::{
 use crate::{
     Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Section, Signature, StageSpec,
 };
+use evaluators::{Evaluator, EvaluatorVerdicts, PairFigures};
 use judged::{ReferenceQuestions, ReferenceVerdictStage, TEMPERATURES, VERDICTS};
 use options::Chosen;
 use ratings::{RATINGS, RatingStage};
@@ -33,7 +34,6 @@ use references::{EvaluatedUnit, ReferencePool, units};
 use scored::{ReadyMetric, ReferenceScores};
 use sets::TrainingSets;
 use tables::{EvaluatorTables, pairs_section};
-use voices::{Evaluator, EvaluatorVerdicts, PairFigures};
 
 /// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
 pub struct RevisEval;
@@ -63,7 +63,7 @@ prefers the better score (of \
 distances and error rates the lower one), and equal scores are a tie. Kinds with \
 several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, of \
 paraphrases, and of metrics under each, the mean. References in the data are \
-shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
+shown, and scored against, group. A pair without a usable reference has no verdict under that kind, and is counted.
 
 What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of \
 pairs on which two ways of judging differ. Effectiveness: \
@@ -107,9 +107,9 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let signature = sign(params, &chosen, signature);
         let units = units(samples, params.judging.mode, attributes.len());
         let made = run.stage(&RevisionStage::new(&reviser, run.model()))?;
-        let shelf = ReferencePool::new(&reviser, &made.parts);
-        let work = ReferenceWork { params, samples, units: &units, shelf: &shelf };
-        let asking = ReferenceQuestions::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
+        let pool = ReferencePool::new(&reviser, &made.parts);
+        let work = ReferenceWork { params, samples, units: &units, pool: &pool };
+        let asking = ReferenceQuestions::new(samples, &units, attributes, work.judged(), &pool, params.cost_match);
         let inputs = || [signature.to_string(), made.key.clone()];
         let verdicts = if params.no_judge {
             Vec::new()
@@ -118,27 +118,29 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         };
         let mut rated = None;
         if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
-            let ratings = RatingStage::new(judge, samples, &units, &params.reference, &shelf, inputs());
+            let ratings = RatingStage::new(judge, samples, &units, &params.reference, &pool, inputs());
             let verdicts = run.stage(&ratings)?.parts;
             rated = Some((ratings.means(&verdicts), attribute));
         }
-        let mut voices = work.judge_voices(&asking, &verdicts);
-        let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
-        voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
-        let tables = EvaluatorTables { samples, units: &units, attributes, voices: &voices };
+        let mut evaluators = work.judge_evaluators(&asking, &verdicts);
+        let (metrics, similarity) =
+            (work.metric_evaluators(&chosen, run, &mut evaluators)?, work.similarity(&chosen, run)?);
+        evaluators
+            .sort_by_key(|evaluator| params.reference.iter().position(|reference| *reference == evaluator.reference));
+        let tables = EvaluatorTables { samples, units: &units, attributes, evaluators: &evaluators };
         tables.write(run)?;
 
         let mut told = SummaryParts::default();
         told.pairs(&tables, params);
         told.gold(&tables, &gold);
         told.verdict = tables.conclusions(&gold, params);
-        told.analyses(&work, &asking, &verdicts, &voices, &similarity);
+        told.analyses(&work, &asking, &verdicts, &evaluators, &similarity);
         if let Some((ratings, attribute)) = rated {
             told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));
         }
         if let (Some((_, judge)), true) = (judges.cycles.first(), params.reviser.export_sets) {
             let sets = TrainingSets { samples, asking: &asking, verdicts: &verdicts, seed: params.judging.seed };
-            let written = sets.write(judge, &reviser, &shelf, run)?;
+            let written = sets.write(judge, &reviser, &pool, run)?;
             told.add("sets", json!(written), sets::section(&written));
         }
         let tallies = RevisionTally::all(&reviser, &made.parts);
@@ -215,7 +217,7 @@ struct ReferenceWork<'a> {
     params: &'a RevisEvalParams,
     samples: &'a [Sample],
     units: &'a [EvaluatedUnit],
-    shelf: &'a ReferencePool<'a>,
+    pool: &'a ReferencePool<'a>,
 }
 
 impl ReferenceWork<'_> {
@@ -232,22 +234,22 @@ impl ReferenceWork<'_> {
         self.params.reference.iter().copied().filter(|reference| *reference != Reference::None)
     }
 
-    fn judge_voices(&self, asking: &ReferenceQuestions<'_>, verdicts: &[JudgeVerdict]) -> Vec<EvaluatorVerdicts> {
+    fn judge_evaluators(&self, asking: &ReferenceQuestions<'_>, verdicts: &[JudgeVerdict]) -> Vec<EvaluatorVerdicts> {
         let labels = self.params.judging.verdict.has_labels();
-        let voice = |&reference: &Reference| EvaluatorVerdicts {
+        let evaluator = |&reference: &Reference| EvaluatorVerdicts {
             reference,
             by: Evaluator::Judge,
             says: asking.settle(verdicts, reference, labels, false),
         };
-        self.judged().iter().map(voice).collect()
+        self.judged().iter().map(evaluator).collect()
     }
 
     /// Adds what each metric says under each kind of reference, and their vote on pairs; what the metrics are.
-    fn metric_voices(
+    fn metric_evaluators(
         &self,
         chosen: &Chosen,
         run: &Run<'_>,
-        voices: &mut Vec<EvaluatorVerdicts>,
+        evaluators: &mut Vec<EvaluatorVerdicts>,
     ) -> Result<Vec<Value>, MethodError> {
         let ready = chosen
             .metrics
@@ -257,7 +259,7 @@ impl ReferenceWork<'_> {
         for reference in self.with_references() {
             let mut metrics = Vec::with_capacity(ready.len());
             for metric in &ready {
-                let scored = metric.score(self.samples, self.units, self.shelf, reference)?;
+                let scored = metric.score(self.samples, self.units, self.pool, reference)?;
                 // Each text of a pair is nearest to its own revision, so that the vote of the revisions would be a tie
                 // whatever they are.
                 let averaged = matches!(reference, Reference::Diversified | Reference::Each);
@@ -269,7 +271,7 @@ impl ReferenceWork<'_> {
                 ));
             }
             let vote = (self.pairs() && metrics.len() > 1).then(|| EvaluatorVerdicts::vote(reference, &metrics));
-            voices.extend(metrics.into_iter().chain(vote));
+            evaluators.extend(metrics.into_iter().chain(vote));
         }
         Ok(ready.iter().map(ReadyMetric::described).collect())
     }
@@ -281,7 +283,7 @@ impl ReferenceWork<'_> {
         }
         let metric = ReadyMetric::new(&chosen.similarity, run.metric_models())?;
         self.with_references()
-            .map(|reference| Ok((reference, metric.score(self.samples, self.units, self.shelf, reference)?)))
+            .map(|reference| Ok((reference, metric.score(self.samples, self.units, self.pool, reference)?)))
             .collect()
     }
 }
@@ -339,24 +341,24 @@ impl SummaryParts {
         work: &ReferenceWork<'_>,
         asking: &ReferenceQuestions<'_>,
         verdicts: &[JudgeVerdict],
-        voices: &[EvaluatorVerdicts],
+        evaluators: &[EvaluatorVerdicts],
         similarity: &[(Reference, ReferenceScores)],
     ) {
         let (params, samples, units) = (work.params, work.samples, work.units);
-        let tokens = analyses::tokens(asking, verdicts, &params.reference, work.shelf);
+        let tokens = analyses::tokens(asking, verdicts, &params.reference, work.pool);
         self.add("tokens", json!(tokens), analyses::tokens_section(&tokens, work.pairs()));
         if params.cost_match {
-            let spent = analyses::spent(samples, asking, verdicts, voices, &tokens);
+            let spent = analyses::spent(samples, asking, verdicts, evaluators, &tokens);
             self.add("cost_match", json!(spent), analyses::spent_section(&spent));
         }
-        let effects = analyses::effects(samples, units, &params.judging.attribute, voices, similarity);
+        let effects = analyses::effects(samples, units, &params.judging.attribute, evaluators, similarity);
         self.add(
             "effectiveness",
             json!(effects),
             analyses::effects_section(&effects, params.similarity(), work.pairs()),
         );
         if work.pairs() {
-            let disagreements = analyses::disagreements(voices);
+            let disagreements = analyses::disagreements(evaluators);
             self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));
         }
     }
@@ -379,7 +381,7 @@ impl SummaryParts {
         let not_a_pair = work.samples.iter().filter(|sample| work.pairs() && sample.candidates.len() != 2).count();
         (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
         let held = |reference: Reference| {
-            work.units.iter().filter(|unit| work.shelf.references(reference, **unit).is_empty()).count()
+            work.units.iter().filter(|unit| work.pool.references(reference, **unit).is_empty()).count()
         };
         let no_reference: usize = work.with_references().map(held).sum();
         (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));

@@ -64,7 +64,7 @@ pub(crate) struct ModelJudge<'m> {
     /// Every answer is sampled at this temperature, also where there is one cycle.
     sampled: Option<f64>,
     /// Tells its requests from another judge's.
-    voice: String,
+    suffix: String,
 }
 
 impl<'m> ModelJudge<'m> {
@@ -83,7 +83,7 @@ impl<'m> ModelJudge<'m> {
             templates: Vec::with_capacity(words.len()),
             texts: Vec::with_capacity(words.len()),
             sampled: None,
-            voice: String::new(),
+            suffix: String::new(),
         };
         for one in &words {
             judging.load(one, words.len())?;
@@ -129,8 +129,8 @@ impl<'m> ModelJudge<'m> {
     }
 
     /// The same, with requests that are named after it: where another judge is asked the same.
-    pub(crate) fn called(self, voice: String) -> Self {
-        Self { voice, ..self }
+    pub(crate) fn called(self, suffix: String) -> Self {
+        Self { suffix, ..self }
     }
 
     /// The judge's model.
@@ -235,7 +235,7 @@ impl<'m> ModelJudge<'m> {
 
     fn label_request(&self, question: &JudgeQuestion<'_>) -> ScoreRequest {
         ScoreRequest {
-            id: self.id(question) + &self.voice,
+            id: self.id(question) + &self.suffix,
             prompt: self.prompt(question),
             ask: Ask::Labels(self.labels.clone()),
         }
@@ -254,7 +254,7 @@ impl<'m> ModelJudge<'m> {
             request.sampling = Sampling::Random { temperature, limits: SamplingLimits::default(), seed };
             request.id = format!("{}#{cycle}", request.id);
         }
-        request.id.push_str(&self.voice);
+        request.id.push_str(&self.suffix);
         request
     }
 

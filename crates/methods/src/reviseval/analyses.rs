@@ -6,11 +6,11 @@ use probity_data::Sample;
 use probity_stats::Correlation;
 use serde::Serialize;
 
+use super::evaluators::{Evaluator, EvaluatorVerdicts, PreferenceAgreement, point, preferred};
 use super::judged::ReferenceQuestions;
 use super::options::Reference;
 use super::references::{EvaluatedUnit, ReferencePool};
 use super::scored::ReferenceScores;
-use super::voices::{Evaluator, EvaluatorVerdicts, PreferenceAgreement, point, preferred};
 use crate::Section;
 use crate::judge::{Decision, JudgeVerdict, UnitVerdict, percent};
 use crate::revise::Revision;
@@ -71,16 +71,17 @@ pub(super) fn effects(
     samples: &[Sample],
     units: &[EvaluatedUnit],
     attributes: &[String],
-    voices: &[EvaluatorVerdicts],
+    evaluators: &[EvaluatorVerdicts],
     alike: &[(Reference, ReferenceScores)],
 ) -> Vec<Effect> {
-    let by_judge =
-        |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == Evaluator::Judge);
+    let by_judge = |reference: Reference| {
+        evaluators.iter().find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
+    };
     let Some(free) = by_judge(Reference::None) else { return Vec::new() };
     let mut effects = Vec::new();
     for (reference, similarity) in alike {
-        let Some(voice) = by_judge(*reference) else { continue };
-        let known = |number: usize| known(samples, units[number], attributes, number, [voice, free], similarity);
+        let Some(evaluator) = by_judge(*reference) else { continue };
+        let known = |number: usize| known(samples, units[number], attributes, number, [evaluator, free], similarity);
         let mut known: Vec<UnitWithGold> = (0..units.len()).filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
@@ -99,17 +100,17 @@ fn known(
     unit: EvaluatedUnit,
     attributes: &[String],
     number: usize,
-    voices: [&EvaluatorVerdicts; 2],
+    evaluators: [&EvaluatorVerdicts; 2],
     alike: &ReferenceScores,
 ) -> Option<UnitWithGold> {
     let similarity = alike.overall(number)?;
     if unit.second.is_some() {
         let gold = preferred(samples, unit)?;
-        let [with, without] = voices.map(|voice| voice.choice(number).map(|choice| point(choice, gold)));
+        let [with, without] = evaluators.map(|evaluator| evaluator.choice(number).map(|choice| point(choice, gold)));
         return Some(UnitWithGold { similarity, with: with?, without: without?, gold: 1.0, attribute: unit.attribute });
     }
     let gold = *samples[unit.item].candidates[unit.first].scores.get(&attributes[unit.attribute])?;
-    let [with, without] = voices.map(|voice| voice.decided(number).and_then(Decision::rating));
+    let [with, without] = evaluators.map(|evaluator| evaluator.decided(number).and_then(Decision::rating));
     Some(UnitWithGold { similarity, with: with?, without: without?, gold, attribute: unit.attribute })
 }
 
@@ -128,7 +129,7 @@ pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool)
     section
 }
 
-/// The share of units on which two voices differ (the paper's Table 13).
+/// The share of units on which two evaluators differ (the paper's Table 13).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Disagreement {
     first: String,
@@ -139,12 +140,12 @@ pub(super) struct Disagreement {
 }
 
 /// Between the judge and the vote of metrics, under all kinds of reference.
-pub(super) fn disagreements(voices: &[EvaluatorVerdicts]) -> Vec<Disagreement> {
-    let voices: Vec<&EvaluatorVerdicts> =
-        voices.iter().filter(|voice| matches!(voice.by, Evaluator::Judge | Evaluator::Vote)).collect();
-    let pairs = (0..voices.len()).flat_map(|a| (a + 1..voices.len()).map(move |b| (a, b)));
+pub(super) fn disagreements(evaluators: &[EvaluatorVerdicts]) -> Vec<Disagreement> {
+    let evaluators: Vec<&EvaluatorVerdicts> =
+        evaluators.iter().filter(|evaluator| matches!(evaluator.by, Evaluator::Judge | Evaluator::Vote)).collect();
+    let pairs = (0..evaluators.len()).flat_map(|a| (a + 1..evaluators.len()).map(move |b| (a, b)));
     let of = |(a, b): (usize, usize)| {
-        let (a, b) = (voices[a], voices[b]);
+        let (a, b) = (evaluators[a], evaluators[b]);
         let both = (0..a.says.len()).filter_map(|unit| Some((a.choice(unit)?, b.choice(unit)?)));
         let differ: Vec<f64> = both.map(|(a, b)| f64::from(u8::from(a != b))).collect();
         Disagreement { first: a.name(), second: b.name(), share: mean(differ.iter().copied()), both: differ.len() }
@@ -174,19 +175,19 @@ pub(super) fn tokens(
     asking: &ReferenceQuestions<'_>,
     verdicts: &[JudgeVerdict],
     references: &[Reference],
-    shelf: &ReferencePool<'_>,
+    pool: &ReferencePool<'_>,
 ) -> Vec<ReferenceTokens> {
     let units = asking.units.len().max(1) as f64;
     let of = |&reference: &Reference| ReferenceTokens {
         reference,
-        revising: revising(asking.units, shelf, reference) as f64 / units,
+        revising: revising(asking.units, pool, reference) as f64 / units,
         judging: asking.tokens(verdicts, reference, false) as f64 / units,
     };
     references.iter().map(of).collect()
 }
 
-fn revising(units: &[EvaluatedUnit], shelf: &ReferencePool<'_>, reference: Reference) -> usize {
-    let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| shelf.revisions(reference, *unit)).collect();
+fn revising(units: &[EvaluatedUnit], pool: &ReferencePool<'_>, reference: Reference) -> usize {
+    let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
     revisions.iter().map(|revision| revision.prompt_tokens.unwrap_or(0) + revision.tokens).sum()
@@ -218,7 +219,7 @@ pub(super) fn spent(
     samples: &[Sample],
     asking: &ReferenceQuestions<'_>,
     verdicts: &[JudgeVerdict],
-    voices: &[EvaluatorVerdicts],
+    evaluators: &[EvaluatorVerdicts],
     tokens: &[ReferenceTokens],
 ) -> Vec<CostMatch> {
     let points = |says: &[Option<UnitVerdict>]| -> Vec<f64> {
@@ -228,12 +229,12 @@ pub(super) fn spent(
         says.iter().enumerate().filter_map(one).collect()
     };
     let of_judge = |reference: Reference| {
-        let voice = voices
+        let evaluator = evaluators
             .iter()
-            .find(|voice| voice.reference == reference && voice.by == Evaluator::Judge)
+            .find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
             .expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
-        (PreferenceAgreement::of(&points(&voice.says)), tokens.revising + tokens.judging)
+        (PreferenceAgreement::of(&points(&evaluator.says)), tokens.revising + tokens.judging)
     };
     let (one, one_tokens) = of_judge(Reference::None);
     let (adapted, adapted_tokens) = of_judge(Reference::Adapted);

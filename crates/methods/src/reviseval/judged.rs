@@ -20,7 +20,7 @@ pub(super) struct ReferenceQuestion<'a> {
     pub(super) unit: usize,
     /// The pair's second is shown first.
     pub(super) turned: bool,
-    pub(super) together: ReferenceGroup<'a>,
+    pub(super) group: ReferenceGroup<'a>,
     /// The temperature of a further cycle; absent for the first.
     pub(super) temperature: Option<f64>,
 }
@@ -44,19 +44,19 @@ impl<'a> ReferenceQuestions<'a> {
         units: &'a [EvaluatedUnit],
         attributes: &'a [String],
         references: &[Reference],
-        shelf: &ReferencePool<'a>,
+        pool: &ReferencePool<'a>,
         cycles: bool,
     ) -> Self {
         let mut asked = Vec::new();
         let mut add = |reference: Reference, temperature: Option<f64>| {
             for (number, unit) in units.iter().enumerate() {
                 let orders: &[bool] = if unit.second.is_some() { &[false, true] } else { &[false] };
-                for together in shelf.references(reference, *unit) {
+                for group in pool.references(reference, *unit) {
                     let of_order = |&turned: &bool| ReferenceQuestion {
                         reference,
                         unit: number,
                         turned,
-                        together: together.clone(),
+                        group: group.clone(),
                         temperature,
                     };
                     asked.extend(orders.iter().map(of_order));
@@ -82,12 +82,12 @@ impl<'a> ReferenceQuestions<'a> {
         if asked.turned {
             shown.reverse();
         }
-        let tag = if asked.together.tag.is_empty() {
+        let tag = if asked.group.tag.is_empty() {
             asked.reference.to_string()
         } else {
-            format!("{}/{}", asked.reference, asked.together.tag)
+            format!("{}/{}", asked.reference, asked.group.tag)
         };
-        JudgeQuestion { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
+        JudgeQuestion { sample, attribute: unit.attribute, shown, references: asked.group.texts.clone(), tag }
     }
 
     /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there
@@ -210,7 +210,7 @@ impl<'a> ReferenceVerdictIdentity<'a> {
             item: &asking.samples[unit.item].id,
             attribute: &asking.attributes[unit.attribute],
             reference: asked.reference,
-            tag: Some(asked.together.tag.as_str()).filter(|tag| !tag.is_empty()),
+            tag: Some(asked.group.tag.as_str()).filter(|tag| !tag.is_empty()),
             temperature: asked.temperature,
             shown,
         }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::voices::Evaluator;
+use super::evaluators::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
 use crate::revise::{ReviserOptions, RevisionKind};

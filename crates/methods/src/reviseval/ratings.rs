@@ -63,10 +63,10 @@ impl<'s> RatingStage<'s> {
         samples: &'s [Sample],
         units: &[EvaluatedUnit],
         references: &[Reference],
-        shelf: &ReferencePool<'s>,
+        pool: &ReferencePool<'s>,
         inputs: [String; 2],
     ) -> Self {
-        Self { judge, samples, rated: all(samples, units, references, shelf), inputs }
+        Self { judge, samples, rated: all(samples, units, references, pool), inputs }
     }
 
     /// Mean ratings by kind of text, in the order in which each comes first.
@@ -138,7 +138,7 @@ fn all<'a>(
     samples: &'a [Sample],
     units: &[EvaluatedUnit],
     references: &[Reference],
-    shelf: &ReferencePool<'a>,
+    pool: &ReferencePool<'a>,
 ) -> Vec<RatedText<'a>> {
     let mut rated: Vec<RatedText<'a>> = Vec::new();
     let mut add = |unit: EvaluatedUnit, of: String, name: &'a str, text: &'a str, tag: String| {
@@ -165,9 +165,9 @@ fn all<'a>(
             add(unit, of, &shown.id, &shown.text, String::new());
         }
         for reference in references {
-            for together in shelf.references(*reference, unit) {
-                for text in together.texts {
-                    add(unit, reference.to_string(), "reference", text, format!("{reference}/{}", together.tag));
+            for group in pool.references(*reference, unit) {
+                for text in group.texts {
+                    add(unit, reference.to_string(), "reference", text, format!("{reference}/{}", group.tag));
                 }
             }
         }

@@ -51,17 +51,17 @@ impl ReadyMetric {
         &self,
         samples: &[Sample],
         units: &[EvaluatedUnit],
-        shelf: &ReferencePool<'_>,
+        pool: &ReferencePool<'_>,
         reference: Reference,
     ) -> Result<ReferenceScores, MethodError> {
-        let held: Vec<Vec<ReferenceGroup<'_>>> = units.iter().map(|unit| shelf.references(reference, *unit)).collect();
+        let held: Vec<Vec<ReferenceGroup<'_>>> = units.iter().map(|unit| pool.references(reference, *unit)).collect();
         let (mut places, mut items) = (Vec::new(), Vec::new());
         for (number, (unit, held)) in units.iter().zip(&held).enumerate() {
             let sample = &samples[unit.item];
-            for (position, together) in held.iter().enumerate() {
+            for (position, group) in held.iter().enumerate() {
                 for (at, candidate) in unit.candidates().enumerate() {
                     places.push(ScorePlace { unit: number, candidate: at, reference: position });
-                    items.push(item(sample, &sample.candidates[candidate].text, together.texts.clone()));
+                    items.push(item(sample, &sample.candidates[candidate].text, group.texts.clone()));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl ReferenceScores {
         crate::summary::mean(self.mean(unit).into_iter().flatten())
     }
 
-    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a voice, or
+    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a vote, or
     /// (`averaged`) by the mean over references; of a single text its mean score. `None` where there is no reference.
     pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decision> {
         let references = &self.by_unit[unit];

@@ -3,10 +3,10 @@
 use probity_data::Sample;
 use rand::Rng;
 
+use super::evaluators::preferred;
 use super::judged::ReferenceQuestions;
 use super::options::Reference;
 use super::references::ReferencePool;
-use super::voices::preferred;
 use crate::judge::{JudgeVerdict, ModelJudge};
 use crate::pairs::rng_for;
 use crate::revise::Reviser;
@@ -27,7 +27,7 @@ impl TrainingSets<'_, '_> {
         &self,
         judge: &ModelJudge<'_>,
         reviser: &Reviser<'_>,
-        shelf: &ReferencePool<'_>,
+        pool: &ReferencePool<'_>,
         run: &mut Run<'_>,
     ) -> Result<Vec<(&'static str, usize)>, MethodError> {
         let asking = self.asking;
@@ -40,7 +40,7 @@ impl TrainingSets<'_, '_> {
             right[asked.unit] &= self.is_right(index);
         }
         let units: Vec<usize> = (0..right.len()).filter(|unit| right[*unit] && seen[*unit] == [true, true]).collect();
-        let revisions = units.iter().flat_map(|unit| shelf.revisions(Reference::Adapted, asking.units[*unit]));
+        let revisions = units.iter().flat_map(|unit| pool.revisions(Reference::Adapted, asking.units[*unit]));
         let revised =
             chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.text.clone())), run)?;
         let mut written = vec![("set_reviser.jsonl", revised)];

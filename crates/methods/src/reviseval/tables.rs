@@ -1,13 +1,13 @@
-//! The tables of all voices: agreement with preferences, by subset, and with gold scores.
+//! The tables of all evaluators: agreement with preferences, by subset, and with gold scores.
 
 use probity_data::Sample;
 use probity_lm::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, PreferenceAgreement, point, preferred, subsets};
 use super::options::{Reference, RevisEvalParams};
 use super::references::EvaluatedUnit;
-use super::voices::{Evaluator, EvaluatorVerdicts, PairFigures, PreferenceAgreement, point, preferred, subsets};
 use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
 use crate::judge::{Decision, PairChoice, UnitVerdict, percent};
@@ -24,7 +24,7 @@ pub(super) struct EvaluatorTables<'a> {
     pub(super) samples: &'a [Sample],
     pub(super) units: &'a [EvaluatedUnit],
     pub(super) attributes: &'a [String],
-    pub(super) voices: &'a [EvaluatorVerdicts],
+    pub(super) evaluators: &'a [EvaluatorVerdicts],
 }
 
 /// What one says of a pair.
@@ -75,23 +75,28 @@ impl<'a> EvaluatorTables<'a> {
     pub(super) fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
         let pairs = self.units.iter().any(|unit| unit.second.is_some());
         let table = if pairs { PREFERENCES } else { SCORES };
-        run.table(table, self.units.len() * self.voices.len())?;
+        run.table(table, self.units.len() * self.evaluators.len())?;
         for (number, unit) in self.units.iter().enumerate() {
-            for (position, voice) in self.voices.iter().enumerate() {
-                let index = number * self.voices.len() + position;
+            for (position, evaluator) in self.evaluators.iter().enumerate() {
+                let index = number * self.evaluators.len() + position;
                 if pairs {
-                    run.row(table, index, &self.preference_row(number, *unit, voice))?;
+                    run.row(table, index, &self.preference_row(number, *unit, evaluator))?;
                 } else {
-                    run.row(table, index, &self.score_row(number, *unit, voice))?;
+                    run.row(table, index, &self.score_row(number, *unit, evaluator))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn preference_row(&self, number: usize, unit: EvaluatedUnit, voice: &'a EvaluatorVerdicts) -> PreferenceRow<'a> {
+    fn preference_row(
+        &self,
+        number: usize,
+        unit: EvaluatedUnit,
+        evaluator: &'a EvaluatorVerdicts,
+    ) -> PreferenceRow<'a> {
         let sample = &self.samples[unit.item];
-        let decided = voice.decided(number);
+        let decided = evaluator.decided(number);
         let choice = decided.and_then(Decision::choice);
         let preferred = match choice {
             Some(PairChoice::First) => Some(unit.first),
@@ -101,43 +106,43 @@ impl<'a> EvaluatorTables<'a> {
         PreferenceRow {
             item: &sample.id,
             attribute: &self.attributes[unit.attribute],
-            reference: voice.reference,
-            by: &voice.by,
+            reference: evaluator.reference,
+            by: &evaluator.by,
             choice,
             preferred: preferred.map(|k| sample.candidates[k].id.as_str()),
             p: decided.and_then(Decision::p),
-            changed: voice.says[number].as_ref().and_then(UnitVerdict::turns),
+            changed: evaluator.says[number].as_ref().and_then(UnitVerdict::turns),
             ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
         }
     }
 
-    fn score_row(&self, number: usize, unit: EvaluatedUnit, voice: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
+    fn score_row(&self, number: usize, unit: EvaluatedUnit, evaluator: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
         let candidate = &self.samples[unit.item].candidates[unit.first];
-        let decided = voice.decided(number);
+        let decided = evaluator.decided(number);
         EvaluatorScoreRow {
             item: &self.samples[unit.item].id,
             attribute: &self.attributes[unit.attribute],
             candidate: &candidate.id,
             index: unit.first,
-            metric: voice.name(),
+            metric: evaluator.name(),
             score: decided.and_then(Decision::rating),
             ended: decided.map_or(NO_REFERENCE, |decided| DecisionEnd::Had(&decided.outcome)),
         }
     }
 
-    /// Figures of every voice on pairs, by attribute.
+    /// Figures of every evaluator on pairs, by attribute.
     pub(super) fn pairs(&self) -> Vec<PairFigures> {
         let of = |(attribute, name): (usize, &String)| {
             let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
-            self.voices
+            self.evaluators
                 .iter()
-                .map(|voice| PairFigures::of(voice, self.samples, self.units, &units, name))
+                .map(|evaluator| PairFigures::of(evaluator, self.samples, self.units, &units, name))
                 .collect::<Vec<_>>()
         };
         self.attributes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Accuracy of every voice by subset; empty where ids tell of none.
+    /// Accuracy of every evaluator by subset; empty where ids tell of none.
     pub(super) fn by_subset(&self) -> (Vec<Value>, Section) {
         let subsets = subsets(self.samples);
         let columns = ["reference", "by", "attribute"].into_iter().chain(subsets.iter().copied());
@@ -147,22 +152,22 @@ impl<'a> EvaluatorTables<'a> {
             return (values, section);
         }
         for (attribute, name) in self.attributes.iter().enumerate() {
-            for voice in self.voices {
-                let mut cells = vec![voice.reference.to_string(), voice.by.to_string(), name.clone()];
+            for evaluator in self.evaluators {
+                let mut cells = vec![evaluator.reference.to_string(), evaluator.by.to_string(), name.clone()];
                 for subset in &subsets {
                     let point = |unit: usize| {
                         let sample = &self.samples[self.units[unit].item];
                         let inside = self.is_of(unit, attribute)
                             && sample.id.split_once('/').is_some_and(|(of, _)| of == *subset);
                         inside
-                            .then(|| Some(point(voice.choice(unit)?, preferred(self.samples, self.units[unit])?)))
+                            .then(|| Some(point(evaluator.choice(unit)?, preferred(self.samples, self.units[unit])?)))
                             .flatten()
                     };
                     let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
                     let agreement = PreferenceAgreement::of(&points);
                     cells.push(number(agreement.accuracy));
                     values.push(json!({
-                        "reference": voice.reference, "by": voice.by, "attribute": name, "subset": subset, "agreement": agreement,
+                        "reference": evaluator.reference, "by": evaluator.by, "attribute": name, "subset": subset, "agreement": agreement,
                     }));
                 }
                 section.push(cells);
@@ -172,7 +177,7 @@ impl<'a> EvaluatorTables<'a> {
         (values, section)
     }
 
-    /// Correlation of every voice's scores with gold, by attribute.
+    /// Correlation of every evaluator's scores with gold, by attribute.
     pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Section>, Vec<Headline>) {
         let mut per_context = gold::section();
         let mut pooled = Section::new(
@@ -181,18 +186,22 @@ impl<'a> EvaluatorTables<'a> {
         );
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
-            for voice in self.voices {
-                let scores = self.scores(attribute, voice);
+            for evaluator in self.evaluators {
+                let scores = self.scores(attribute, evaluator);
                 let figures = gold::against(self.samples, one.attribute, &scores);
-                gold::push(&figures, one.attribute, &voice.name(), &mut per_context);
+                gold::push(&figures, one.attribute, &evaluator.name(), &mut per_context);
                 let all = [figures.kendall, figures.spearman, figures.pearson].map(|of| of.pooled.figure);
                 let cells = all.map(|figure| number(figure.coefficient)).into_iter().chain([all[0].n.to_string()]);
-                pooled.push([one.attribute.to_owned(), voice.name()].into_iter().chain(cells));
-                if voice.by == Evaluator::Judge {
+                pooled.push([one.attribute.to_owned(), evaluator.name()].into_iter().chain(cells));
+                if evaluator.by == Evaluator::Judge {
                     let value = figures.spearman.pooled.figure.coefficient;
-                    headline.push(Headline::new(format!("Spearman ({})", voice.reference), Some(one.attribute), value));
+                    headline.push(Headline::new(
+                        format!("Spearman ({})", evaluator.reference),
+                        Some(one.attribute),
+                        value,
+                    ));
                 }
-                values.push(json!({ "reference": voice.reference, "by": voice.by, "attribute": one.attribute, "figures": figures }));
+                values.push(json!({ "reference": evaluator.reference, "by": evaluator.by, "attribute": one.attribute, "figures": figures }));
             }
         }
         pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
@@ -203,15 +212,15 @@ impl<'a> EvaluatorTables<'a> {
     pub(super) fn conclusions(&self, gold: &[GoldUse<'_>], params: &RevisEvalParams) -> Vec<Conclusion> {
         let mut conclusions = Vec::new();
         for (attribute, name) in self.attributes.iter().enumerate() {
-            for voice in self.voices.iter().filter(|voice| params.leads(&voice.by)) {
-                let scores = self.scores(attribute, voice);
+            for evaluator in self.evaluators.iter().filter(|evaluator| params.leads(&evaluator.by)) {
+                let scores = self.scores(attribute, evaluator);
                 let figures = gold[attribute].present.then(|| gold::against(self.samples, name, &scores));
                 let turns: Vec<bool> = (0..self.units.len())
                     .filter(|unit| self.is_of(*unit, attribute))
-                    .filter_map(|unit| voice.says[unit].as_ref()?.turns())
+                    .filter_map(|unit| evaluator.says[unit].as_ref()?.turns())
                     .collect();
                 let share = mean(turns.iter().map(|turns| f64::from(u8::from(*turns))));
-                let reference = match voice.reference {
+                let reference = match evaluator.reference {
                     Reference::None => "without reference".to_owned(),
                     other => format!("reference {other}"),
                 };
@@ -231,15 +240,15 @@ impl<'a> EvaluatorTables<'a> {
         conclusions
     }
 
-    /// A voice's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
-    fn scores(&self, attribute: usize, voice: &EvaluatorVerdicts) -> Vec<Vec<Option<f64>>> {
+    /// An evaluator's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
+    fn scores(&self, attribute: usize, evaluator: &EvaluatorVerdicts) -> Vec<Vec<Option<f64>>> {
         let mut scores: Vec<Vec<Option<f64>>> =
             self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
         for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
             match unit.second {
-                None => scores[unit.item][unit.first] = voice.decided(number).and_then(Decision::rating),
+                None => scores[unit.item][unit.first] = evaluator.decided(number).and_then(Decision::rating),
                 Some(second) => {
-                    let first = voice.choice(number).map(|choice| point(choice, PairChoice::First));
+                    let first = evaluator.choice(number).map(|choice| point(choice, PairChoice::First));
                     scores[unit.item][unit.first] = first;
                     scores[unit.item][second] = first.map(|first| 1.0 - first);
                 }
@@ -248,7 +257,7 @@ impl<'a> EvaluatorTables<'a> {
         scores
     }
 
-    /// Each voice's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
+    /// Each evaluator's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
     /// and 17); nothing of a single attribute.
     pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Section) {
         let mut section = Section::new(
@@ -256,26 +265,26 @@ impl<'a> EvaluatorTables<'a> {
             ["score", "Kendall", "Spearman", "Pearson", "attributes"],
         );
         let mut averages = Vec::new();
-        let mut voices: Vec<(&Value, &Value)> = Vec::new();
+        let mut evaluators: Vec<(&Value, &Value)> = Vec::new();
         for one in values {
-            let voice = (&one["reference"], &one["by"]);
-            if !voices.contains(&voice) {
-                voices.push(voice);
+            let evaluator = (&one["reference"], &one["by"]);
+            if !evaluators.contains(&evaluator) {
+                evaluators.push(evaluator);
             }
         }
-        for (reference, by) in voices {
-            let of_voice: Vec<&Value> =
+        for (reference, by) in evaluators {
+            let of_evaluator: Vec<&Value> =
                 values.iter().filter(|one| (&one["reference"], &one["by"]) == (reference, by)).collect();
-            if of_voice.len() < 2 {
+            if of_evaluator.len() < 2 {
                 continue;
             }
             let average = |of: &str| {
                 let coefficient = |one: &&Value| one["figures"][of]["pooled"]["coefficient"].as_f64();
-                mean(of_voice.iter().map(coefficient).collect::<Option<Vec<f64>>>()?)
+                mean(of_evaluator.iter().map(coefficient).collect::<Option<Vec<f64>>>()?)
             };
             let [kendall, spearman, pearson] = ["kendall", "spearman", "pearson"].map(average);
             let name = format!("{}/{}", reference.as_str().unwrap_or_default(), by.as_str().unwrap_or_default());
-            let count = of_voice.len();
+            let count = of_evaluator.len();
             section.push([name, number(kendall), number(spearman), number(pearson), count.to_string()]);
             averages.push(json!({
                 "reference": reference, "by": by, "attributes": count, "kendall": kendall, "spearman": spearman, "pearson": pearson,
@@ -288,7 +297,7 @@ impl<'a> EvaluatorTables<'a> {
     }
 }
 
-/// One table of all voices on pairs.
+/// One table of all evaluators on pairs.
 pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
     let columns = [
         "reference",

@@ -59,8 +59,8 @@ fn summary(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
     (result.unwrap_or_else(|error| panic!("{args}: {error}")), output)
 }
 
-/// The figures of one voice.
-fn voice<'v>(summary: &'v RunSummary, reference: &str, by: &str) -> &'v Value {
+/// The figures of one evaluator.
+fn evaluator<'v>(summary: &'v RunSummary, reference: &str, by: &str) -> &'v Value {
     let all = summary.values["pairs"].as_array().expect("a list");
     all.iter()
         .find(|one| one["reference"] == reference && one["by"] == by)
@@ -74,25 +74,25 @@ fn near(value: &Value, expected: f64) -> bool {
 #[test]
 fn a_judge_who_looks_at_places_alone_is_told_from_one_who_has_a_reference() {
     let (summary, output) = summary("reviseval --metric rouge-l,bleu --metric ter", &pairs(&FOUR));
-    let free = voice(&summary, "none", "judge");
+    let free = evaluator(&summary, "none", "judge");
     // Always the one shown first: the orders never agree, so every pair is a tie; in the given order it is right twice.
     assert_eq!((&free["ties"], &free["accuracy"], &free["given_order"]), (&json!(4), &json!(0.5), &json!(0.5)));
     assert!(near(&free["changed"]["share"], 1.0), "{free:#}");
-    let adapted = voice(&summary, "adapted", "judge");
+    let adapted = evaluator(&summary, "adapted", "judge");
     assert_eq!(
         (&adapted["accuracy"], &adapted["ties"], &adapted["turned_order"]),
         (&json!(1.0), &json!(0), &json!(1.0))
     );
     assert!(near(&adapted["changed"]["share"], 0.0));
     for by in ["rouge-l", "bleu", "ter", "vote"] {
-        let metric = voice(&summary, "adapted", by);
+        let metric = evaluator(&summary, "adapted", by);
         assert_eq!(
             (&metric["accuracy"], &metric["changed"]),
             (&json!(1.0), &Value::Null),
             "{by}: the better text is the reference"
         );
     }
-    let unlike = voice(&summary, "direct", "rouge-l");
+    let unlike = evaluator(&summary, "direct", "rouge-l");
     assert_eq!((&unlike["accuracy"], &unlike["ties"]), (&json!(0.5), &json!(4)), "no word in common with either");
     assert_eq!(output.rows("preferences").len(), 4 * (3 + 2 * 4));
     assert_eq!(output.rows("verdicts").len(), 4 * 2 * 3);
@@ -143,7 +143,7 @@ fn three_cycles_are_voted_on_and_cost_three_times_as_much() {
         .collect();
     // Greedy it says the first; both sampled cycles know better.
     assert_eq!(told, [(0.5, 16.0), (1.0, 48.0), (1.0, 24.0)]);
-    assert_eq!(voice(&summary, "none", "judge")["accuracy"], 0.5, "further cycles are no part of the first");
+    assert_eq!(evaluator(&summary, "none", "judge")["accuracy"], 0.5, "further cycles are no part of the first");
     let cycles = output.rows("verdicts").iter().filter(|row| row["temperature"] == 0.7).count();
     assert_eq!(cycles, 8);
 }
@@ -178,8 +178,8 @@ fn several_references_vote_and_paraphrases_are_averaged() {
     let (result, output) = run(aspects, &samples, &model);
     let summary = result.expect("runs");
     assert_eq!(output.rows("verdicts").len(), 6, "three references in two orders");
-    assert_eq!(voice(&summary, "aspects", "rouge-l")["wrong"], 1, "two of three are nearer to candidate 1");
-    assert_eq!(voice(&summary, "aspects", "judge")["correct"], 1);
+    assert_eq!(evaluator(&summary, "aspects", "rouge-l")["wrong"], 1, "two of three are nearer to candidate 1");
+    assert_eq!(evaluator(&summary, "aspects", "judge")["correct"], 1);
 
     let mut given = pairs(&FOUR[..1]);
     given[0].references = vec!["any".into()];
@@ -193,7 +193,7 @@ fn several_references_vote_and_paraphrases_are_averaged() {
     let (result, _) =
         run("reviseval --reference diversified --diversify 3 --metric rouge-l --no-judge", &given, &model);
     // Candidate 0: (2/9 + 2/9 + 3/4) / 3; candidate 1: (0 + 0 + 1) / 3.
-    assert_eq!(voice(&result.expect("runs"), "diversified", "rouge-l")["correct"], 1);
+    assert_eq!(evaluator(&result.expect("runs"), "diversified", "rouge-l")["correct"], 1);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn what_has_no_usable_reference_has_no_verdict_under_it() {
     let (result, output) = run("reviseval --reference none,adapted --metric bleu", &samples, &model);
     let summary = result.expect("runs");
     for by in ["judge", "bleu"] {
-        let adapted = voice(&summary, "adapted", by);
+        let adapted = evaluator(&summary, "adapted", by);
         assert_eq!(
             (&adapted["pairs"], &adapted["decided"], &adapted["no_reference"]),
             (&json!(3), &json!(2), &json!(1)),
@@ -229,7 +229,7 @@ fn what_has_no_usable_reference_has_no_verdict_under_it() {
     assert_eq!((&row["outcome"], &row["choice"]), (&json!("no_reference"), &Value::Null));
     assert_eq!(["truncated", "no_reference", "not_a_pair"].map(|name| summary.outcomes.get(name)), [1, 1, 1]);
     let (used, _) = run("reviseval --reference none,adapted --use-truncated", &samples, &model);
-    assert_eq!(voice(&used.expect("runs"), "adapted", "judge")["decided"], 3);
+    assert_eq!(evaluator(&used.expect("runs"), "adapted", "judge")["decided"], 3);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn unparsed_verdicts_are_counted_and_stand_for_nothing() {
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(mute);
     let summary = run("reviseval --reference adapted", &pairs(&FOUR), &model).0.expect("runs");
-    let adapted = voice(&summary, "adapted", "judge");
+    let adapted = evaluator(&summary, "adapted", "judge");
     assert_eq!((&adapted["undecided"], &adapted["decided"], &adapted["correct"]), (&json!(1), &json!(3), &json!(3)));
     assert!(near(&adapted["accuracy"], 1.0) && near(&adapted["over_all"], 0.875), "{adapted:#}");
     assert_eq!(summary.outcomes.get("unparsed"), 2);
@@ -301,7 +301,7 @@ fn another_model_may_judge() {
     let others: [&dyn LanguageModel; 1] = [&judge];
     let summary = run_by("reviseval --judge-model other --rate quality", &pairs(&FOUR), &reviser, &others, &mut output)
         .expect("runs");
-    assert_eq!(voice(&summary, "adapted", "judge")["accuracy"], 1.0);
+    assert_eq!(evaluator(&summary, "adapted", "judge")["accuracy"], 1.0);
 }
 
 #[test]
@@ -388,15 +388,15 @@ fn metrics_under_a_revision_of_each_text_are_no_ties_by_construction() {
     let (summary, _) = summary("reviseval --no-judge --reference each --metric ter", &samples);
     // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits
     // of a shorter reference.
-    assert_eq!(voice(&summary, "each", "ter")["ties"], 0);
+    assert_eq!(evaluator(&summary, "each", "ter")["ties"], 0);
 }
 
 #[test]
 fn the_papers_accuracy_counts_ties_and_pairs_without_a_verdict_as_not_right() {
     let (summary, _) = summary("reviseval --reference none,adapted", &pairs(&FOUR));
-    let free = voice(&summary, "none", "judge");
+    let free = evaluator(&summary, "none", "judge");
     assert_eq!((&free["ties"], &free["accuracy"], &free["right_of_all"]), (&json!(4), &json!(0.5), &json!(0.0)));
-    assert_eq!(voice(&summary, "adapted", "judge")["right_of_all"], json!(1.0));
+    assert_eq!(evaluator(&summary, "adapted", "judge")["right_of_all"], json!(1.0));
 }
 
 #[test]

@@ -52,13 +52,14 @@ impl EvaluatorVerdicts {
         Self { reference, by, says: says.into_iter().map(|decided| decided.map(settled)).collect() }
     }
 
-    /// The majority of these voices, unit by unit.
-    pub(super) fn vote(reference: Reference, voices: &[Self]) -> Self {
+    /// The majority of these evaluators, unit by unit.
+    pub(super) fn vote(reference: Reference, evaluators: &[Self]) -> Self {
         let of = |unit: usize| {
-            let says: Vec<Decision> = voices.iter().filter_map(|voice| voice.decided(unit).cloned()).collect();
+            let says: Vec<Decision> =
+                evaluators.iter().filter_map(|evaluator| evaluator.decided(unit).cloned()).collect();
             (!says.is_empty()).then(|| Decision::vote(&says))
         };
-        let units = voices.first().map_or(0, |voice| voice.says.len());
+        let units = evaluators.first().map_or(0, |evaluator| evaluator.says.len());
         Self::without_order(reference, Evaluator::Vote, (0..units).map(of).collect())
     }
 
@@ -121,7 +122,7 @@ pub(super) struct ShareEstimate {
     pub(super) share: Option<f64>,
 }
 
-/// Figures of one voice on pairs, for one attribute.
+/// Figures of one evaluator on pairs, for one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairFigures {
     pub(super) reference: Reference,
@@ -153,7 +154,7 @@ pub(super) struct PairFigures {
 impl PairFigures {
     /// Over `units`, positions of pairs of one attribute.
     pub(super) fn of(
-        voice: &EvaluatorVerdicts,
+        evaluator: &EvaluatorVerdicts,
         samples: &[Sample],
         all: &[EvaluatedUnit],
         units: &[usize],
@@ -163,32 +164,32 @@ impl PairFigures {
             units.iter().filter_map(|&unit| Some(point(choice(unit)?, preferred(samples, all[unit])?))).collect()
         };
         let order = |k: usize| {
-            let choice = |unit: usize| voice.says[unit].as_ref()?.orders[k].as_ref()?.choice();
+            let choice = |unit: usize| evaluator.says[unit].as_ref()?.orders[k].as_ref()?.choice();
             mean(points(&choice))
         };
         let turns: Vec<f64> = units
             .iter()
-            .filter_map(|unit| voice.says[*unit].as_ref()?.turns())
+            .filter_map(|unit| evaluator.says[*unit].as_ref()?.turns())
             .map(|turns| f64::from(u8::from(turns)))
             .collect();
         let all_points: Vec<f64> = units
             .iter()
             .filter_map(|&unit| {
                 let gold = preferred(samples, all[unit])?;
-                Some(voice.choice(unit).map_or(0.5, |choice| point(choice, gold)))
+                Some(evaluator.choice(unit).map_or(0.5, |choice| point(choice, gold)))
             })
             .collect();
         let has = |is: &dyn Fn(usize) -> bool| units.iter().filter(|unit| is(**unit)).count();
         Self {
-            reference: voice.reference,
-            by: voice.by.clone(),
+            reference: evaluator.reference,
+            by: evaluator.by.clone(),
             attribute: attribute.to_owned(),
             pairs: units.len(),
-            decided: has(&|unit| voice.choice(unit).is_some()),
-            ties: has(&|unit| voice.choice(unit) == Some(PairChoice::Tie)),
-            undecided: has(&|unit| voice.says[unit].is_some() && voice.choice(unit).is_none()),
-            no_reference: has(&|unit| voice.says[unit].is_none()),
-            agreement: PreferenceAgreement::of(&points(&|unit| voice.choice(unit))),
+            decided: has(&|unit| evaluator.choice(unit).is_some()),
+            ties: has(&|unit| evaluator.choice(unit) == Some(PairChoice::Tie)),
+            undecided: has(&|unit| evaluator.says[unit].is_some() && evaluator.choice(unit).is_none()),
+            no_reference: has(&|unit| evaluator.says[unit].is_none()),
+            agreement: PreferenceAgreement::of(&points(&|unit| evaluator.choice(unit))),
             over_all: mean(all_points.iter().copied()),
             right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),
