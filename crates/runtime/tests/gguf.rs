@@ -1,6 +1,7 @@
 //! The GGUF reader on right, wrong and hostile files.
 
 mod builder;
+mod told;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,6 +16,7 @@ use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::weights::{GgufFile, GgufHeader, WeightsError};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
+use told::told;
 
 thread_local! {
     static LIVE: Cell<usize> = const { Cell::new(0) };
@@ -268,8 +270,8 @@ fn every_truncation_is_refused() {
     for len in 0..bytes.len() {
         assert!(GgufHeader::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
     }
-    let cut =
-        GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
+    let cut = GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut");
+    let cut = told(&cut);
     assert!(cut.contains("probity model verify"), "{cut}");
 }
 

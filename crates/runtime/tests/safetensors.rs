@@ -1,12 +1,15 @@
 //! safetensors files and their shard index, right and wrong.
 
+mod told;
+
 use std::path::{Path, PathBuf};
 
 use probity_kernels::WeightType;
 use probity_models::WeightSource as _;
-use probity_runtime::weights::{SafetensorsFiles, ShardIndex};
+use probity_runtime::weights::{SafetensorsFiles, ShardIndex, WeightsError};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
+use told::told;
 
 /// A file with the given header and data; `pad` bytes of white space make the data start at any address.
 fn file(header: &Json, data: &[u8], pad: usize) -> Vec<u8> {
@@ -18,12 +21,12 @@ fn tensor(dtype: &str, shape: &[usize], start: usize, end: usize) -> Json {
     json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]})
 }
 
-fn open(bytes: Vec<u8>) -> Result<SafetensorsFiles, String> {
-    SafetensorsFiles::from_bytes(Path::new("demo.safetensors"), bytes).map_err(|error| error.to_string())
+fn open(bytes: Vec<u8>) -> Result<SafetensorsFiles, WeightsError> {
+    SafetensorsFiles::from_bytes(Path::new("demo.safetensors"), bytes)
 }
 
 fn refused(bytes: Vec<u8>, words: &[&str]) {
-    let error = open(bytes).err().expect("refused");
+    let error = told(&open(bytes).err().expect("refused"));
     assert!(
         error.contains("demo.safetensors") && words.iter().all(|word| error.contains(word)),
         "expected {words:?} in {error}"

@@ -267,3 +267,9 @@ fn database_hint(error: &rusqlite::Error) -> Option<&'static str> {
 pub(crate) fn hint_of(error: &StoreError) -> String {
     miette::Diagnostic::help(error).map(|hint| hint.to_string()).unwrap_or_default()
 }
+
+/// What the error says, and its hint behind it.
+#[cfg(test)]
+pub(crate) fn told(error: &StoreError) -> String {
+    format!("{error}\n{}", hint_of(error))
+}

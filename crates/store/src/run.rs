@@ -365,6 +365,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::error::told;
 
     fn temporary() -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -419,7 +420,7 @@ mod tests {
         first.write_summary(&1).expect("written");
         drop(first);
         fs::write(path.join("notes.txt"), "mine").expect("written");
-        let error = RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run").to_string();
+        let error = told(&RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run"));
         assert!(error.contains("holds a run already (running)") && error.contains("--overwrite"), "{error}");
         let mut second = RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
         assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
@@ -524,7 +525,7 @@ mod tests {
         let file = folder.path().join("taken");
         fs::write(&file, "mine").expect("written");
         for path in [file.clone(), file.join("run")] {
-            let error = RunFolder::create(&path, Existing::Replace, info()).expect_err("a file").to_string();
+            let error = told(&RunFolder::create(&path, Existing::Replace, info()).expect_err("a file"));
             assert!(
                 error.contains("could not be created") && error.contains("a part of this path is a file"),
                 "{error}"
@@ -590,7 +591,7 @@ mod tests {
         assert_eq!((manifest.contents["summary.json"].rows, manifest.contents.len()), (None, 2));
         manifest.check_files(&path).expect("all there");
         fs::remove_file(path.join(SUMMARY)).expect("removed");
-        let error = manifest.check_files(&path).expect_err("gone").to_string();
+        let error = told(&manifest.check_files(&path).expect_err("gone"));
         assert!(
             error.contains("summary.json is not what the finished run has written") && error.contains("--resume"),
             "{error}"

@@ -352,6 +352,7 @@ impl FromStr for RankMethod {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use miette::Diagnostic as _;
     use proptest::prelude::*;
 
     use super::*;
@@ -460,12 +461,10 @@ pub(crate) mod tests {
             assert_eq!(method.name().parse(), Ok(method));
             assert_eq!(serde_json::to_value(method).expect("a string"), method.name());
         }
-        let message = "elo".parse::<RankMethod>().expect_err("unknown").to_string();
-        assert!(
-            message.ends_with(
-                "win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"
-            ),
-            "{message}"
+        let hint = "elo".parse::<RankMethod>().expect_err("unknown").help().expect("a hint").to_string();
+        assert_eq!(
+            hint,
+            "the methods are win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"
         );
     }
 
