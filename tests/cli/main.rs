@@ -25,6 +25,7 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+mod snapshots;
 mod stages;
 mod surface;
 mod toy_method;
