@@ -161,17 +161,17 @@ impl Worker {
         }
         match form {
             ProductForm::Float => {
-                dispatch!(isa, float_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
+                dispatch!(isa, float_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]));
             }
             ProductForm::Int8 => {
-                dispatch!(isa, int_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
+                dispatch!(isa, int_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]));
             }
             ProductForm::Pairs => {
                 let in_one = (isa.facts().pair_tile)();
                 dispatch!(isa, pair_rows(work: &PanelWork<'_>, sums: &mut [PanelSums], in_one: Option<PairTile>));
             }
             ProductForm::Tiles => {
-                dispatch!(isa, step_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]))
+                dispatch!(isa, step_rows(work: &PanelWork<'_>, panels: &mut ExpandedPanels, sums: &mut [PanelSums]));
             }
         }
     }
@@ -210,7 +210,7 @@ fn int_rows<S: IntProducts>(work: &PanelWork<'_>, panels: &mut ExpandedPanels, s
             (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(&ExpandedWeights::new(weight_type, ints), x, before)),
             (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(&ExpandedWeights::new(weight_type, ints), x, before)),
             (_, false) => {
-                by_rows!(tile.1, int_tile::<S, 8, false>(&ExpandedWeights::new(weight_type, ints), x, before))
+                by_rows!(tile.1, int_tile::<S, 8, false>(&ExpandedWeights::new(weight_type, ints), x, before));
             }
         }
     }

@@ -60,7 +60,7 @@ impl<'a> AlignedScores<'a> {
         // Some rows without gold are told in a note. All of them are names that differ between the files: figures over
         // nothing would hide that.
         if aligned.unknown == metric.rows.len() {
-            return Err(aligned.no_overlap(gold).into());
+            return Err(aligned.no_overlap(gold));
         }
         Ok(aligned)
     }
