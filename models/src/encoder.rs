@@ -102,7 +102,7 @@ impl MaskedModel {
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
         self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| {
-            after(layer + 1, x)
+            after(layer + 1, x);
         });
         Ok(())
     }

@@ -281,7 +281,7 @@ fn data(world: &World) -> String {
 }
 
 /// Runs the method, with these options besides.
-fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<StageOutcome, SessionError> {
+fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<StageOutcome, Box<SessionError>> {
     let mut given = GivenOptions::new();
     given.insert("model".into(), json!(tiny()));
     given.insert("checker".into(), json!(golden("llama-head-dim")));
@@ -397,7 +397,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         // Where the claims are known, rows can be held against them before anything is asked.
         let claims = world.path("whole/claims.jsonl").display().to_string();
         let from = json!({"from": [format!("claims={claims}"), format!("{name}={file}")]});
-        let error = message(&toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused"));
+        let error = message(&*toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused"));
         assert!(error.contains(part), "{part}\n{error}");
         assert!(!world.path("wrong").exists());
     }

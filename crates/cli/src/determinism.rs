@@ -176,7 +176,7 @@ impl LoadedModel {
 fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) -> Vec<MatrixCase> {
     let mut cases = Vec::new();
     let mut add = |what, setting: &str, options, order| {
-        cases.push(MatrixCase { what, setting: setting.to_owned(), options, order })
+        cases.push(MatrixCase { what, setting: setting.to_owned(), options, order });
     };
     add("nothing", "run again", defaults, Order::AsGiven);
     add("order", "reversed", defaults, Order::Reversed);

@@ -49,7 +49,7 @@ impl Events for Terminal {
             Notice::Tokens(progress) => reporter.watch(progress),
             Notice::Found(found) => reporter.looks_up(found),
             Notice::Progress { what, work: ProgressUnit::Questions, done, total } => {
-                reporter.questions(what, done, total)
+                reporter.questions(what, done, total);
             }
             Notice::Progress { what, work: ProgressUnit::Candidates, done, total } => {
                 reporter.candidates(what, done, total.unwrap_or(done));

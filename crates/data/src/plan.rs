@@ -83,7 +83,7 @@ impl PreparedMapping {
                 Field::Context => plan.context = Some(column),
                 Field::Instruction => plan.instruction = Some(column),
                 Field::Candidate(name) => {
-                    plan.slots.push(CandidateColumn { name: name.clone(), column, scores: Vec::new() })
+                    plan.slots.push(CandidateColumn { name: name.clone(), column, scores: Vec::new() });
                 }
                 Field::CandidateId => plan.candidate_id = Some(column),
                 Field::Reference => plan.references.push(column),
