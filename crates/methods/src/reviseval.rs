@@ -63,7 +63,7 @@ prefers the better score (of \
 distances and error rates the lower one), and equal scores are a tie. Kinds with \
 several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, of \
 paraphrases, and of metrics under each, the mean. References in the data are \
-shown, and scored against, group. A pair without a usable reference has no verdict under that kind, and is counted.
+shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
 
 What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of \
 pairs on which two ways of judging differ. Effectiveness: \
