@@ -44,7 +44,7 @@ pub(crate) fn hint_of(error: &dyn miette::Diagnostic) -> String {
 }
 
 /// What the error says, and its hint behind it.
-#[cfg(test)]
+#[cfg(all(test, feature = "hub"))]
 pub(crate) fn told(error: &dyn miette::Diagnostic) -> String {
     format!("{error}\n{}", hint_of(error))
 }
