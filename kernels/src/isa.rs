@@ -19,7 +19,7 @@ use crate::{Arithmetic, ProductForm};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::TileRegisters;
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use plain::NoTiles as Tiles;
+pub(crate) use plain::NoTiles as TileRegisters;
 
 /// What drivers ask of an instruction set. How many lanes it has is none of it: there are
 /// [sixteen](crate::simd::LANES) on all.
