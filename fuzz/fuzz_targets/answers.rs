@@ -25,7 +25,11 @@ fn model() -> ScriptedModel {
 fn requests() -> Vec<ScoreRequest> {
     let labels = LabelSet::words(["A", "B"]).expect("labels");
     (0..3)
-        .map(|n| ScoreRequest { id: n.to_string(), prompt: Prompt::Text(format!("Which? {n}")), ask: Ask::Labels(labels.clone()) })
+        .map(|n| ScoreRequest {
+            id: n.to_string(),
+            prompt: Prompt::Text(format!("Which? {n}")),
+            ask: Ask::Labels(labels.clone()),
+        })
         .collect()
 }
 
@@ -192,7 +196,8 @@ fuzz_target!(|data: &[u8]| {
             faithful = changes.iter().all(Change::is_damage);
             std::fs::write(&*FILE, bytes).expect("written");
             if !faithful && let Ok(connection) = Connection::open(&*FILE) {
-                let _ = changes.iter().try_for_each(|change| change.apply(&connection)).and_then(|()| seal(&connection));
+                let _ =
+                    changes.iter().try_for_each(|change| change.apply(&connection)).and_then(|()| seal(&connection));
             }
         }
         None => return,

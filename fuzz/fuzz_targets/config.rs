@@ -100,7 +100,9 @@ impl Edit {
             To::Half => json!((old / 2.0) as i64),
             To::Negative => json!((-old) as i64),
             To::List(list) => json!(list),
-            To::Other(field) => config.values().nth(usize::from(*field) % config.len().max(1)).cloned().unwrap_or_default(),
+            To::Other(field) => {
+                config.values().nth(usize::from(*field) % config.len().max(1)).cloned().unwrap_or_default()
+            }
             To::Rope { kind, factor, low, high, original } => {
                 let kind = ROPES[usize::from(*kind) % ROPES.len()];
                 let rope = json!({

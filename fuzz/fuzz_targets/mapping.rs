@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_data::{Format, MapEntry, Mapping, Source};
+use probity_data::{DataFormat, MapEntry, Mapping, SampleSource};
 use probity_fuzz::{Input, Word, show};
 
 #[derive(Arbitrary)]
@@ -99,7 +99,9 @@ impl Cell {
             Self::Word(word) => word.to_string(),
             Self::Number(number) => number.to_string(),
             Self::Small(number) => number.to_string(),
-            Self::Json(list) => serde_json::to_string(&serde_json::json!([{"a": list, "b": list.first()}])).expect("JSON"),
+            Self::Json(list) => {
+                serde_json::to_string(&serde_json::json!([{"a": list, "b": list.first()}])).expect("JSON")
+            }
             Self::Broken(word) => format!("[{{\"a\": {word}"),
         }
     }
@@ -108,7 +110,9 @@ impl Cell {
 impl Table {
     fn source(&self) -> (Vec<String>, Vec<u8>) {
         let separator = if self.tabs { '\t' } else { ',' };
-        let quoted = |text: String| if self.tabs { text.replace(['\t', '\n'], " ") } else { format!("\"{}\"", text.replace('"', "\"\"")) };
+        let quoted = |text: String| {
+            if self.tabs { text.replace(['\t', '\n'], " ") } else { format!("\"{}\"", text.replace('"', "\"\"")) }
+        };
         let line = |cells: &mut dyn Iterator<Item = String>| {
             let cells: Vec<String> = cells.map(quoted).collect();
             cells.join(separator.encode_utf8(&mut [0; 4])) + "\n"
@@ -136,19 +140,21 @@ fuzz_target!(|data: &[u8]| {
         Some(Input::Text(text)) => {
             let text = String::from_utf8_lossy(text);
             let Some((mapping, table)) = text.split_once("\n\n") else { return };
-            (mapping.lines().map(str::to_owned).collect(), table.as_bytes().to_vec(), Format::Csv)
+            (mapping.lines().map(str::to_owned).collect(), table.as_bytes().to_vec(), DataFormat::Csv)
         }
         Some(Input::Made(table)) => {
             let (entries, bytes) = table.source();
-            (entries, bytes, if table.tabs { Format::Tsv } else { Format::Csv })
+            (entries, bytes, if table.tabs { DataFormat::Tsv } else { DataFormat::Csv })
         }
         None => return,
     };
     show(&format!("{entries:?}\n{}", String::from_utf8_lossy(&bytes)));
-    let Ok(entries) = entries.iter().map(|entry| entry.parse::<MapEntry>()).collect::<Result<Vec<_>, _>>() else { return };
+    let Ok(entries) = entries.iter().map(|entry| entry.parse::<MapEntry>()).collect::<Result<Vec<_>, _>>() else {
+        return;
+    };
     assert!(entries.iter().all(|entry| entry.to_string().parse().as_ref() == Ok(entry)));
     let Ok(map) = Mapping::new(entries) else { return };
-    let source = Source { format: Some(format), map, ..Source::new("fuzzed") };
+    let source = SampleSource { format: Some(format), map, ..SampleSource::new("fuzzed") };
     let Ok(mut file) = source.open_from(std::io::Cursor::new(bytes)) else { return };
     let rows = file.records.by_ref().take(10_000);
     assert!(rows.into_iter().all(|(line, sample)| line > 0 && !sample.id.is_empty() && sample.check().is_empty()));

@@ -34,7 +34,8 @@ enum Value {
     Method(u8),
 }
 
-const METHODS: [&str; 10] = ["compare", "g-eval", "gpt-score", "judge", "para-pluie", "revise", "reviseval", "attributes", "metrics", "meta"];
+const METHODS: [&str; 10] =
+    ["compare", "g-eval", "gpt-score", "judge", "para-pluie", "revise", "reviseval", "attributes", "metrics", "meta"];
 const KINDS: [&str; 6] = ["defaults", "data", "model", "report", "run", "other"];
 
 fn key(at: u8) -> &'static str {
@@ -59,8 +60,17 @@ impl Value {
             Self::Braces(at) => quoted(["{run}", "{model}/{data}", "{", "{}", "{x}", "../{run}"][usize::from(*at) % 6]),
             Self::List(list) => format!("[{}]", list.iter().map(Self::text).collect::<Vec<_>>().join(", ")),
             Self::Map(entries) => {
-                let entries: Vec<String> = entries.iter().map(|(at, value)| format!("{} = \
-                    {}", quoted(key(*at)), value.text())).collect();
+                let entries: Vec<String> = entries
+                    .iter()
+                    .map(|(at, value)| {
+                        format!(
+                            "{} = \
+                    {}",
+                            quoted(key(*at)),
+                            value.text()
+                        )
+                    })
+                    .collect();
                 format!("{{{}}}", entries.join(", "))
             }
             Self::Method(at) => quoted(METHODS[usize::from(*at) % METHODS.len()]),

@@ -5,22 +5,30 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use probity_data::{Format, Mapping, Source};
+use probity_data::{DataFormat, Mapping, SampleSource};
 
 /// The first byte chooses the format and the mapping.
-static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+static SOURCES: LazyLock<Vec<SampleSource>> = LazyLock::new(|| {
     let mappings: [&[&str]; 5] = [
         &[],
         &["context=a", "candidate=b", "candidate.x=c", "score.x.f=d", "preference=e", "reference=f", "preference.1=x"],
         &["id=a", "context=b", "candidate=c", "candidate-id=d", "score.f=e", "preference=f", "instruction=g"],
-        &["id=a", "instruction=b.c[0]", "candidate=c[].text", "candidate-id=c[].id", "score.f=c[].f", "reference=c[].text"],
+        &[
+            "id=a",
+            "instruction=b.c[0]",
+            "candidate=c[].text",
+            "candidate-id=c[].id",
+            "score.f=c[].f",
+            "reference=c[].text",
+        ],
         &["id=id", "context=context", "candidate=candidates", "reference=references", "preference=preference"],
     ];
-    let formats = [None, Some(Format::Jsonl), Some(Format::Csv), Some(Format::Tsv), Some(Format::Parquet)];
-    let source = |format, map: &[&str]| Source {
+    let formats =
+        [None, Some(DataFormat::Jsonl), Some(DataFormat::Csv), Some(DataFormat::Tsv), Some(DataFormat::Parquet)];
+    let source = |format, map: &[&str]| SampleSource {
         format,
         map: Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping"),
-        ..Source::new("fuzzed")
+        ..SampleSource::new("fuzzed")
     };
     formats.into_iter().flat_map(|format| mappings.map(|map| source(format, map))).collect()
 });

@@ -102,7 +102,8 @@ enum Statement {
     Call(Vec<Statement>),
 }
 
-const OPERATORS: [&str; 16] = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", ">=", "in", "and", "or", "is"];
+const OPERATORS: [&str; 16] =
+    ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", ">=", "in", "and", "or", "is"];
 
 fn quoted(word: &Word) -> String {
     format!("'{}'", word.0.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n").replace('\0', ""))
@@ -188,7 +189,9 @@ impl Display for Expression {
                 entries.iter().try_for_each(|(key, value)| write!(f, "{}: {value}, ", quoted(key)))?;
                 f.write_str("}")
             }
-            Self::Binary(left, operator, right) => write!(f, "({left} {} {right})", OPERATORS[usize::from(*operator) % OPERATORS.len()]),
+            Self::Binary(left, operator, right) => {
+                write!(f, "({left} {} {right})", OPERATORS[usize::from(*operator) % OPERATORS.len()])
+            }
             Self::Filtered(value, filter) => write!(f, "({value}|{filter})"),
             Self::Called(value, method) => write!(f, "({value}).{method}"),
             Self::Field(value) => write!(f, "({value}).content"),
@@ -227,7 +230,9 @@ impl Display for Statement {
                 let recursive = if *recursive { " recursive" } else { "" };
                 write!(f, "{{% for {name} in {list}{recursive} %}}{}{{% endfor %}}", Block(body))
             }
-            Self::If(test, body, other) => write!(f, "{{% if {test} %}}{}{{% else %}}{}{{% endif %}}", Block(body), Block(other)),
+            Self::If(test, body, other) => {
+                write!(f, "{{% if {test} %}}{}{{% else %}}{}{{% endif %}}", Block(body), Block(other))
+            }
             Self::Macro(body) => write!(f, "{{% macro m(x) %}}{}{{% endmacro %}}", Block(body)),
             Self::Filter(filter, body) => write!(f, "{{% filter {filter} %}}{}{{% endfilter %}}", Block(body)),
             Self::Capture(body) => write!(f, "{{% set x %}}{}{{% endset %}}", Block(body)),
@@ -256,8 +261,14 @@ fuzz_target!(|data: &[u8]| {
         count_stopped(error);
     }
     // A limit of time may be met one time and not the next.
-    if ![&once, &again].iter().any(|text| text.as_ref().is_err_and(|error| error.to_string().contains("is not done \
-        after"))) {
+    if ![&once, &again].iter().any(|text| {
+        text.as_ref().is_err_and(|error| {
+            error.to_string().contains(
+                "is not done \
+        after",
+            )
+        })
+    }) {
         assert_eq!(once, again);
     }
 });

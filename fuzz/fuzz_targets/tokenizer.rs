@@ -234,13 +234,17 @@ enum Model {
 
 impl Model {
     fn json(&self) -> Value {
-        let ids = |vocab: &[(Word, u8)]| -> Map<String, Value> { vocab.iter().map(|(word, id)| (word.to_string(), json!(id))).collect() };
+        let ids = |vocab: &[(Word, u8)]| -> Map<String, Value> {
+            vocab.iter().map(|(word, id)| (word.to_string(), json!(id))).collect()
+        };
         match self {
             Self::Bpe { vocab, merges, unk, prefix, suffix, fuse, fallback, ignore } => json!({
                 "type": "BPE", "vocab": ids(vocab), "merges": merges, "unk_token": unk, "continuing_subword_prefix": prefix,
                 "end_of_word_suffix": suffix, "fuse_unk": fuse, "byte_fallback": fallback, "ignore_merges": ignore, "dropout": null,
             }),
-            Self::Unigram { vocab, unk, fallback } => json!({"type": "Unigram", "vocab": vocab, "unk_id": unk, "byte_fallback": fallback}),
+            Self::Unigram { vocab, unk, fallback } => {
+                json!({"type": "Unigram", "vocab": vocab, "unk_id": unk, "byte_fallback": fallback})
+            }
             Self::WordPiece { vocab, unk, prefix, longest } => json!({
                 "type": "WordPiece", "vocab": ids(vocab), "unk_token": unk, "continuing_subword_prefix": prefix, "max_input_chars_per_word": longest,
             }),
