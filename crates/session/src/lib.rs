@@ -40,7 +40,7 @@ pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::{ModelPool, PoolModel};
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
-    RunOptions, StageTable, computing_in_force,
+    RunOptions, StageTable, StageTableError, computing_in_force,
 };
 pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
 pub use problems::{PlanProblems, StageLines};

@@ -6,4 +6,4 @@ mod run;
 
 pub use data::DataOptions;
 pub use model::{ByteSize, ByteSizeError, ComputingOptions, ModelOptions, computing_in_force};
-pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable};
+pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable, StageTableError};

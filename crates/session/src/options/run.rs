@@ -68,11 +68,16 @@ pub struct StageTable {
     pub file: PathBuf,
 }
 
-impl FromStr for StageTable {
-    type Err = String;
+/// That a text names no stage and file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("expected STAGE=FILE, such as revisions=mine.jsonl")]
+pub struct StageTableError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (stage, file) = text.split_once('=').ok_or("expected STAGE=FILE, such as revisions=mine.jsonl")?;
+impl FromStr for StageTable {
+    type Err = StageTableError;
+
+    fn from_str(text: &str) -> Result<Self, StageTableError> {
+        let (stage, file) = text.split_once('=').ok_or(StageTableError)?;
         Ok(Self { stage: stage.to_owned(), file: file.into() })
     }
 }
