@@ -2,6 +2,7 @@
 
 Usage: make_text_metrics.py stems
        make_text_metrics.py wordnet
+       make_text_metrics.py answers --data FOLDER --evaluate FOLDER
        make_text_metrics.py text --data FOLDER --easse FOLDER --simplification FOLDER --jfleg FOLDER --evaluate FOLDER --wordnet FOLDER
 
 The last needs source trees: feralvam/easse at 6a4352ec, cocoxu/simplification at 35570464, keisks/jfleg at ee06ff80 (eval/gleu.py),
@@ -338,6 +339,46 @@ def undefined(name, source, candidate, references):
     return name in texts and not any(text.split() for text in [candidate, *references, *texts[name]])
 
 
+# How answers are scored: articles, punctuation, what is left of either, and what Python takes for parts of words.
+ANSWERS = [
+    ("The Cat, a dog & an owl!", ["cat dog owl"]),
+    ("a-b the_end U.S.A.", ["ab theend usa", "the end"]),
+    ("", ["", "the"]),
+    ("the", ["", "..."]),
+    ("", ["", "two"]),
+    ("two one", ["one two", "two"]),
+    ("in the 1990s", ["the 1990s", "1990s", "in 1990s"]),
+    ("the the the cat cat", ["cat the cat cat"]),
+    ("à la “the” café–a", ["“ ” café– la à"]),
+    ("ना a\u093fb a\u0301 ⓐa a²", ["\u093fb ना \u0301 a²"]),
+    ("THE\u001fA\u00a0An\u200bthe", ["\u200b", "the"]),
+    ("İ a̰n ΟΔΟΣ", ["i̇ οδος"]),
+]
+
+
+def answers(*arguments):
+    """The official script of SQuAD 2.0: each number takes its best reference, an empty one only where all are."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--evaluate", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    script = load("squad", options.evaluate / "metrics" / "squad_v2" / "compute_score.py")
+
+    def score(candidate, references):
+        question = {"id": "0", "answers": {"text": list(references)}}
+        exact, f1 = script.get_raw_scores([{"paragraphs": [{"qas": [question]}]}], {"0": candidate})
+        return [rounded(f1["0"]), exact["0"]]
+
+    edges = [(whole(c), [whole(r) for r in refs]) for _, c, refs in EDGES[:-1]] + ANSWERS
+    value = {
+        "made_with": versions("numpy") | {"huggingface/evaluate": COMMITS["huggingface/evaluate"]},
+        "max_relative_difference": 1e-9,
+        "groups": {group: [score(c, refs) for _, c, refs in items] for group, items in groups(options.data)},
+        "edges": [{"candidate": c, "references": refs, "scores": score(c, refs)} for c, refs in edges],
+    }
+    write_json(FOLDER / "answers.json", value)
+
+
 def text(*arguments):
     parser = argparse.ArgumentParser()
     for name in ("data", "easse", "simplification", "jfleg", "evaluate", "wordnet"):
@@ -369,4 +410,4 @@ def text(*arguments):
 
 
 if __name__ == "__main__":
-    {"stems": stems, "wordnet": wordnet, "text": text}[sys.argv[1]](*sys.argv[2:])
+    {"stems": stems, "wordnet": wordnet, "answers": answers, "text": text}[sys.argv[1]](*sys.argv[2:])

@@ -45,6 +45,7 @@ mod stem;
 mod tally;
 mod ter;
 mod text;
+mod token_f1;
 mod transport;
 
 pub use choose::{ChosenMetric, choose};

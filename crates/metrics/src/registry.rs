@@ -14,6 +14,7 @@ use crate::mover_score::MoverScore;
 use crate::rouge::{Rouge1, Rouge2, RougeL, RougeLsum};
 use crate::sari::{SariEasse, SariHf, SariXu};
 use crate::ter::Ter;
+use crate::token_f1::TokenF1;
 
 const METRICS: &[&dyn DynDefinition] = &[
     entry::<Bleu>(),
@@ -23,6 +24,7 @@ const METRICS: &[&dyn DynDefinition] = &[
     entry::<Rouge2>(),
     entry::<RougeL>(),
     entry::<RougeLsum>(),
+    entry::<TokenF1>(),
     entry::<Meteor>(),
     entry::<GleuGoogle>(),
     entry::<GleuNapoles>(),
@@ -99,6 +101,8 @@ mod tests {
             ("rouge-2", 0.4, 0.7),
             ("rouge-l", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
             ("rouge-lsum", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
+            // The script of SQuAD 2.0, at the commit that `make_text_metrics.py` names
+            ("token-f1", 0.833_333_333_333_333_4, 0.916_666_666_666_666_6),
             // nltk 3.10.4
             ("meteor", 0.974_417_936_188_56, 0.986_480_105_120_519),
             ("gleu-google", 0.461_538_461_538_461_56, 0.708_333_333_333_333_4),

@@ -182,6 +182,29 @@ fn edge_cases_score_as_by_the_published_tools_and_nothing_by_nothing_is_undefine
 }
 
 #[test]
+fn answers_score_as_by_the_script_of_squad() {
+    let golden = golden("answers.json");
+    for case in golden["edges"].as_array().expect("cases") {
+        let references = case["references"].as_array().expect("texts").iter().map(text).collect();
+        let texts = Texts { source: String::new(), candidate: text(&case["candidate"]), references };
+        let row = &scores("token-f1", &[texts.item()]).items[0];
+        assert!(agrees(row, &case["scores"]), "{row:?}, expected {case}");
+    }
+    let Some(folder) = data() else {
+        return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json");
+    };
+    for (group, rows) in golden["groups"].as_object().expect("groups") {
+        let texts = items(group, &folder);
+        let items: Vec<MetricItem<'_>> = texts.iter().map(Texts::item).collect();
+        let rows = rows.as_array().expect("rows");
+        assert_eq!(rows.len(), items.len());
+        for (index, (row, expected)) in scores("token-f1", &items).items.iter().zip(rows).enumerate() {
+            assert!(agrees(row, expected), "{group} {index}: {row:?}, expected {expected}");
+        }
+    }
+}
+
+#[test]
 fn synonyms_are_those_that_nltk_finds() {
     let folder = goldens().join("wordnet");
     for case in golden("synonyms.json")["cases"].as_array().expect("cases") {
