@@ -100,6 +100,8 @@ instruction_sets! { $
     Plain "plain": plain::FACTS, by plain::plain;
     /// AVX2 with FMA.
     Avx2 "avx2" on "x86_64": x86::avx2::FACTS, by x86::avx2::avx2;
+    /// AVX2 with FMA and AVX-VNNI.
+    AvxVnni "avx-vnni" on "x86_64": x86::avx_vnni::FACTS, by x86::avx_vnni::avx_vnni;
     /// AVX-512 F, BW, VL and VNNI.
     Avx512 "avx512" on "x86_64": x86::avx512::FACTS, by x86::avx512::avx512;
     /// AVX-512 with AMX tiles for integers and bf16.

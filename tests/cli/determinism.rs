@@ -106,7 +106,7 @@ fn an_unknown_instruction_set_lists_the_known_and_sizes_need_a_unit_that_is_one(
     let world = World::new();
     world
         .run(&["logprobs", "--model", "m", "--input", "i", "--isa", "sse"])
-        .fails_with(&["--isa", "plain, avx2, avx512"]);
+        .fails_with(&["--isa", "plain, avx2, avx-vnni, avx512"]);
     world
         .run(&["logprobs", "--model", "m", "--input", "i", "--cache-budget", "2Gold"])
         .fails_with(&["--cache-budget", "GiB"]);

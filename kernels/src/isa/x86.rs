@@ -1,8 +1,10 @@
-//! AVX2 and AVX-512.
+//! AVX2, AVX-VNNI and AVX-512.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
+pub(crate) mod avx_vnni;
 
+pub(crate) use avx_vnni::AvxVnni;
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 

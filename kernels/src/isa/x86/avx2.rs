@@ -1,6 +1,6 @@
 //! AVX2 with FMA.
 //!
-//! [`Avx2`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
+//! [`Halves`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
 
 #![allow(
     clippy::wildcard_imports,
@@ -29,9 +29,13 @@ macro_rules! avx2 {
 }
 pub(crate) use avx2;
 
-/// Two 256-bit halves.
+/// Two 256-bit halves. `BYTE_DOT` is whether the machine multiplies bytes with bytes in one instruction, which makes other
+/// [integer products](IntProducts) and changes nothing else.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Halves<const BYTE_DOT: bool>;
+
+/// The halves of a machine that has AVX2 alone.
+pub(crate) type Avx2 = Halves<false>;
 
 /// An expression for both halves: a closure would not be compiled for its caller's instruction set.
 macro_rules! each {
@@ -48,6 +52,7 @@ macro_rules! each {
         ]
     };
 }
+pub(super) use each;
 
 macro_rules! both {
     ($f:ident, $($v:expr),+) => {
@@ -66,7 +71,7 @@ macro_rules! lanewise {
     };
 }
 
-impl Avx2 {
+impl<const BYTE_DOT: bool> Halves<BYTE_DOT> {
     /// Numbers whose upper halves are the nearest bf16.
     #[inline(always)]
     fn rounded(v: [__m256; 2]) -> [__m256i; 2] {
@@ -78,7 +83,9 @@ impl Avx2 {
             _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
         })
     }
+}
 
+impl Avx2 {
     /// Dot products of half a group of weights of few bits: products are summed in 16 bits, `RUN` quads long.
     #[inline(always)]
     fn dots_by_runs<const R: usize, const QUADS: usize, const RUN: usize>(
@@ -133,7 +140,7 @@ impl Avx2 {
     }
 }
 
-impl Simd for Avx2 {
+impl<const BYTE_DOT: bool> Simd for Halves<BYTE_DOT> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
