@@ -15,20 +15,6 @@ use crate::harness::{Ran, World, golden, lines};
 const MANIFEST: &str = include_str!("../../Cargo.toml");
 /// The one trained model that answers here.
 const SMALL: &str = "smollm2-135m-instruct";
-/// Commands that read samples or requests: they read two.
-const READERS: [&str; 10] = [
-    "compare",
-    "g-eval",
-    "prompt-scoring",
-    "gpt-score",
-    "parapluie",
-    "judge",
-    "revise",
-    "reviseval",
-    "logprobs",
-    "generate",
-];
-
 /// A page, by its path from the root.
 pub(crate) struct Page {
     pub(crate) name: String,
@@ -138,7 +124,9 @@ fn made_small(text: &str) -> String {
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, &stand_in()));
     if !text.contains("--limit") {
-        for reader in READERS {
+        // Commands that read samples or requests.
+        let methods = probity_methods::methods().iter().map(|method| method.name());
+        for reader in methods.chain(["logprobs", "generate"]) {
             text = text.replace(&format!("probity {reader} --"), &format!("probity {reader} --limit 2 --"));
         }
     }
