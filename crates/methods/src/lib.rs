@@ -8,6 +8,7 @@
 mod attributes;
 mod builtin;
 mod chats;
+mod checklist;
 mod comparative;
 mod conclusion;
 mod error;
@@ -38,6 +39,7 @@ mod template;
 mod testing;
 
 pub use builtin::Builtin;
+pub use checklist::{Checklist, ChecklistParams};
 pub use comparative::{Comparative, ComparativeParams, DebiasMode, Decide, LabelWords};
 pub use conclusion::{Conclusion, Trust};
 pub use error::MethodError;

@@ -1,5 +1,6 @@
 //! All methods, one line each.
 
+use crate::checklist::Checklist;
 use crate::comparative::Comparative;
 use crate::g_eval::GEval;
 use crate::gpt_score::GptScore;
@@ -14,6 +15,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<Comparative>(),
     entry::<GEval>(),
     entry::<PromptScoring>(),
+    entry::<Checklist>(),
     entry::<GptScore>(),
     entry::<ParaPluie>(),
     entry::<Judge>(),
@@ -89,6 +91,8 @@ mod tests {
             ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
             // the number that was generated
             ("prompt-scoring --attribute coherence", [7.0, 7.0]),
+            // each question 2/3
+            ("checklist --attribute coherence", [2.0 / 3.0, 2.0 / 3.0]),
             // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, each as improbable as it is long
             ("gpt-score --attribute coherence", [-4.0, -4.0]),
             // ln (0.5 / 0.25)
@@ -162,6 +166,7 @@ mod tests {
             "compare --attribute coherence",
             "g-eval --attribute coherence",
             "prompt-scoring --attribute coherence --samples 2",
+            "checklist --attribute coherence",
             "gpt-score --attribute coherence",
             "parapluie --template direct --template meaning",
             "judge --attribute coherence --ties",

@@ -208,6 +208,11 @@ impl Template {
         &self.name
     }
 
+    /// What was filled into a slot that is a setting.
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
     /// SHA-256 of the template's source, in hex.
     pub(crate) fn sha256(&self) -> &str {
         &self.sha256

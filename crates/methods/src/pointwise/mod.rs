@@ -30,7 +30,7 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) samples: &'a [Sample],
     /// The attributes asked about; where there is an `other`, the gold scores to compare with.
     pub(crate) attributes: &'a [String],
-    /// The templates of each attribute, or of the one question where the prompt names no attribute.
+    /// The templates of each attribute, one for each question where they have a setting of that name, or of the one question where the prompt names no attribute.
     pub(crate) templates: &'a [Vec<Template>],
     pub(crate) asking: PointwiseAsk<'a>,
     pub(crate) layout: PromptLayout,
@@ -65,7 +65,7 @@ impl<'a> Pointwise<'a> {
         let precision = run.model().description().precision;
         let places = self.places();
         let mut questions = Vec::new();
-        let mut answers: Vec<Vec<Option<PointwiseAnswer>>> = vec![Vec::new(); places.len()];
+        let mut answers: Vec<Vec<Option<PointwiseAnswer<'a>>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
             for question in self.questions(row, *place) {
                 answers[row].push(None);

@@ -9,8 +9,13 @@ use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::summary::mean;
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct PointwiseAnswer {
-    template: String,
+pub(super) struct PointwiseAnswer<'a> {
+    /// Which of the templates; those that ask different questions may share a name.
+    #[serde(skip)]
+    number: usize,
+    template: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    question: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
     #[serde(flatten)]
@@ -34,7 +39,7 @@ pub(super) struct PointwiseRow<'a> {
     /// The mass, where labels are asked for.
     #[serde(flatten)]
     shown: Map<String, Value>,
-    pub(super) answers: Vec<PointwiseAnswer>,
+    pub(super) answers: Vec<PointwiseAnswer<'a>>,
 }
 
 impl<'a> Pointwise<'a> {
@@ -43,9 +48,15 @@ impl<'a> Pointwise<'a> {
         place: CandidatePlace,
         question: PointwiseQuestion,
         reply: PointwiseReply,
-    ) -> PointwiseAnswer {
-        let template = self.templates[place.group][question.template].name().to_owned();
-        PointwiseAnswer { template, reference: question.reference, reply }
+    ) -> PointwiseAnswer<'a> {
+        let template = &self.templates[place.group][question.template];
+        PointwiseAnswer {
+            number: question.template,
+            template: template.name(),
+            question: template.setting("question"),
+            reference: question.reference,
+            reply,
+        }
     }
 
     /// The best answer per template over references, then the mean over templates. One template without a score leaves
@@ -53,12 +64,12 @@ impl<'a> Pointwise<'a> {
     pub(super) fn row(
         &self,
         place: CandidatePlace,
-        answers: Vec<PointwiseAnswer>,
+        answers: Vec<PointwiseAnswer<'a>>,
         precision: Precision,
     ) -> PointwiseRow<'a> {
         let mut best: Vec<&PointwiseReply> = Vec::new();
-        for template in &self.templates[place.group] {
-            let of_template = answers.iter().filter(|a| a.template == template.name());
+        for number in 0..self.templates[place.group].len() {
+            let of_template = answers.iter().filter(|a| a.number == number);
             // A reference that could not be asked about counts only where none could.
             let score = |told: &PointwiseReply| told.score.unwrap_or(f64::NEG_INFINITY);
             best.extend(of_template.map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));

@@ -1,0 +1,285 @@
+//! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions that Yes answers in a text's favour,
+//! each by the probability of Yes.
+
+use probity_data::Sample;
+use probity_lm::{LabelAnswer, LabelSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+use crate::attributes::{AttributeWords, lookup};
+use crate::builtin::Builtin;
+use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
+use crate::question::{LayoutOptions, RATED, SubjectOptions, short_hash, text_or_file, word_settings};
+use crate::template::Template;
+use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
+
+const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED }];
+
+/// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is called.
+const CHECKLISTS: &[(&str, &[&str])] = &[
+    (
+        "coherence",
+        &[
+            "Can a reader follow the {noun} from its beginning to its end without going back?",
+            "Does each sentence build on what stands before it?",
+            "Is it always clear whom or what a word such as \"it\", \"they\" or \"this\" stands for?",
+            "Does the {noun} stay with one subject?",
+            "Do the sentences make one account, and not a list of facts that could stand in any order?",
+        ],
+    ),
+    (
+        "consistency",
+        &[
+            "Can everything that the {noun} says be found in the context?",
+            "Are all names, numbers and dates in the {noun} those of the context?",
+            "Does the {noun} say of everybody only what the context says that they did or said?",
+            "Is the {noun} free of anything that the context contradicts?",
+            "Is the {noun} free of details that somebody added to the context?",
+        ],
+    ),
+    (
+        "fluency",
+        &[
+            "Is every sentence of the {noun} grammatical?",
+            "Is every sentence of the {noun} complete?",
+            "Are all words spelt correctly, with capital letters and punctuation in their places?",
+            "Would a practised writer have put these sentences so?",
+        ],
+    ),
+    (
+        "relevance",
+        &[
+            "Does the {noun} say what the context is mainly about?",
+            "Does the {noun} have the most important points of the context?",
+            "Is all of the {noun} important enough to stand in it?",
+            "Is the {noun} free of repetitions?",
+        ],
+    ),
+    (
+        "instruction-following",
+        &[
+            "Does the {noun} do what the instruction asks for?",
+            "Does the {noun} deal with every part of the instruction?",
+            "Does the {noun} keep to every limit of form, length or content that the instruction sets?",
+            "Is the {noun} free of anything that the instruction did not ask for?",
+        ],
+    ),
+    (
+        "helpfulness",
+        &[
+            "Does the {noun} address what was asked?",
+            "Is what the {noun} says correct?",
+            "Is the {noun} complete enough to be acted on?",
+            "Is the {noun} free of what is in the reader's way?",
+        ],
+    ),
+];
+
+/// Options of checklists.
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ChecklistParams {
+    /// What is judged.
+    #[serde(flatten)]
+    pub subject: SubjectOptions,
+    /// A question that Yes answers in the text's favour, or @FILE with one on each line. May be given several times.
+    /// Needed for an attribute without a built-in checklist.
+    #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
+    pub question: Vec<String>,
+    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
+    /// over templates.
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
+    pub template: Vec<String>,
+    /// How prompts and answers are laid out.
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
+    /// The two answers, that in the text's favour first. Each counts with and without a space before it.
+    #[schemars(extend("form" = "YES,NO"))]
+    #[default(LabelWords::new("Yes", "No"))]
+    pub label_words: LabelWords,
+}
+
+/// Checklists; see [`Method::LONG_ABOUT`].
+pub struct Checklist;
+
+impl Method for Checklist {
+    type Params = ChecklistParams;
+    const NAME: &'static str = "checklist";
+    const ABOUT: &'static str = "Ask questions about each candidate: the mean probability of Yes over a checklist";
+    const LONG_ABOUT: &'static str = "\
+Ask questions about each candidate: the mean probability of Yes over a checklist.
+
+The model is shown the source and one candidate and is asked one question of the checklist at a time, which Yes answers in \
+the candidate's favour. Its answer is P(Yes) / (P(Yes) + P(No)), of exact probabilities over the full vocabulary; the score \
+is the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, CheckEval). What all questions of a \
+candidate begin with is computed once.
+
+Checklists are built in for coherence, consistency, fluency, relevance, instruction-following and helpfulness. Your own \
+questions take their place: they say more where they ask for what your task needs, and a question that a model answers alike \
+for every text says nothing.
+
+The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the score is \
+flagged `low_mass` and counted.
+
+Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome) and `summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    fn run(params: &ChecklistParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let layout = params.layout.layout(run.model().description(), "Answer:")?;
+        let words = params.subject.words()?;
+        let [yes, no] = params.label_words.0.clone();
+        let labels = LabelSet::words([&yes, &no])?;
+        let mut asked = Vec::new();
+        let mut templates = Vec::new();
+        for words in &words {
+            let questions = questions(params, words)?;
+            let mut of_attribute = Vec::new();
+            for (choice, question) in
+                params.template.iter().flat_map(|choice| questions.iter().map(move |q| (choice, q)))
+            {
+                let mut settings = word_settings(words, &params.subject.noun);
+                settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
+                of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?);
+            }
+            templates.push(of_attribute);
+            asked.push(short_hash(questions.iter().map(String::as_str)));
+        }
+        let signature = params
+            .subject
+            .sign(Signature::new(Self::NAME, run.model()))
+            .with("labels", &params.label_words)
+            // They stand in the prompt and not in the template, so the template's hash does not cover them.
+            .with("questions", &asked.join(","))
+            .with("format", layout.name())
+            .with("answer-prefix", &layout.answer_prefix);
+        let pointwise = Pointwise {
+            samples,
+            attributes: &params.subject.attribute,
+            templates: &templates,
+            asking: PointwiseAsk::Labels { labels, read: &yes_share },
+            layout,
+            other: None,
+            no_gold: params.subject.no_gold,
+            unit: "mean P(Yes)",
+        };
+        pointwise.run(signature, run)
+    }
+}
+
+/// The user's questions, or those that are built in for the attribute.
+fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<String>, MethodError> {
+    if params.question.is_empty() {
+        let known = lookup(&words.attribute).map_or("", |known| known.name);
+        let Some((_, questions)) = CHECKLISTS.iter().find(|(name, _)| *name == known) else {
+            let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
+            let why = format!("no checklist for `{}` is built in", words.attribute);
+            let hint = format!("ask your own with --question, or use one of {}", names.join(", "));
+            return Err(MethodError::option("--attribute", why, hint));
+        };
+        return Ok(questions.iter().map(|question| question.replace("{noun}", &params.subject.noun)).collect());
+    }
+    if params.subject.attribute.len() > 1 {
+        let why = "one checklist cannot ask about several attributes";
+        return Err(MethodError::option("--question", why, "judge each attribute in a run of its own"));
+    }
+    let mut questions: Vec<String> = Vec::new();
+    for given in &params.question {
+        let text = text_or_file("--question", given)?;
+        for question in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if questions.iter().any(|known| known == question) {
+                let why = format!("`{question}` is asked twice, and would count twice");
+                return Err(MethodError::option("--question", why, "ask it once"));
+            }
+            questions.push(question.to_owned());
+        }
+    }
+    Ok(questions)
+}
+
+/// P(Yes) / (P(Yes) + P(No)).
+fn yes_share(answer: &LabelAnswer) -> LabelReading {
+    let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
+    LabelReading { score: Ok(answer.labels[0].prob), probabilities }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::ScriptedModel;
+    use serde_json::json;
+
+    use super::CHECKLISTS;
+    use crate::attributes::lookup;
+    use crate::testing::{run, sample, told};
+
+    /// Says Yes with probability 0.6 to questions that hold the word, and with 0.1 to others; No has 0.2.
+    fn judge(word: &'static str) -> ScriptedModel {
+        ScriptedModel::from_probabilities(move |request| {
+            let text = request.prompt.text();
+            let question = text.rsplit_once("above: ").expect("a question").1;
+            if question.contains(word) { vec![0.6, 0.2] } else { vec![0.1, 0.2] }
+        })
+    }
+
+    #[test]
+    fn the_score_is_the_mean_share_of_yes_and_each_answer_names_its_question() {
+        let samples = [sample("a", &[2.0, 1.0])];
+        let (result, output) =
+            run("checklist --attribute coherence --question Good? --question Short?", &samples, &judge("Good"));
+        let summary = result.expect("runs");
+        let row = output.rows("scores")[0];
+        // 0.75 and a third.
+        assert!((row["score"].as_f64().expect("scored") - 13.0 / 24.0).abs() < 1e-12, "{row}");
+        assert!((row["mass"].as_f64().expect("labels") - 0.55).abs() < 1e-12, "{row}");
+        let asked: Vec<_> = row["answers"].as_array().expect("two").iter().map(|a| a["question"].clone()).collect();
+        assert_eq!(asked, [json!("Good?"), json!("Short?")]);
+        assert_eq!(summary.cost.requests, 4);
+    }
+
+    #[test]
+    fn several_templates_and_attributes_have_each_question_once() {
+        let samples = [sample("a", &[1.0])];
+        let args = "checklist --attribute coherence --attribute fluency --no-gold";
+        let (result, output) = run(args, &samples, &judge("sentence"));
+        let summary = result.expect("runs");
+        let answers: Vec<usize> =
+            output.rows("scores").iter().map(|row| row["answers"].as_array().expect("a list").len()).collect();
+        assert_eq!((answers, summary.signature.templates.len()), (vec![5, 4], 1));
+        let more = run("checklist --attribute coherence --question Good? --no-gold", &samples, &judge("Good")).0;
+        assert_ne!(summary.signature_line, more.expect("runs").signature_line);
+    }
+
+    #[test]
+    fn questions_that_are_not_there_or_count_twice_are_refused() {
+        let samples = [sample("a", &[1.0])];
+        let refused = |args: &str| told(&run(args, &samples, &judge("")).0.expect_err("refused"));
+        let error = refused("checklist --attribute charm");
+        assert!(error.contains("no checklist for `charm`") && error.contains("--question"), "{error}");
+        assert!(refused("checklist --attribute charm --question A? --question A?").contains("twice"));
+        assert!(refused("checklist --attribute charm --question @/nowhere/list.txt").contains("list.txt"));
+        let error = refused("checklist --attribute coherence --attribute fluency --question A?");
+        assert!(error.contains("several attributes"), "{error}");
+    }
+
+    #[test]
+    fn questions_are_read_from_a_file_line_by_line() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "\nGood?\r\n\n  Short?  \n").expect("written");
+        let samples = [sample("a", &[1.0])];
+        let args = format!("checklist --attribute charm --no-gold --question @{}", file.path().display());
+        let (result, output) = run(&args, &samples, &judge("Good"));
+        result.expect("runs");
+        let answers = output.rows("scores")[0]["answers"].clone();
+        assert_eq!([&answers[0]["question"], &answers[1]["question"]], [&json!("Good?"), &json!("Short?")]);
+    }
+
+    #[test]
+    fn checklists_are_of_known_attributes() {
+        for (name, questions) in CHECKLISTS {
+            assert_eq!(lookup(name).map(|known| known.name), Some(*name));
+            assert!(questions.len() > 3 && questions.iter().all(|question| question.ends_with('?')), "{name}");
+        }
+    }
+}
