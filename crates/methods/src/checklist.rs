@@ -1,5 +1,5 @@
-//! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions that Yes answers in a text's favour,
-//! each by the probability of Yes.
+//! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions that Yes answers in a text's
+//! favour, each by the probability of Yes.
 
 use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet};
@@ -16,7 +16,8 @@ use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED }];
 
-/// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is called.
+/// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is
+/// called.
 const CHECKLISTS: &[(&str, &[&str])] = &[
     (
         "coherence",
@@ -111,17 +112,17 @@ impl Method for Checklist {
     const LONG_ABOUT: &'static str = "\
 Ask questions about each candidate: the mean probability of Yes over a checklist.
 
-The model is shown the source and one candidate and is asked one question of the checklist at a time, which Yes answers in \
-the candidate's favour. Its answer is P(Yes) / (P(Yes) + P(No)), of exact probabilities over the full vocabulary; the score \
-is the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, CheckEval). What all questions of a \
-candidate begin with is computed once.
+The model is shown the source and one candidate and is asked one question of the checklist at a time, which Yes \
+answers in the candidate's favour. Its answer is P(Yes) / (P(Yes) + P(No)), of exact probabilities over the full \
+vocabulary; the score is the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, \
+CheckEval). What all questions of a candidate begin with is computed once.
 
-Checklists are built in for coherence, consistency, fluency, relevance, instruction-following and helpfulness. Your own \
-questions take their place: they say more where they ask for what your task needs, and a question that a model answers alike \
-for every text says nothing.
+Checklists are built in for coherence, consistency, fluency, relevance, instruction-following and helpfulness. Your \
+own questions take their place: they say more where they ask for what your task needs, and a question that a model \
+answers alike for every text says nothing.
 
-The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the score is \
-flagged `low_mass` and counted.
+The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the \
+score is flagged `low_mass` and counted.
 
 Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome) and `summary.json`.";
 

@@ -28,10 +28,10 @@ impl Definition for TokenF1 {
     const LONG_ABOUT: &'static str = "\
 F1 of common words and exact match of short answers (Rajpurkar et al. 2016), 0 to 1.
 
-Equal to the official script of SQuAD 2.0, which counts in per cent: texts are put into lower case, ASCII punctuation and \
-the articles a, an, the are left out, and the rest is split at white space. `exact` is 1 where the same words are left in the \
-same order. Of several references each number takes its best; an empty one counts only where all are, and agrees with an \
-empty answer alone. All items together have the mean.";
+Equal to the official script of SQuAD 2.0, which counts in per cent: texts are put into lower case, ASCII \
+punctuation and the articles a, an, the are left out, and the rest is split at white space. `exact` is 1 where the \
+same words are left in the same order. Of several references each number takes its best; an empty one counts only \
+where all are, and agrees with an empty answer alone. All items together have the mean.";
     const PARTS: &'static [&'static str] = &["exact"];
     const NEEDS: Needs = &[Need::References];
     const MEAN: bool = true;

@@ -30,7 +30,8 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) samples: &'a [Sample],
     /// The attributes asked about; where there is an `other`, the gold scores to compare with.
     pub(crate) attributes: &'a [String],
-    /// The templates of each attribute, one for each question where they have a setting of that name, or of the one question where the prompt names no attribute.
+    /// The templates of each attribute, one for each question where they have a setting of that name, or of the one
+    /// question where the prompt names no attribute.
     pub(crate) templates: &'a [Vec<Template>],
     pub(crate) asking: PointwiseAsk<'a>,
     pub(crate) layout: PromptLayout,
