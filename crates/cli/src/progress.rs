@@ -227,8 +227,7 @@ impl Reporter {
             step.warned = true;
             self.warn(
                 "more than half of the answers so far have little mass on their labels: the model would say something \
-                 else; look at what it \
-                 sees with `probity show`, or try other label words or another --format",
+                 else; look at what it sees with `probity show`, or try other label words or another --format",
             );
         }
     }

@@ -19,13 +19,11 @@ pub(crate) const LONG_ABOUT: &str = "\
 List, show and export the prompts that ship with probity
 
 A prompt is a Jinja template. Its slots are settings (noun, attribute …), which come from the command line, or data \
-(context, candidates …), \
-which come from the samples. Each has the name of its method and its own: judge/pairwise. The hash is in the signature \
-of every score.
+(context, candidates …), which come from the samples. Each has the name of its method and its own: judge/pairwise. The \
+hash is in the signature of every score.
 
 To make one your own, export it, change the copy, and give its path in the place of the name: --template \
-my/judge/pairwise.j2. Lines of data that \
-read like lines of a prompt are quoted whichever prompt it is.";
+my/judge/pairwise.j2. Lines of data that read like lines of a prompt are quoted whichever prompt it is.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptsCommand {

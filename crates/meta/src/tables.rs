@@ -28,9 +28,8 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
     sections[2].notes.push("n: scores. p takes scores of one context for independent.".into());
     sections[3].notes.push(
         "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
-         over contexts; \
-         scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All pairs: across \
-         contexts."
+         over contexts; scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All \
+         pairs: across contexts."
             .into(),
     );
     sections.retain(|section| !section.rows.is_empty());
@@ -245,10 +244,9 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
     }
     section.notes.push(format!(
         "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, \
-         none where leaving out any \
-         context changes nothing, and of systems' correlations none under ten contexts. Randomisation: over all swaps \
-         of contexts where these are few, else over {} that are drawn (seed {}). Williams' test \
-         is for Pearson and takes scores for independent.",
+         none where leaving out any context changes nothing, and of systems' correlations none under ten contexts. \
+         Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). \
+         Williams' test is for Pearson and takes scores for independent.",
         thousands(resampling.rounds as u64),
         resampling.seed
     ));

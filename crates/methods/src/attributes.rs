@@ -26,16 +26,14 @@ pub(crate) const KNOWN: &[KnownAttribute] = &[
         "coherent",
         "more coherent",
         "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on \
-         those before it, \
-         and together they make one account instead of a heap of facts.",
+         those before it, and together they make one account instead of a heap of facts.",
     ),
     known(
         "consistency",
         "factually consistent with the source",
         "more factually consistent with the source",
         "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot \
-         be found in it, \
-         counts against the text, however well it is written.",
+         be found in it, counts against the text, however well it is written.",
     ),
     known(
         "correctness",
@@ -99,8 +97,7 @@ pub(crate) const KNOWN: &[KnownAttribute] = &[
         "quality",
         "good",
         "better",
-        "How well the text serves its purpose, all things considered: content, truth to the source, order and \
-         language.",
+        "How well the text serves its purpose, all things considered: content, truth to the source, order and language.",
     ),
     known(
         "relevance",

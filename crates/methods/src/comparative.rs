@@ -55,39 +55,31 @@ impl Method for Comparative {
 Compare candidates in pairs and rank them: exact label probabilities, position bias taken out.
 
 The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the \
-probabilities of \
-the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of won comparisons \
-unless --rank says \
-otherwise (where all samples are pairs, its mean probability of being better), and its rank in the context follows.
+probabilities of the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of \
+won comparisons unless --rank says otherwise (where all samples are pairs, its mean probability of being better), and \
+its rank in the context follows.
 
 A model must be large enough to compare: the smallest ones name whichever text is shown first. What those can do \
-without any label is \
-likelihood, `probity gpt-score`.
+without any label is likelihood, `probity gpt-score`.
 
 Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both \
-orders a judge without \
-that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both positions win \
-equally often; it \
-cannot give a judge an opinion that it does not have. τ is taken over the pairs that were judged in both orders: \
-without any (as with \
-no-repeat) nothing is debiased, since a bias cannot be told from better candidates shown first. The order gap |p_ij − \
-(1 − p_ji)| says how much a verdict depends on the order.
+orders a judge without that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that \
+both positions win equally often; it cannot give a judge an opinion that it does not have. τ is taken over the pairs \
+that were judged in both orders: without any (as with no-repeat) nothing is debiased, since a bias cannot be told from \
+better candidates shown first. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
 
 Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at \
-the texts, or at \
-their places?), then the correlation with gold where the data have scores, or the accuracy where they have preferences.
+the texts, or at their places?), then the correlation with gold where the data have scores, or the accuracy where they \
+have preferences.
 
 Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
-candidate, score, rank) \
-and `summary.json`. A candidate without text is not shown to the model; a sample with one candidate is counted and has \
-no comparison.
+candidate, score, rank) and `summary.json`. A candidate without text is not shown to the model; a sample with one \
+candidate is counted and has no comparison.
 
 Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the \
-slots context, \
-instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. \
-Lines of the data that \
-read like lines of the template, or hold one of its delimiters in brackets, are quoted with `> `, so that a candidate \
-cannot close its block or write a verdict.";
+slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, \
+comparative. Lines of the data that read like lines of the template, or hold one of its delimiters in brackets, are \
+quoted with `> `, so that a candidate cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 

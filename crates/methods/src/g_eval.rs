@@ -77,22 +77,17 @@ impl Method for GEval {
 Rate each candidate by itself: the expected rating under the model's label probabilities.
 
 The model is shown the criterion, the source and one candidate and asked for a whole number. The score is Σ k·P(k) / Σ \
-P(k) over the \
-ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, G-Eval, without \
-its sampling). Where \
-the digits of one rating begin another (1 and 10), P(k) includes that the answer ends there; on other scales it does \
-not.
+P(k) over the ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, \
+G-Eval, without its sampling). Where the digits of one rating begin another (1 and 10), P(k) includes that the answer \
+ends there; on other scales it does not.
 
 The prompt tells the rater how to proceed: in steps of ours, in steps that are given with --steps, or with --steps \
-generate in steps that \
-the model writes for the criterion before it rates anything, as in the paper. They are kept in `steps.jsonl`, and \
-their hash is part of the \
-signature; steps that are empty or not finished end the run.
+generate in steps that the model writes for the criterion before it rates anything, as in the paper. They are kept in \
+`steps.jsonl`, and their hash is part of the signature; steps that are empty or not finished end the run.
 
 The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say \
-something else; such \
-scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the scale of human \
-raters.
+something else; such scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not \
+on the scale of human raters.
 
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 

@@ -52,18 +52,16 @@ impl Method for GptScore {
 Score each candidate by its log-probability after an instruction to write a good one.
 
 The model is shown the source and an instruction to write, say, a coherent summary. The score is the mean over the \
-candidate's tokens of \
-log P(token | prompt, tokens before), in nats, or their sum (Fu et al. 2023). It is at most 0; higher is better.
+candidate's tokens of log P(token | prompt, tokens before), in nats, or their sum (Fu et al. 2023). It is at most 0; \
+higher is better.
 
 The prompt is plain text for every model, and the candidate follows it after one space; white space around the \
-candidate is not scored, nor \
-is the end of the text. The score is as much about how common a text's words are as about its quality: compare \
-candidates for \
-one source, not across sources, and not across models.
+candidate is not scored, nor is the end of the text. The score is as much about how common a text's words are as about \
+its quality: compare candidates for one source, not across sources, and not across models.
 
 It needs no label and no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of \
-summaries where the same model \
-asked to compare or to rate them says nothing. That a text is likely does not make it true or complete.
+summaries where the same model asked to compare or to rate them says nothing. That a text is likely does not make it \
+true or complete.
 
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
 

@@ -72,22 +72,18 @@ impl Method for ParaPluie {
 Score whether each candidate means the same as its source: log P(Yes) − log P(No).
 
 The model is asked whether two texts are paraphrases of each other. The score is log P(Yes) − log P(No), in nats, \
-under the full \
-vocabulary: above 0 says paraphrase, and it has no bounds (Lemesle et al. 2025). Since everything before the answer is \
-shared, this is the \
-difference of the answers' perplexities.
+under the full vocabulary: above 0 says paraphrase, and it has no bounds (Lemesle et al. 2025). Since everything \
+before the answer is shared, this is the difference of the answers' perplexities.
 
 The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low the score is flagged \
-`low_mass` and counted; \
-where one of the answers is impossible to the model the score is not a number and the outcome says so.
+`low_mass` and counted; where one of the answers is impossible to the model the score is not a number and the outcome \
+says so.
 
 The words stand in the prompt too. --label-words No,Yes therefore asks another question; with --prompt-words Yes,No \
-beside it the question stays, \
-and the score changes its sign.
+beside it the question stays, and the score changes its sign.
 
 Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Ours are worded by us; a file \
-with \
-other wording can be given.
+with other wording can be given.
 
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
 

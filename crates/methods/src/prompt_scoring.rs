@@ -65,20 +65,14 @@ impl Method for PromptScoring {
 Rate each candidate by itself: the score that the model writes.
 
 The model is shown the source and one candidate, is asked for a whole number on --scale and writes a few tokens: the \
-baseline that \
-comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within the scale \
-counts, where it stands \
-alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A number that the limit of tokens may \
-have cut \
-off (1 of 10) does not count either.
+baseline that comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within \
+the scale counts, where it stands alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A \
+number that the limit of tokens may have cut off (1 of 10) does not count either.
 
 A text without such a number is `unparsed`; the row keeps the text, and nothing takes the place of the score. With \
---samples the score is \
-the mean over the sampled texts that have one. The paper samples one answer at temperature 1, which is --samples 1; \
-the most probable answer is the \
-default here, as it is the same each time. Written scores are coarse and often the same for all candidates: `g-eval` \
-reads the \
-probabilities instead.
+--samples the score is the mean over the sampled texts that have one. The paper samples one answer at temperature 1, \
+which is --samples 1; the most probable answer is the default here, as it is the same each time. Written scores are \
+coarse and often the same for all candidates: `g-eval` reads the probabilities instead.
 
 Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `summary.json`.";
 

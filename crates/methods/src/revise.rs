@@ -37,37 +37,29 @@ impl Method for Revise {
 Make references: revisions of what is to be judged, or the model's own answers.
 
 A reference helps a judge, and lets a metric judge at all, if it is both good and near to what is judged. So the model \
-revises the text \
-itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to revise and the other \
-is shown as guidance; the coin is \
-seeded, and tossed for each sample by its id. Candidates that are judged each by itself are revised each by itself. \
-Kind `aspects` makes such a \
-revision for each aspect. Others to compare with: `direct`, the model's own answer to the task; `both`, one revision \
-of both texts; `each`, \
-two revisions, of each text without the other; `diversified`, sampled paraphrases of the references that the data have.
+revises the text itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to \
+revise and the other is shown as guidance; the coin is seeded, and tossed for each sample by its id. Candidates that \
+are judged each by itself are revised each by itself. Kind `aspects` makes such a revision for each aspect. Others to \
+compare with: `direct`, the model's own answer to the task; `both`, one revision of both texts; `each`, two revisions, \
+of each text without the other; `diversified`, sampled paraphrases of the references that the data have.
 
 Texts are generated greedily (paraphrases are sampled). Outer white space is taken from them and nothing else. One \
-that reached the limit of tokens is `truncated`, and no \
-reference unless --use-truncated is given; one without text is `empty`. Look at some: weak models answer, explain or \
-repeat instead of revising. \
-`unchanged` counts those that repeat the text to be revised to the letter.
+that reached the limit of tokens is `truncated`, and no reference unless --use-truncated is given; one without text is \
+`empty`. Look at some: weak models answer, explain or repeat instead of revising. `unchanged` counts those that repeat \
+the text to be revised to the letter.
 
 Similarity of a reference to a candidate, from 0 to 1: characters and words by Levenshtein's distance over the longer \
 length, and ROUGE-L.
 
 Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, \
-similarity), `revised.jsonl` \
-and `summary.json`. `revised.jsonl` has the samples with the references that were made in place of their own: data for \
-any command that \
-takes references, such as `probity metrics`. Where each candidate has references of its own, it has a sample of its \
-own there, called \
-ITEM#CANDIDATE. A sample without a usable reference is left out, and counted. \
-With --export-sets `set_reviser.jsonl` has the prompts and the usable references as chats.
+similarity), `revised.jsonl` and `summary.json`. `revised.jsonl` has the samples with the references that were made in \
+place of their own: data for any command that takes references, such as `probity metrics`. Where each candidate has \
+references of its own, it has a sample of its own there, called ITEM#CANDIDATE. A sample without a usable reference is \
+left out, and counted. With --export-sets `set_reviser.jsonl` has the prompts and the usable references as chats.
 
 Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, \
-diversified. A file of your own is a Jinja template with the slots \
-instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, \
-comparative, criteria.";
+diversified. A file of your own is a Jinja template with the slots instruction, context, response, guidance (adapted, \
+aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
 
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 

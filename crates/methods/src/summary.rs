@@ -267,19 +267,17 @@ impl Outcomes {
                              --cache-budget"
                         .to_owned(),
                 },
-                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the \
-                            model"
+                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model"
                     .to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
-                "no_reference" => "the sample has no reference that could be shown; its candidates are not \
-                                   judged"
-                    .to_owned(),
-                "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by \
-                                 itself"
-                    .to_owned(),
+                "no_reference" => {
+                    "the sample has no reference that could be shown; its candidates are not judged".to_owned()
+                }
+                "not_a_pair" => {
+                    "a sample that has not two candidates; --mode pointwise takes each by itself".to_owned()
+                }
                 "truncated_used" => {
-                    "a text that reached its limit of tokens, and is a reference since --use-truncated \
-                                     says so"
+                    "a text that reached its limit of tokens, and is a reference since --use-truncated says so"
                         .to_owned()
                 }
                 "truncated" => "a text that reached its limit of tokens is no reference unless --use-truncated is \

@@ -63,10 +63,9 @@ pub(crate) fn after_help() -> String {
         metrics().iter().map(|metric| format!("  {:width$}  {}", metric.name(), metric.about())).collect();
     format!(
         "Metrics (--list has their options):\n{}\n\nExamples:\n  probity metrics --metric bleu,rouge-l --data \
-         samples.jsonl --out scores\n  probity metrics \
-         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt\n  probity metrics --metric \
-         bert-score:layer=5 --encoder \
-         all-minilm-l6-v2 --data samples.jsonl",
+         samples.jsonl --out scores\n  probity metrics --metric bleu,chrf:word-order=2,ter --hypotheses out.txt \
+         --references ref.txt\n  probity metrics --metric bert-score:layer=5 --encoder all-minilm-l6-v2 --data \
+         samples.jsonl",
         lines.join("\n")
     )
 }

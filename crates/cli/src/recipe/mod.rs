@@ -29,9 +29,8 @@ pub(crate) const RUN_ABOUT: &str = "\
 Do what a recipe says: data, models, methods and folders in one file.
 
 A recipe is TOML. Each [run.NAME] is a command line: its `method`, and that method's options by their long names. \
-Options that several runs share \
-stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a list, the run is done for each \
-of them:
+Options that several runs share stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a \
+list, the run is done for each of them:
 
   [data.news]
   data = \"summeval.jsonl\"
@@ -57,10 +56,8 @@ of them:
 recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
 
 Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed \
-with its line. Then each \
-model is loaded once and its runs are done one after another; one that fails does not stop the others. An interrupted \
-recipe goes on with \
---resume: what is finished is passed over.";
+with its line. Then each model is loaded once and its runs are done one after another; one that fails does not stop \
+the others. An interrupted recipe goes on with --resume: what is finished is passed over.";
 
 /// Options of `run`.
 #[derive(Debug, Args)]

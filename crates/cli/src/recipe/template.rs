@@ -17,9 +17,8 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let name = method.name();
     let about = format!("{}. probity help {name} says more.", method.about());
     let how = "What is commented out is the default, or has none: take the # away to set it. Paths are relative to \
-               this file. What may be given several \
-               times is a list; where `model` or `data` is one, the run is done for each; what several runs share can \
-               stand in [defaults], [model.NAME] and [data.NAME].";
+               this file. What may be given several times is a list; where `model` or `data` is one, the run is done \
+               for each; what several runs share can stand in [defaults], [model.NAME] and [data.NAME].";
     let mut text = format!("# A recipe of probity\n#\n#   probity recipe check {file}\n#   probity run {file}\n#\n");
     comment(&mut text, how);
     let _ = write!(text, "\n[run.{name}]\n");

@@ -496,15 +496,13 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
             let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
             table.note(format!(
                 "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is \
-                 better and {:.3} where it \
-                 is worse (eq. 13){what}.",
+                 better and {:.3} where it is worse (eq. 13){what}.",
                 of.said_where_better, of.said_where_worse
             ));
         } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
             table.note(format!(
                 "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count \
-                 as those of a judge without \
-                 a preference for a place, as with --rank hard-likelihood-symmetric."
+                 as those of a judge without a preference for a place, as with --rank hard-likelihood-symmetric."
             ));
         }
         if cell.mass.low > 0 {

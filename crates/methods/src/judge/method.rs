@@ -87,42 +87,31 @@ impl Method for Judge {
 Let a model, or a panel of models, say which candidate is better or how good each is, with reasons.
 
 With --mode pairwise the judge sees two candidates and says [[A]], [[B]] or, with --ties, [[C]]; with --mode pointwise \
-it sees one and gives \
-a rating on --scale: [[4]]. It may see references beside them (--reference given). How the verdict is had: `generate` \
-reads the last [[…]] \
-of the text that the judge writes, and anything that was not offered is `unparsed`; `rationale-label` lets it write, \
-and takes the \
-probabilities of all verdicts behind the last [[ of the text; `label` takes them without a text. A rating is then the \
-expectation over the \
-scale.
+it sees one and gives a rating on --scale: [[4]]. It may see references beside them (--reference given). How the \
+verdict is had: `generate` reads the last [[…]] of the text that the judge writes, and anything that was not offered \
+is `unparsed`; `rationale-label` lets it write, and takes the probabilities of all verdicts behind the last [[ of the \
+text; `label` takes them without a text. A rating is then the expectation over the scale.
 
 A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else \
-a tie; with \
-probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has none. `changed` \
-is the share of pairs \
-whose verdict changes with the order; the order gap, of probabilities, is |p − (1 − p′)|: 0 for a judge who ignores \
-the order, 1 for one who \
-sees nothing else.
+a tie; with probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has \
+none. `changed` is the share of pairs whose verdict changes with the order; the order gap, of probabilities, is |p − \
+(1 − p′)|: 0 for a judge who ignores the order, 1 for one who sees nothing else.
 
 --cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each \
-asks about each reference \
-by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and of ratings the mean counts. \
-Voices without a \
-verdict have no part in a vote.
+asks about each reference by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and \
+of ratings the mean counts. Voices without a verdict have no part in a vote.
 
 What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or \
-for a verdict of \
-the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the record as it is.
+for a verdict of the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the \
+record as it is.
 
 Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, \
-outcome), `pairs.jsonl` (what each \
-pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, candidate, share of pairs won or mean \
-rating) and `summary.json`.
+outcome), `pairs.jsonl` (what each pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, \
+candidate, share of pairs won or mean rating) and `summary.json`.
 
 Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references \
-(a list), candidate_a and \
-candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, and name_a, name_b, \
-ties or min, max.";
+(a list), candidate_a and candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, \
+rationale, and name_a, name_b, ties or min, max.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 

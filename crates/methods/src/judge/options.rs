@@ -164,8 +164,7 @@ impl JudgingOptions {
                 };
                 format!(
                     "Judge what each {noun} says and does. Which one is shown first, how long they are and how sure of \
-                     themselves they sound \
-                     must not weigh. {even}"
+                     themselves they sound must not weigh. {even}"
                 )
             }
             Mode::Pointwise => format!(

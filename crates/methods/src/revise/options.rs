@@ -106,8 +106,7 @@ const ASPECTS: [(&str, &str, &str); 5] = [
 
 /// What revisions are to look at where nothing else is said.
 const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps to the task, whether it is correct, \
-                        how deep it goes, how \
-                        original it is, and whether it is as detailed as it should be.";
+                        how deep it goes, how original it is, and whether it is as detailed as it should be.";
 
 /// What a revision is to improve.
 #[derive(Debug, Clone, PartialEq, Eq)]
