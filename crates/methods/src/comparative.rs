@@ -103,27 +103,21 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     if let Some(twice) =
         params.template.iter().enumerate().find_map(|(i, t)| params.template[..i].contains(t).then_some(t))
     {
-        return Err(MethodError::option(format!("--template {twice}"), "given twice", "name each template once"));
+        return MethodError::refuse(format!("--template {twice}"), "given twice", "name each template once");
     }
     if !(params.temperature > 0.0 && params.temperature.is_finite()) {
-        return Err(MethodError::option(
-            format!("--temperature {}", params.temperature),
-            "not a positive number",
-            "1 samples as the model would",
-        ));
+        let hint = "1 samples as the model would";
+        return MethodError::refuse(format!("--temperature {}", params.temperature), "not a positive number", hint);
     }
     if params.max_tokens == 0 {
-        return Err(MethodError::option("--max-tokens 0", "an answer needs a token", "leave it out for 5"));
+        return MethodError::refuse("--max-tokens 0", "an answer needs a token", "leave it out for 5");
     }
     if params.analyses && params.pairs != PairSelection::Full {
-        return Err(MethodError::option(
-            "--analyses",
-            "the analyses draw from all comparisons",
-            "leave --pairs out, or --analyses",
-        ));
+        let hint = "leave --pairs out, or --analyses";
+        return MethodError::refuse("--analyses", "the analyses draw from all comparisons", hint);
     }
     if params.analyses && params.analysis_runs == 0 {
-        return Err(MethodError::option("--analysis-runs 0", "a mean needs a draw", "leave it out for 50"));
+        return MethodError::refuse("--analysis-runs 0", "a mean needs a draw", "leave it out for 50");
     }
     if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
         let n = sample.candidates.len();
@@ -133,11 +127,8 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
             sample.id.escape_debug(),
             n as u64 * (n as u64 - 1)
         );
-        return Err(MethodError::option(
-            "--pairs",
-            why,
-            "split the sample, or score each candidate by itself: probity gpt-score",
-        ));
+        let hint = "split the sample, or score each candidate by itself: probity gpt-score";
+        return MethodError::refuse("--pairs", why, hint);
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
@@ -150,11 +141,8 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
                 "sample `{}` has {n} candidates, so at most {max} comparisons of this kind",
                 sample.id.escape_debug()
             );
-            Err(MethodError::option(
-                format!("--pairs {}", params.pairs),
-                why,
-                format!("--pairs {}", params.pairs.with_count(max)),
-            ))
+            let hint = format!("--pairs {}", params.pairs.with_count(max));
+            MethodError::refuse(format!("--pairs {}", params.pairs), why, hint)
         }
         _ => Ok(()),
     }

@@ -119,7 +119,12 @@ impl From<LmError> for MethodError {
 }
 
 impl MethodError {
-    pub(crate) fn option(option: impl Into<String>, why: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Option { option: option.into(), why: why.into(), hint: hint.into() }
+    /// That an option's value does not suit: the option as typed, what is wrong, and what to type instead.
+    pub(crate) fn refuse<T>(
+        option: impl Into<String>,
+        why: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Result<T, Self> {
+        Err(Self::Option { option: option.into(), why: why.into(), hint: hint.into() })
     }
 }

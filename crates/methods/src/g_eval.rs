@@ -243,7 +243,7 @@ impl<'a> StepsWriter<'a> {
             }
             _ => return Ok(result.text.trim().to_owned()),
         };
-        Err(MethodError::option("--steps generate", format!("no steps for `{attribute}`: {why}"), hint))
+        MethodError::refuse("--steps generate", format!("no steps for `{attribute}`: {why}"), hint)
     }
 }
 

@@ -53,15 +53,12 @@ impl SubjectOptions {
     pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
         if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
-            return Err(MethodError::option(format!("--attribute {twice}"), "given twice", "name each attribute once"));
+            return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
         }
         if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
             let why = "an adjective stands for one attribute, and there are several";
-            return Err(MethodError::option(
-                format!("--adjective {adjective}"),
-                why,
-                "run each attribute by itself, or leave --adjective out",
-            ));
+            let hint = "run each attribute by itself, or leave --adjective out";
+            return MethodError::refuse(format!("--adjective {adjective}"), why, hint);
         }
         Ok(attributes.iter().map(|attribute| words(attribute, self.adjective.as_deref())).collect())
     }
@@ -105,7 +102,7 @@ impl LayoutOptions {
                 let why = format!("the model `{}` has no chat template that can be used", model.name);
                 let hint = "probity model inspect says whether there is one and what is wrong with it; leave --format \
                             out, or say --format text";
-                return Err(MethodError::option("--format chat", why, hint));
+                return MethodError::refuse("--format chat", why, hint);
             }
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
@@ -149,7 +146,7 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
             .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,
     };
     if text.trim().is_empty() {
-        return Err(MethodError::option(option, "the text is empty", "leave it out for the built-in text"));
+        return MethodError::refuse(option, "the text is empty", "leave it out for the built-in text");
     }
     Ok(text)
 }
@@ -160,18 +157,14 @@ pub(crate) fn criteria(given: Option<&str>, words: &AttributeWords, attributes: 
     match (given, attributes::lookup(&words.attribute)) {
         (Some(_), _) if attributes > 1 => {
             let why = "one text cannot define several attributes";
-            Err(MethodError::option("--criteria", why, "judge each attribute in a run of its own"))
+            MethodError::refuse("--criteria", why, "judge each attribute in a run of its own")
         }
         (Some(criteria), _) => text_or_file("--criteria", criteria),
         (None, Some(known)) => Ok(known.definition.to_owned()),
         (None, None) => {
             let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
             let why = format!("no definition of `{}` is built in", words.attribute);
-            Err(MethodError::option(
-                "--attribute",
-                why,
-                format!("say what it means with --criteria, or use one of {known}"),
-            ))
+            MethodError::refuse("--attribute", why, format!("say what it means with --criteria, or use one of {known}"))
         }
     }
 }

@@ -72,11 +72,8 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
         options.check(&[params.kind], "--kind")?;
         ReviserOptions::check_mode(&[params.kind], params.mode, "--kind")?;
         if params.kind == RevisionKind::Diversified && samples.iter().all(|sample| sample.references.is_empty()) {
-            return Err(MethodError::option(
-                "--kind diversified",
-                "no sample has references to paraphrase",
-                "choose another kind",
-            ));
+            let hint = "choose another kind";
+            return MethodError::refuse("--kind diversified", "no sample has references to paraphrase", hint);
         }
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let ReviseParams { mode, max_tokens, seed, .. } = *params;

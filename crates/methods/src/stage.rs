@@ -96,11 +96,11 @@ impl Staging {
         let from = self.tables.keys().map(|stage| ("--from", stage));
         match until.chain(from).find(|(_, stage)| !stages.contains(&stage.as_str())) {
             None => Ok(()),
-            Some((option, stage)) => Err(MethodError::option(
+            Some((option, stage)) => MethodError::refuse(
                 format!("{option} {stage}"),
                 format!("`{method}` has no such stage with these options"),
                 if stages.is_empty() { "it has none".to_owned() } else { format!("it has: {}", stages.join(", ")) },
-            )),
+            ),
         }
     }
 }

@@ -223,7 +223,7 @@ impl<'m> ModelJudge<'m> {
                 question.sample.id,
                 references.len()
             );
-            return Err(MethodError::option("--reference", why, "ask about each by itself with --references each"));
+            return MethodError::refuse("--reference", why, "ask about each by itself with --references each");
         }
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
     }

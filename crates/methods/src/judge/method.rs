@@ -172,19 +172,13 @@ rationale, and name_a, name_b, ties or min, max.";
 fn check(params: &JudgeParams, samples: &[Sample]) -> Result<(), MethodError> {
     let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
     if params.reference == ReferenceUse::Given && !samples.iter().any(has_reference) {
-        return Err(MethodError::option(
-            "--reference given",
-            "no sample has references",
-            "give the samples \"references\", or say --reference none",
-        ));
+        let hint = "give the samples \"references\", or say --reference none";
+        return MethodError::refuse("--reference given", "no sample has references", hint);
     }
     if params.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() < 2) {
         let why = "no sample has two candidates";
-        return Err(MethodError::option(
-            "--mode pairwise",
-            why,
-            "give the samples a second candidate, or say --mode pointwise",
-        ));
+        let hint = "give the samples a second candidate, or say --mode pointwise";
+        return MethodError::refuse("--mode pairwise", why, hint);
     }
     Ok(())
 }

@@ -136,18 +136,12 @@ impl JudgingOptions {
     pub(super) fn check(&self) -> Result<(), MethodError> {
         if self.cycles > 1 && self.verdict == VerdictMode::Label {
             let why = "probabilities are the same each time";
-            return Err(MethodError::option(
-                format!("--cycles {}", self.cycles),
-                why,
-                "leave --cycles out, or say --verdict rationale-label",
-            ));
+            let hint = "leave --cycles out, or say --verdict rationale-label";
+            return MethodError::refuse(format!("--cycles {}", self.cycles), why, hint);
         }
         if self.ties && self.mode == Mode::Pointwise {
-            return Err(MethodError::option(
-                "--ties",
-                "one candidate has no tie",
-                "leave --ties out, or say --mode pairwise",
-            ));
+            let hint = "leave --ties out, or say --mode pairwise";
+            return MethodError::refuse("--ties", "one candidate has no tie", hint);
         }
         Ok(())
     }

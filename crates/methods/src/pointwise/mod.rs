@@ -155,18 +155,16 @@ impl<'a> Pointwise<'a> {
         if without < self.samples.len() {
             return Ok(without);
         }
-        Err(match other {
-            OtherText::Context => MethodError::option(
-                "--against context",
-                "no sample has a context",
-                "give the samples a \"context\", or say --against reference",
-            ),
-            OtherText::References => MethodError::option(
-                "--against reference",
-                "no sample has references",
-                "give the samples \"references\", or say --against context",
-            ),
-        })
+        match other {
+            OtherText::Context => {
+                let hint = "give the samples a \"context\", or say --against reference";
+                MethodError::refuse("--against context", "no sample has a context", hint)
+            }
+            OtherText::References => {
+                let hint = "give the samples \"references\", or say --against context";
+                MethodError::refuse("--against reference", "no sample has references", hint)
+            }
+        }
     }
 
     fn candidate(&self, place: CandidatePlace) -> &'a Candidate {

@@ -150,11 +150,8 @@ impl RevisionFocus {
                 .collect::<Vec<_>>()
                 .join(", ");
             let why = format!("no meaning of `{name}` is built in");
-            return Err(MethodError::option(
-                format!("--aspect {name}"),
-                why,
-                format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}"),
-            ));
+            let hint = format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}");
+            return MethodError::refuse(format!("--aspect {name}"), why, hint);
         };
         Ok(Self { name: Some(name.clone()), comparative, criteria })
     }
@@ -259,11 +256,7 @@ impl ReviserOptions {
             .enumerate()
             .find_map(|(i, a)| self.aspect[..i].iter().any(|b| b.name == a.name).then_some(a))
         {
-            return Err(MethodError::option(
-                format!("--aspect {}", twice.name),
-                "given twice",
-                "name each aspect once",
-            ));
+            return MethodError::refuse(format!("--aspect {}", twice.name), "given twice", "name each aspect once");
         }
         let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
         let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };
@@ -273,19 +266,13 @@ impl ReviserOptions {
     /// Refuses options that none of `kinds` looks at.
     pub(crate) fn check(&self, kinds: &[RevisionKind], option: &str) -> Result<(), MethodError> {
         if !self.aspect.is_empty() && !kinds.contains(&RevisionKind::Aspects) {
-            return Err(MethodError::option(
-                "--aspect",
-                format!("only {option} aspects revises by aspects"),
-                format!("say {option} aspects, or leave --aspect out"),
-            ));
+            let hint = format!("say {option} aspects, or leave --aspect out");
+            return MethodError::refuse("--aspect", format!("only {option} aspects revises by aspects"), hint);
         }
         if let Some(own) = self.reviser_template.iter().find(|own| !kinds.contains(&own.kind)) {
             let why = format!("references of kind {} are not asked for", own.kind);
-            return Err(MethodError::option(
-                format!("--reviser-template {}={}", own.kind, own.file),
-                why,
-                format!("say {option} {}, or leave it out", own.kind),
-            ));
+            let hint = format!("say {option} {}, or leave it out", own.kind);
+            return MethodError::refuse(format!("--reviser-template {}={}", own.kind, own.file), why, hint);
         }
         Ok(())
     }
@@ -297,11 +284,8 @@ impl ReviserOptions {
             .find(|kind| mode == Mode::Pointwise && matches!(kind, RevisionKind::Both | RevisionKind::Each));
         only_pairs.map_or(Ok(()), |kind| {
             let why = "it is a reference for pairs, and candidates are judged each by itself";
-            Err(MethodError::option(
-                format!("{option} {kind}"),
-                why,
-                format!("say {option} adapted, which revises each candidate, or --mode pairwise"),
-            ))
+            let hint = format!("say {option} adapted, which revises each candidate, or --mode pairwise");
+            MethodError::refuse(format!("{option} {kind}"), why, hint)
         })
     }
 }

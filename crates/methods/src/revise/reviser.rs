@@ -423,7 +423,7 @@ fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -
     let own: Vec<_> = how.options.reviser_template.iter().filter(|own| own.kind == kind).collect();
     if let [first, _, ..] = own.as_slice() {
         let option = format!("--reviser-template {kind}={}", first.file);
-        return Err(MethodError::option(option, "this kind is given twice", "give one template for each kind"));
+        return MethodError::refuse(option, "this kind is given twice", "give one template for each kind");
     }
     let name = match kind {
         RevisionKind::Adapted | RevisionKind::Aspects if how.mode == Mode::Pairwise => "adapted",

@@ -131,7 +131,7 @@ impl RevisEvalParams {
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Chosen, MethodError> {
         let references = &self.reference;
         if let Some(twice) = references.iter().enumerate().find_map(|(i, r)| references[..i].contains(r).then_some(r)) {
-            return Err(MethodError::option(format!("--reference {twice}"), "given twice", "name each once"));
+            return MethodError::refuse(format!("--reference {twice}"), "given twice", "name each once");
         }
         self.reviser.check(&self.kinds(), "--reference")?;
         ReviserOptions::check_mode(&self.kinds(), self.judging.mode, "--reference")?;
@@ -139,19 +139,13 @@ impl RevisEvalParams {
         let given = references.iter().find(|r| matches!(r, Reference::Given | Reference::Diversified));
         if let Some(given) = given.filter(|_| !samples.iter().any(has_reference)) {
             let why = "no sample has references";
-            return Err(MethodError::option(
-                format!("--reference {given}"),
-                why,
-                "give the samples \"references\", or leave it out",
-            ));
+            let hint = "give the samples \"references\", or leave it out";
+            return MethodError::refuse(format!("--reference {given}"), why, hint);
         }
         if self.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() != 2) {
             let why = "no sample has two candidates";
-            return Err(MethodError::option(
-                "--mode pairwise",
-                why,
-                "give the samples two candidates, or say --mode pointwise",
-            ));
+            let hint = "give the samples two candidates, or say --mode pointwise";
+            return MethodError::refuse("--mode pairwise", why, hint);
         }
         self.check_judge()?;
         let chosen = self.choices()?;
@@ -167,31 +161,25 @@ impl RevisEvalParams {
             } else {
                 ("no reference is made", "say --reference adapted; `probity metrics` scores against given references")
             };
-            return Err(MethodError::option("--no-judge", why, hint));
+            return MethodError::refuse("--no-judge", why, hint);
         }
         if self.reviser.export_sets && (self.no_judge || self.judging.verdict == VerdictMode::Label) {
             let why = "the sets are of verdicts that are written";
-            return Err(MethodError::option(
-                "--export-sets",
-                why,
-                "let a judge write; `probity revise --export-sets` has revisions alone",
-            ));
+            let hint = "let a judge write; `probity revise --export-sets` has revisions alone";
+            return MethodError::refuse("--export-sets", why, hint);
         }
         let paper = [Reference::None, Reference::Adapted].iter().all(|one| references.contains(one));
         if self.reviser.export_sets && !paper {
             let why = "the sets are of verdicts without reference and with a revision";
-            return Err(MethodError::option("--export-sets", why, "say --reference none,adapted"));
+            return MethodError::refuse("--export-sets", why, "say --reference none,adapted");
         }
         if self.cost_match && (!paper || self.judging.mode == Mode::Pointwise) {
             let why = "it compares verdicts on pairs without reference with those on a revision";
-            return Err(MethodError::option("--cost-match", why, "say --mode pairwise --reference none,adapted"));
+            return MethodError::refuse("--cost-match", why, "say --mode pairwise --reference none,adapted");
         }
         if self.cost_match && (self.judging.verdict != VerdictMode::Generate || self.judging.cycles > 1) {
-            return Err(MethodError::option(
-                "--cost-match",
-                "its cycles are texts",
-                "say --verdict generate, and leave --cycles out",
-            ));
+            let hint = "say --verdict generate, and leave --cycles out";
+            return MethodError::refuse("--cost-match", "its cycles are texts", hint);
         }
         Ok(())
     }
@@ -214,17 +202,14 @@ impl RevisEvalParams {
         let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
         let mut similarity = choose(self.similarity())?;
         if similarity.len() > 1 {
-            return Err(MethodError::option(
-                "--similarity",
-                "one metric is enough",
-                "leave it out for bert-score or rouge-l",
-            ));
+            let hint = "leave it out for bert-score or rouge-l";
+            return MethodError::refuse("--similarity", "one metric is enough", hint);
         }
         let similarity = similarity.remove(0);
         for choice in metrics.iter().chain([&similarity]) {
             if !choice.definition().needs().contains(&Need::References) {
                 let (option, why) = (format!("--metric {}", choice.label()), "it looks at no reference");
-                return Err(MethodError::option(option, why, "score by it with `probity metrics`"));
+                return MethodError::refuse(option, why, "score by it with `probity metrics`");
             }
         }
         Ok(Chosen { metrics, similarity })
@@ -243,7 +228,7 @@ impl RevisEvalParams {
                 let of =
                     bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
                 let why = format!("it needs {}{of}", need.what());
-                return Err(MethodError::option(format!("--metric {}", choice.label()), why, hint));
+                return MethodError::refuse(format!("--metric {}", choice.label()), why, hint);
             }
         }
         Ok(())
