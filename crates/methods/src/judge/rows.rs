@@ -17,7 +17,7 @@ const PAIRS: &str = "pairs";
 /// The table of what they come to for each candidate.
 const SCORES: &str = "scores";
 
-/// Which verdict a row is.
+/// Which verdict a row is, and what it says.
 #[derive(Serialize)]
 pub(super) struct VerdictIdentity<'a> {
     item: &'a str,
@@ -26,6 +26,9 @@ pub(super) struct VerdictIdentity<'a> {
     template: &'a str,
     #[serde(flatten)]
     shown: ShownCandidates<'a>,
+    /// Absent where there is no more to tell than which it is.
+    #[serde(flatten)]
+    said: Option<VerdictValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
 }
@@ -54,6 +57,7 @@ impl<'a> VerdictIdentity<'a> {
             judge: &asking.names[judge],
             template: asking.params.judging.template(),
             shown,
+            said: None,
             reference: asked.reference,
         }
     }
@@ -62,16 +66,8 @@ impl<'a> VerdictIdentity<'a> {
 /// One verdict of one judge.
 #[derive(Serialize)]
 pub(super) struct VerdictRow<'a> {
-    item: &'a str,
-    attribute: &'a str,
-    judge: &'a str,
-    template: &'a str,
     #[serde(flatten)]
-    shown: ShownCandidates<'a>,
-    #[serde(flatten)]
-    said: VerdictValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reference: Option<usize>,
+    of: VerdictIdentity<'a>,
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
@@ -101,21 +97,14 @@ pub(super) fn row<'a>(
     verdict: &'a JudgeVerdict,
     precision: Precision,
 ) -> VerdictRow<'a> {
-    let VerdictIdentity { item, attribute, judge, template, shown, reference } =
-        VerdictIdentity::new(asking, judge, index);
+    let of = VerdictIdentity::new(asking, judge, index);
     let decided = &verdict.decided;
-    let said = match shown {
+    let said = match of.shown {
         ShownCandidates::Pair { .. } => VerdictValue::Pair { choice: decided.choice(), p: decided.p() },
         ShownCandidates::Single { .. } => VerdictValue::Single { rating: decided.rating() },
     };
     VerdictRow {
-        item,
-        attribute,
-        judge,
-        template,
-        shown,
-        said,
-        reference,
+        of: VerdictIdentity { said: Some(said), ..of },
         mass: verdict.mass(),
         outcome: &decided.outcome,
         answers: &verdict.answers,
