@@ -1,5 +1,7 @@
 //! What happens in a plan, told on a terminal.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
@@ -7,12 +9,12 @@ use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, Session
 
 use crate::error::OutputError;
 use crate::global::Global;
-use crate::progress::{Reporter, SharedReporter, seconds_text};
+use crate::progress::{Reporter, seconds_text};
 use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
 
 /// Results on standard output, all else on standard error.
 pub(crate) struct Terminal {
-    reporter: SharedReporter,
+    reporter: Mutex<Reporter>,
     show: fn(&RunSummary) -> Result<(), OutputError>,
 }
 
@@ -24,7 +26,7 @@ impl Terminal {
 
     /// Tells by this reporter.
     pub(crate) fn by(reporter: Reporter) -> Self {
-        Self { reporter: SharedReporter::new(reporter), show }
+        Self { reporter: Mutex::new(reporter), show }
     }
 
     /// The same showing summaries in another way.
@@ -33,8 +35,8 @@ impl Terminal {
     }
 
     /// What it tells progress by.
-    pub(crate) fn reporter(&self) -> std::sync::MutexGuard<'_, Reporter> {
-        self.reporter.lock()
+    pub(crate) fn reporter(&self) -> MutexGuard<'_, Reporter> {
+        self.reporter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,8 +98,8 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
             "{} questions in {}; {}; {} of keys and values at most",
             thousands(cost.requests as u64),
             seconds_text(cost.seconds),
-            tokens_text(cost.tokens_computed, cost.tokens_unshared),
-            size(cost.peak_cache_bytes),
+            tokens_text(cost.usage.tokens_computed, cost.usage.tokens_unshared),
+            size(cost.usage.peak_cache_bytes),
         );
         print(&wrapped(&told, 2))?;
     }
@@ -123,12 +125,12 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.
 fn generation_text(cost: &Cost) -> Option<String> {
-    let generated = (cost.tokens_generated > 0).then(|| thousands(cost.tokens_generated))?;
+    let generated = (cost.usage.tokens_generated > 0).then(|| thousands(cost.usage.tokens_generated))?;
     let drafts = cost.acceptance().map(|share| {
         format!(
             "; {} drafted, {} of them accepted ({:.0} %)",
-            thousands(cost.tokens_drafted),
-            thousands(cost.drafts_accepted),
+            thousands(cost.usage.tokens_drafted),
+            thousands(cost.usage.drafts_accepted),
             100.0 * share
         )
     });

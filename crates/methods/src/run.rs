@@ -1,7 +1,7 @@
 //! What a method works with: a model that answers and an output that keeps.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use probity_data::Sample;
 use probity_lm::{
@@ -113,38 +113,16 @@ pub struct Cost {
     pub requests: usize,
     /// Wall-clock seconds from the start of the run to its summary.
     pub seconds: f64,
-    /// Tokens of all prompts and answers, as if each were computed from scratch.
-    pub tokens_unshared: u64,
-    /// Tokens that went through the model.
-    pub tokens_computed: u64,
-    /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
-    pub peak_cache_bytes: u64,
-    /// Tokens that the model wrote.
-    pub tokens_generated: u64,
-    /// Tokens that were guessed ahead of the model and put to it, and those of them that it would have said. They
-    /// depend on how the work was done; what was written does not.
-    pub tokens_drafted: u64,
-    /// See [`tokens_drafted`](Self::tokens_drafted).
-    pub drafts_accepted: u64,
+    /// Tokens and memory. What was drafted depends on how the work was done; what was written does not.
+    #[serde(flatten)]
+    pub usage: Usage,
 }
 
 impl Cost {
-    fn of(usage: Usage, requests: usize, took: Duration) -> Self {
-        Self {
-            requests,
-            seconds: took.as_secs_f64(),
-            tokens_unshared: usage.tokens_unshared,
-            tokens_computed: usage.tokens_computed,
-            peak_cache_bytes: usage.peak_cache_bytes,
-            tokens_generated: usage.tokens_generated,
-            tokens_drafted: usage.tokens_drafted,
-            drafts_accepted: usage.drafts_accepted,
-        }
-    }
-
     /// The share of drafted tokens that the model would have said; absent where nothing was drafted.
     pub fn acceptance(&self) -> Option<f64> {
-        (self.tokens_drafted > 0).then(|| self.drafts_accepted as f64 / self.tokens_drafted as f64)
+        let Usage { tokens_drafted, drafts_accepted, .. } = self.usage;
+        (tokens_drafted > 0).then(|| drafts_accepted as f64 / tokens_drafted as f64)
     }
 }
 
@@ -262,7 +240,7 @@ impl<'a> Run<'a> {
 
     /// What was asked so far.
     pub fn cost(&self) -> Cost {
-        Cost::of(self.usage, self.requests, self.started.elapsed())
+        Cost { requests: self.requests, seconds: self.started.elapsed().as_secs_f64(), usage: self.usage }
     }
 
     /// Announces a table; see [`RunOutput::table`].
@@ -370,7 +348,8 @@ impl<'a> Run<'a> {
             Some(table) => key(S::NAME, [table.text().as_str()]),
             None => key(S::NAME, [&self.samples_key].into_iter().chain(&stage.inputs()).map(String::as_str)),
         };
-        let cost = Cost::of(self.usage, self.requests - requests, started.elapsed());
+        let seconds = started.elapsed().as_secs_f64();
+        let cost = Cost { requests: self.requests - requests, seconds, usage: self.usage };
         self.usage += usage;
         let from = given.map(|table| table.path.display().to_string());
         let done = StageDone { name: S::NAME, key: key.clone(), parts: stage.parts(), rows: kept.rows, from, cost };

@@ -210,5 +210,5 @@ fn what_the_model_drafted_is_in_the_cost() {
         }
     }
     let cost = run("revise", &pairs(1), &Drafting(writer(|_| generated("text")))).0.expect("runs").cost;
-    assert_eq!((cost.tokens_generated, cost.acceptance()), (10, Some(0.75)));
+    assert_eq!((cost.usage.tokens_generated, cost.acceptance()), (10, Some(0.75)));
 }
