@@ -10,112 +10,78 @@ pub(crate) struct KnownAttribute {
     pub(crate) definition: &'static str,
 }
 
-const fn known(
-    name: &'static str,
-    adjective: &'static str,
-    comparative: &'static str,
-    definition: &'static str,
-) -> KnownAttribute {
+/// Of its name, adjective and comparative.
+const fn known([name, adjective, comparative]: [&'static str; 3], definition: &'static str) -> KnownAttribute {
     KnownAttribute { name, adjective, comparative, definition }
 }
 
 /// Sorted by name.
 pub(crate) const KNOWN: &[KnownAttribute] = &[
     known(
-        "coherence",
-        "coherent",
-        "more coherent",
+        ["coherence", "coherent", "more coherent"],
         "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on \
          those before it, and together they make one account instead of a heap of facts.",
     ),
     known(
-        "consistency",
-        "factually consistent with the source",
-        "more factually consistent with the source",
+        ["consistency", "factually consistent with the source", "more factually consistent with the source"],
         "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot \
          be found in it, counts against the text, however well it is written.",
     ),
     known(
-        "correctness",
-        "correct",
-        "more correct",
+        ["correctness", "correct", "more correct"],
         "Whether what the text says is true and answers what was asked, without errors of fact or of reasoning.",
     ),
     known(
-        "engagingness",
-        "engaging",
-        "more engaging",
+        ["engagingness", "engaging", "more engaging"],
         "Whether a reader would want to go on: the text is specific and interesting and gives the other side something \
          to respond to.",
     ),
     known(
-        "fluency",
-        "fluent",
-        "more fluent",
+        ["fluency", "fluent", "more fluent"],
         "Whether each sentence reads as if written by a competent speaker: grammar, spelling, punctuation, word choice \
          and word order.",
     ),
     known(
-        "grammar",
-        "grammatically correct",
-        "more grammatically correct",
+        ["grammar", "grammatically correct", "more grammatically correct"],
         "Whether the sentences follow the grammar of their language, regardless of what they say.",
     ),
     known(
-        "groundedness",
-        "grounded in the given facts",
-        "better grounded in the given facts",
+        ["groundedness", "grounded in the given facts", "better grounded in the given facts"],
         "Whether the text makes use of the facts that were given, and uses them rightly.",
     ),
     known(
-        "helpfulness",
-        "helpful",
-        "more helpful",
+        ["helpfulness", "helpful", "more helpful"],
         "Whether the text does what its reader needs: it addresses the request, completely and without getting in the \
          way.",
     ),
     known(
-        "informativeness",
-        "informative",
-        "more informative",
+        ["informativeness", "informative", "more informative"],
         "How much of what matters the reader learns from the text.",
     ),
     known(
-        "instruction-following",
-        "faithful to the instruction",
-        "better at following the instruction",
+        ["instruction-following", "faithful to the instruction", "better at following the instruction"],
         "Whether the text does what the instruction says, all of it and nothing against it; style and length count \
          only where asked for.",
     ),
     known(
-        "naturalness",
-        "natural",
-        "more natural",
+        ["naturalness", "natural", "more natural"],
         "Whether a person might have said or written it so, in this place.",
     ),
     known(
-        "quality",
-        "good",
-        "better",
+        ["quality", "good", "better"],
         "How well the text serves its purpose, all things considered: content, truth to the source, order and language.",
     ),
     known(
-        "relevance",
-        "relevant",
-        "more relevant",
+        ["relevance", "relevant", "more relevant"],
         "Whether the text picks out what is important in the source, leaves out what is not, and does not repeat \
          itself.",
     ),
     known(
-        "semantics",
-        "faithful to the meaning of the data",
-        "more faithful to the meaning of the data",
+        ["semantics", "faithful to the meaning of the data", "more faithful to the meaning of the data"],
         "Whether the text says what the data say: all of it, and nothing that they don't.",
     ),
     known(
-        "understandability",
-        "understandable",
-        "easier to understand",
+        ["understandability", "understandable", "easier to understand"],
         "Whether the meaning of the text is clear in its place, without guessing.",
     ),
 ];
@@ -150,11 +116,9 @@ pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords 
         return AttributeWords { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
     }
     match lookup(&attribute) {
-        Some(known) => AttributeWords {
-            attribute,
-            adjective: known.adjective.to_owned(),
-            comparative: known.comparative.to_owned(),
-        },
+        Some(KnownAttribute { adjective, comparative, .. }) => {
+            AttributeWords { attribute, adjective: (*adjective).to_owned(), comparative: (*comparative).to_owned() }
+        }
         None => AttributeWords {
             adjective: format!("good in terms of {attribute}"),
             comparative: format!("better in terms of {attribute}"),

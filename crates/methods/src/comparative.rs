@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::LabelSet;
+use probity_options::name;
 use probity_stats::{AgreementFigures, RankMethod};
 use serde_json::json;
 
@@ -22,7 +23,7 @@ use crate::builtin::{Builtin, DataSlot};
 use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
 use crate::pairs::PairSelection;
-use crate::question::{MATERIAL, capitalised, word_settings};
+use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
 use crate::summary::{Mass, number};
 use crate::template::{PromptLayout, Template, TemplateError};
 use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
@@ -100,9 +101,7 @@ quoted with `> `, so that a candidate cannot close its block or write a verdict.
 }
 
 fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodError> {
-    if let Some(twice) =
-        params.template.iter().enumerate().find_map(|(i, t)| params.template[..i].contains(t).then_some(t))
-    {
+    if let Some(twice) = given_twice(&params.template) {
         return MethodError::refuse(format!("--template {twice}"), "given twice", "name each template once");
     }
     if !(params.temperature > 0.0 && params.temperature.is_finite()) {
@@ -183,17 +182,14 @@ fn signature(
         .with("answer-prefix", &layout.answer_prefix)
         .with("pairs", &params.pairs)
         .with("rank", &rank)
-        .with("debias", params.debias.as_str())
+        .with("debias", &name(&params.debias))
         .with("decide", &params.decide)
         .with("seed", &params.seed);
     // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
     }
-    templates
-        .iter()
-        .flatten()
-        .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+    signature.with_templates(templates.iter().flatten())
 }
 
 fn report(

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{
-    AgreementFigures, Interval, Range, Resampling, equalised, mean_interval, order, preference_point, sign_test,
-};
+use probity_options::name;
+use probity_stats::{AgreementFigures, Interval, equalised, order, preference_point, sign_test};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::summary::Mass;
+use crate::summary::{Mass, mean, share_interval};
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
 // docs/trust.md tells readers this number and those below.
@@ -58,11 +57,7 @@ pub enum Trust {
 
 impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reliable => "reliable",
-            Self::Caution => "caution",
-            Self::Unreliable => "unreliable",
-        })
+        f.write_str(&name(self))
     }
 }
 
@@ -90,6 +85,12 @@ struct Finding {
     unbelieved: Option<String>,
     figures: Value,
     doubt: Doubt,
+}
+
+impl Finding {
+    fn new(says: impl Into<String>, figures: Value, doubt: Doubt) -> Self {
+        Self { says: says.into(), unbelieved: None, figures, doubt }
+    }
 }
 
 enum Doubt {
@@ -161,12 +162,9 @@ impl ConclusionCase<'_> {
         // Where scores are constant in every context that could tell, the mean is 0 by rule, and has no interval.
         let constant = found.figure.contexts > 0 && found.figure.constant_predictions == found.figure.contexts;
         if constant || self.is_level() {
-            return Some(Finding {
-                says: "No agreement with gold: the candidates of each sample have equal scores".to_owned(),
-                unbelieved: None,
-                figures: json!({ "spearman": null, "interval": null }),
-                doubt: Doubt::Unreliable("equal scores say nothing about the texts".to_owned()),
-            });
+            let says = "No agreement with gold: the candidates of each sample have equal scores";
+            let doubt = Doubt::Unreliable("equal scores say nothing about the texts".to_owned());
+            return Some(Finding::new(says, json!({ "spearman": null, "interval": null }), doubt));
         }
         // Samples of one candidate have no order within them: then over all scores.
         let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
@@ -205,12 +203,9 @@ impl ConclusionCase<'_> {
             .accuracy
             .map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)))
             .unwrap_or_default();
-        Some(Finding {
-            says: format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval)),
-            unbelieved: None,
-            figures: json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count }),
-            doubt,
-        })
+        let says = format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval));
+        let figures = json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count });
+        Some(Finding::new(says, figures, doubt))
     }
 
     /// Over samples whose preferred candidate and its best rival have scores.
@@ -226,9 +221,9 @@ impl ConclusionCase<'_> {
         // With what guessing has in each sample.
         let (points, guesses): (Vec<f64>, Vec<f64>) =
             self.samples.iter().zip(self.scores).filter_map(of_sample).unzip();
-        let share = crate::summary::mean(points.iter().copied())?;
-        let guessing = crate::summary::mean(guesses.iter().copied())?;
-        let (interval, n) = (share_interval(&points), points.len());
+        let share = mean(points.iter().copied())?;
+        let guessing = mean(guesses.iter().copied())?;
+        let (interval, n) = (share_interval(&points).ok(), points.len());
         let doubt = match interval {
             // Chance comes before few samples here too.
             Some(Interval { low, high }) if low <= guessing && high >= guessing => {
@@ -250,12 +245,8 @@ impl ConclusionCase<'_> {
             Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
             _ => "Agrees with the preferences",
         };
-        Some(Finding {
-            says: format!("{agrees} in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval)),
-            unbelieved: None,
-            figures: json!({ "accuracy": share, "interval": interval, "samples": n }),
-            doubt,
-        })
+        let says = format!("{agrees} in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval));
+        Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "samples": n }), doubt))
     }
 
     /// The best of candidates that recur from sample to sample, against the next.
@@ -307,10 +298,8 @@ impl ConclusionCase<'_> {
         let unbelieved = (!tie).then(|| match systems.len() {
             2 => format!("No winner: {}", met.text(&format!("against {second}, {first} wins"))),
             all => {
-                format!(
-                    "None of {all} is the best: first by mean score is {first}, before {second}; {}",
-                    met.text("against it, it wins")
-                )
+                let met = met.text("against it, it wins");
+                format!("None of {all} is the best: first by mean score is {first}, before {second}; {met}")
             }
         });
         Some(Finding {
@@ -338,12 +327,9 @@ impl ConclusionCase<'_> {
         let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
         let figures = json!({ "scored": scored, "candidates": all });
         if scored == 0 {
-            return Finding {
-                says: format!("No verdict: none of {} candidates has a score", thousands(all)),
-                unbelieved: None,
-                figures,
-                doubt: Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned()),
-            };
+            let says = format!("No verdict: none of {} candidates has a score", thousands(all));
+            let doubt = Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned());
+            return Finding::new(says, figures, doubt);
         }
         let says = format!(
             "{} of {} candidates in {} samples have scores; fewer than two ids recur, so none is the best overall",
@@ -351,12 +337,7 @@ impl ConclusionCase<'_> {
             thousands(all),
             thousands(self.samples.len())
         );
-        Finding {
-            says,
-            unbelieved: None,
-            figures,
-            doubt: Doubt::Caution("the scores were held against no gold".to_owned()),
-        }
+        Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))
     }
 }
 
@@ -382,8 +363,8 @@ impl HeadToHead {
         let points: Vec<f64> = case.samples.iter().zip(case.scores).filter_map(of_sample).collect();
         let count = |value: f64| points.iter().filter(|point| **point == value).count();
         let (wins, ties, losses) = (count(1.0), count(0.5), count(0.0));
-        let share = crate::summary::mean(points.iter().copied())?;
-        Some(Self { wins, ties, losses, share, interval: share_interval(&points), p: sign_test(wins, losses) })
+        let share = mean(points.iter().copied())?;
+        Some(Self { wins, ties, losses, share, interval: share_interval(&points).ok(), p: sign_test(wins, losses) })
     }
 
     fn text(&self, wins: &str) -> String {
@@ -410,10 +391,6 @@ fn point(first: f64, second: f64) -> f64 {
         Ordering::Equal => 0.5,
         Ordering::Less => 0.0,
     }
-}
-
-fn share_interval(points: &[f64]) -> Option<Interval> {
-    mean_interval(points, Resampling::default().confidence, Range::SHARE).ok()
 }
 
 fn p_text(p: Option<f64>) -> String {

@@ -190,9 +190,7 @@ impl<'a> StepsWriter<'a> {
 
     fn sign(&self, signature: Signature) -> Signature {
         let signature = signature.with("steps-by", "model").with("steps-tokens", &self.params.steps_tokens);
-        self.templates
-            .iter()
-            .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+        signature.with_templates(&self.templates)
     }
 
     /// The steps of each attribute, decoded greedily; an error where they are empty or not finished.
@@ -206,15 +204,13 @@ impl<'a> StepsWriter<'a> {
         run.table(STEPS, attributes.len())?;
         let mut results: Vec<Option<GenerateResult>> = vec![None; requests.len()];
         run.generate(requests.into_iter(), |index, result, output| {
-            let GenerateResult { outcome, finish, prompt_tokens, .. } = &result;
-            let (finish, prompt_tokens, tokens) = (*finish, *prompt_tokens, result.token_ids.len());
             let row = StepsRow {
                 attribute: &attributes[index],
                 steps: result.text.trim(),
-                outcome,
-                finish,
-                prompt_tokens,
-                tokens,
+                outcome: &result.outcome,
+                finish: result.finish,
+                prompt_tokens: result.prompt_tokens,
+                tokens: result.token_ids.len(),
             };
             write_row(output, STEPS, index, &row)?;
             results[index] = Some(result);

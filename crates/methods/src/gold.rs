@@ -101,7 +101,7 @@ pub(crate) fn push(figures: &AgreementFigures, attribute: &str, scores: &str, ta
         attribute.to_owned(),
         scores.to_owned(),
         number(spearman.figure.mean),
-        spearman.interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high)),
+        bounds(spearman.interval),
         number(figures.kendall.per_context.figure.mean),
         spearman.figure.contexts.to_string(),
         spearman.figure.skipped().to_string(),

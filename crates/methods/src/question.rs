@@ -52,7 +52,7 @@ impl SubjectOptions {
     /// The word forms of each attribute; an adjective is given for one attribute only.
     pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
-        if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
+        if let Some(twice) = given_twice(attributes) {
             return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
         }
         if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
@@ -129,6 +129,11 @@ pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'st
         ("comparative", words.comparative.clone()),
         ("noun", noun.to_owned()),
     ])
+}
+
+/// What stands there a second time.
+pub(crate) fn given_twice<T: PartialEq>(all: &[T]) -> Option<&T> {
+    all.iter().enumerate().find_map(|(place, one)| all[..place].contains(one).then_some(one))
 }
 
 /// A word with a capital first letter.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub use options::{Reference, RevisEvalParams};
 
 use crate::gold;
-use crate::judge::{JudgeVerdict, Mode, ModelJudge};
+use crate::judge::{JudgeVerdict, JudgedUnit, Mode, ModelJudge};
 use crate::revise::{
     REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionStage, RevisionTally, revisions_section,
 };
@@ -30,7 +30,7 @@ use evaluators::{Evaluator, EvaluatorVerdicts, PairFigures};
 use judged::{ReferenceQuestions, ReferenceVerdictStage, TEMPERATURES, VERDICTS};
 use options::Chosen;
 use ratings::{RATINGS, RatingStage};
-use references::{EvaluatedUnit, ReferencePool, units};
+use references::{ReferencePool, units};
 use scored::{ReadyMetric, ReferenceScores};
 use sets::TrainingSets;
 use tables::{EvaluatorTables, pairs_section};
@@ -207,7 +207,7 @@ fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>
 struct ReferenceWork<'a> {
     params: &'a RevisEvalParams,
     samples: &'a [Sample],
-    units: &'a [EvaluatedUnit],
+    units: &'a [JudgedUnit],
     pool: &'a ReferencePool<'a>,
 }
 

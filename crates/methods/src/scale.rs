@@ -5,6 +5,11 @@ use probity_options::written_as_text;
 
 use crate::MethodError;
 
+/// Whether a label begins another. By the digits and not by tokens, so that a scale has the same labels for every model.
+pub(crate) fn one_begins_another(names: &[String]) -> bool {
+    names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())))
+}
+
 /// Whole numbers from `min` to `max`, of which there are at least two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RatingScale {
@@ -70,12 +75,9 @@ impl RatingScale {
     /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
         let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
-        // By the digits and not by tokens, so that a scale has the same labels for every model.
-        let ambiguous =
-            names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
         let labels = LabelSet::new(names.iter().map(label).collect())?;
-        Ok(if ambiguous { labels.with_termination(Termination::EndOfTurn) } else { labels })
+        Ok(if one_begins_another(&names) { labels.with_termination(Termination::EndOfTurn) } else { labels })
     }
 }
 

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use probity_lm::{LanguageModel, ModelDescription, Outcome};
+use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, mean_interval};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Conclusion;
 use crate::run::Cost;
+use crate::template::Template;
 
 /// What a number depends on, carried with it wherever it goes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -67,6 +69,12 @@ impl Signature {
     pub fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.settings.insert(name, value.to_string());
         self
+    }
+
+    /// The same with these templates.
+    #[must_use]
+    pub(crate) fn with_templates<'t>(self, templates: impl IntoIterator<Item = &'t Template>) -> Self {
+        templates.into_iter().fold(self, |signature, one| signature.with_template(one.name(), one.sha256()))
     }
 
     /// A template by name and by the hash of its source; each once.
@@ -259,36 +267,30 @@ impl Outcomes {
         for name in self.0.keys() {
             let hint = match name.as_ref() {
                 "too_long" => match model.and_then(|model| model.context_length) {
-                    Some(tokens) => format!(
+                    Some(tokens) => &format!(
                         "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a \
                          model with a longer one"
                     ),
-                    None => "the prompt's keys and values do not fit the memory set aside for them; raise \
-                             --cache-budget"
-                        .to_owned(),
+                    None => {
+                        "the prompt's keys and values do not fit the memory set aside for them; raise --cache-budget"
+                    }
                 },
-                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model"
-                    .to_owned(),
-                "one_candidate" => "there is nothing to compare it with".to_owned(),
-                "no_reference" => {
-                    "the sample has no reference that could be shown; its candidates are not judged".to_owned()
-                }
-                "not_a_pair" => {
-                    "a sample that has not two candidates; --mode pointwise takes each by itself".to_owned()
-                }
+                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model",
+                "one_candidate" => "there is nothing to compare it with",
+                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged",
+                "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself",
                 "truncated_used" => {
                     "a text that reached its limit of tokens, and is a reference since --use-truncated says so"
-                        .to_owned()
                 }
-                "truncated" => "a text that reached its limit of tokens is no reference unless --use-truncated is \
-                                given; raise --max-tokens, in reviseval --revision-tokens"
-                    .to_owned(),
+                "truncated" => {
+                    "a text that reached its limit of tokens is no reference unless --use-truncated is given; raise \
+                     --max-tokens, in reviseval --revision-tokens"
+                }
                 "unparsed" => {
                     "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) \
                      need no parsing"
-                        .to_owned()
                 }
-                "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where".to_owned(),
+                "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where",
                 _ => continue,
             };
             table.note(format!("{name}: {hint}"));
@@ -334,6 +336,27 @@ impl Mass {
 /// Three decimals, or a dash where there is nothing.
 pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |v| format!("{v:.3}"))
+}
+
+/// An interval's ends, or a dash where there is none.
+pub(crate) fn bounds(interval: Option<Interval>) -> String {
+    interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
+}
+
+/// A share.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct ShareFigure {
+    pub(crate) share: Option<f64>,
+}
+
+/// The share of what is so (1) among all points, with its interval.
+pub(crate) fn share_estimate(points: &[f64]) -> FigureEstimate<ShareFigure> {
+    FigureEstimate::new(ShareFigure { share: mean(points.iter().copied()) }, share_interval(points))
+}
+
+/// Of a share: the mean of points between 0 and 1.
+pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
+    mean_interval(points, Resampling::default().confidence, Range::SHARE)
 }
 
 /// The mean; `None` of nothing.

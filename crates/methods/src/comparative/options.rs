@@ -146,18 +146,6 @@ pub enum DebiasMode {
     PerPrompt,
 }
 
-impl DebiasMode {
-    /// The name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Global => "global",
-            Self::PerAttribute => "per-attribute",
-            Self::PerPrompt => "per-prompt",
-        }
-    }
-}
-
 /// How one comparison is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decide {

@@ -10,7 +10,7 @@ use crate::summary::{mean, number};
 use crate::{Headline, Section};
 
 /// Accuracy on items with two candidates and a preference between them, for one attribute and template.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct ComparativePreferenceFigures {
     attribute: String,
     template: String,
@@ -74,15 +74,7 @@ fn cell_figures(
         template: cell.template_name.clone(),
         threshold: if debiased { cell.threshold() } else { 0.5 },
         debiased,
-        items: 0,
-        preferred_none: 0,
-        not_a_pair: 0,
-        judged: 0,
-        not_judged: 0,
-        first_order: PairwiseAccuracy::default(),
-        second_order: PairwiseAccuracy::default(),
-        both_orders: PairwiseAccuracy::default(),
-        agreement: None,
+        ..Default::default()
     };
     let mut agreed = Vec::new();
     for (item, sample) in samples.iter().enumerate() {

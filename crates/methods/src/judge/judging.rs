@@ -5,6 +5,7 @@ use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
     ScoreRequest,
 };
+use probity_options::name;
 use serde_json::Value;
 
 use super::options::{JudgingOptions, Mode, VerdictMode};
@@ -145,7 +146,7 @@ impl<'m> ModelJudge<'m> {
             .subject(false)
             .sign(signature)
             .with("attributes", &options.attribute.join(","))
-            .with("verdict", options.verdict.as_str())
+            .with("verdict", &name(&options.verdict))
             .with("offered", &offered_text(self.offered))
             .with("criteria", &short_hash(self.texts.iter().map(|[criteria, _]| criteria.as_str())))
             .with("rubric", &short_hash(self.texts.iter().map(|[_, rubric]| rubric.as_str())))
@@ -158,9 +159,7 @@ impl<'m> ModelJudge<'m> {
         if options.cycles > 1 {
             signature = signature.with("temperature", &options.temperature);
         }
-        self.templates
-            .iter()
-            .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+        signature.with_templates(&self.templates)
     }
 
     /// Asks all questions; `keep` gets each verdict as it is had, by the position of its question. A question with an

@@ -22,6 +22,5 @@ pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 
 pub(crate) use judging::{JudgeQuestion, ModelJudge, ShownText};
-pub(crate) use plan::UnitVerdict;
-pub(crate) use report::{percent, share_interval};
+pub(crate) use plan::{JudgedUnit, UnitVerdict};
 pub(crate) use verdict::{Decision, JudgeAnswer, JudgeVerdict, PairChoice};

@@ -35,15 +35,6 @@ pub enum VerdictMode {
 }
 
 impl VerdictMode {
-    /// The name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Generate => "generate",
-            Self::RationaleLabel => "rationale-label",
-            Self::Label => "label",
-        }
-    }
-
     /// Whether verdicts have probabilities.
     pub(crate) fn has_labels(self) -> bool {
         self != Self::Generate

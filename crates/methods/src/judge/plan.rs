@@ -11,13 +11,20 @@ use crate::pairs::rng_for;
 
 /// What is decided: one pair, or one candidate, under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct JudgedUnit {
-    pub(super) item: usize,
-    pub(super) attribute: usize,
+pub(crate) struct JudgedUnit {
+    pub(crate) item: usize,
+    pub(crate) attribute: usize,
     /// Position of the candidate, or of the pair's first in the sample's order.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// Of the pair's other one.
-    pub(super) second: Option<usize>,
+    pub(crate) second: Option<usize>,
+}
+
+impl JudgedUnit {
+    /// The candidates.
+    pub(crate) fn candidates(self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.first).chain(self.second)
+    }
 }
 
 /// A question about a unit.

@@ -2,10 +2,7 @@
 
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
-use probity_stats::{
-    FigureEstimate, Interval, KappaWeights, MeasurementLevel, NoInterval, Range, Resampling, cohen_kappa,
-    krippendorff_alpha, mean_interval, order,
-};
+use probity_stats::{FigureEstimate, Interval, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, order};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,7 +12,7 @@ use super::plan::{JudgePlan, UnitVerdict};
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
-use crate::summary::{Mass, mean, number};
+use crate::summary::{Mass, ShareFigure, bounds, mean, number, share_estimate, share_interval};
 use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What the panel is called beside its judges.
@@ -89,15 +86,10 @@ struct OrderFigures {
     /// Pairs with a verdict in both orders.
     both: usize,
     /// The share of these whose verdict changes.
-    changed: FigureEstimate<ChangedShare>,
+    changed: FigureEstimate<ShareFigure>,
     /// Mean and maximum of |p − (1 − p′)| over these, where verdicts are probabilities.
     gap_mean: Option<f64>,
     gap_max: Option<f64>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-struct ChangedShare {
-    share: Option<f64>,
 }
 
 /// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as
@@ -158,15 +150,6 @@ impl JudgePreferenceFigures {
         figures.interval = share_interval(&points).ok();
         figures
     }
-}
-
-/// Of a share: the mean of points between 0 and 1.
-pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
-    mean_interval(points, Resampling::default().confidence, Range::SHARE)
-}
-
-pub(crate) fn percent(interval: Option<Interval>) -> String {
-    interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
 }
 
 impl<'s> JudgeResults<'s> {
@@ -252,10 +235,7 @@ impl<'s> JudgeResults<'s> {
         OrderFigures {
             first,
             both: changed.len(),
-            changed: FigureEstimate::new(
-                ChangedShare { share: mean(changed.iter().copied()) },
-                share_interval(&changed),
-            ),
+            changed: share_estimate(&changed),
             gap_mean: mean(gaps.iter().copied()),
             gap_max: gaps.into_iter().reduce(f64::max),
         }
@@ -375,7 +355,7 @@ impl<'s> JudgeResults<'s> {
             cells.push(number(order.and_then(|o| o.first)));
             cells.push(order.map_or_else(|| "–".to_owned(), |o| o.both.to_string()));
             cells.push(number(order.and_then(|o| o.changed.figure.share)));
-            cells.push(percent(order.and_then(|o| o.changed.interval)));
+            cells.push(bounds(order.and_then(|o| o.changed.interval)));
             cells.extend(
                 [order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)]
                     .map(number),
@@ -493,7 +473,7 @@ fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
             one.attribute.to_owned(),
             one.judge.to_owned(),
             number(preference.accuracy),
-            percent(preference.interval),
+            bounds(preference.interval),
             number(preference.right_of_all),
         ];
         table

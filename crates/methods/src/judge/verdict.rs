@@ -4,6 +4,7 @@ use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreRes
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::scale::one_begins_another;
 use crate::stage::RowError;
 use crate::summary::mean;
 use crate::{MethodError, RatingScale};
@@ -38,8 +39,7 @@ impl OfferedVerdicts {
     /// The labels that follow [`MARKER`]. Where one begins another (1 and 10) each includes its closing bracket.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
         let names = self.names();
-        let ambiguous =
-            names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let ambiguous = one_begins_another(&names);
         let variants =
             |name: &String| if ambiguous { vec![format!("{name}]]"), format!("{name}]")] } else { vec![name.clone()] };
         Ok(LabelSet::new(names.iter().map(|name| Label { name: name.clone(), variants: variants(name) }).collect())?)
@@ -83,6 +83,16 @@ pub(crate) enum DecisionValue {
     Rating(f64),
 }
 
+impl DecisionValue {
+    fn weights(self) -> Option<[f64; 3]> {
+        if let Self::Pair(weights) = self { Some(weights) } else { None }
+    }
+
+    fn rating(self) -> Option<f64> {
+        if let Self::Rating(rating) = self { Some(rating) } else { None }
+    }
+}
+
 /// What was said, or why nothing was.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decision {
@@ -106,33 +116,26 @@ impl Decision {
     }
 
     fn of(says: DecisionValue, low_mass: bool) -> Self {
-        let tied = matches!(says, DecisionValue::Pair(weights) if heaviest(weights).is_none());
-        let outcome =
-            if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
+        let outcome = match says.weights().map(heaviest) {
+            _ if low_mass => Outcome::LowMass,
+            Some(None) => Outcome::Tie,
+            _ => Outcome::Scored,
+        };
         Self { says: Some(says), outcome }
     }
 
     /// The verdict with the most weight; a tie where two have the same. `None` for a rating.
     pub(crate) fn choice(&self) -> Option<PairChoice> {
-        match self.says? {
-            DecisionValue::Pair(weights) => Some(heaviest(weights).unwrap_or(PairChoice::Tie)),
-            DecisionValue::Rating(_) => None,
-        }
+        Some(heaviest(self.says?.weights()?).unwrap_or(PairChoice::Tie))
     }
 
     /// How much speaks for the text shown first, from 0 to 1: its weight and half of a tie's. `None` for a rating.
     pub(crate) fn p(&self) -> Option<f64> {
-        match self.says? {
-            DecisionValue::Pair([first, _, tie]) => Some(first + tie / 2.0),
-            DecisionValue::Rating(_) => None,
-        }
+        self.says?.weights().map(|[first, _, tie]| first + tie / 2.0)
     }
 
     pub(crate) fn rating(&self) -> Option<f64> {
-        match self.says? {
-            DecisionValue::Rating(rating) => Some(rating),
-            DecisionValue::Pair(_) => None,
-        }
+        self.says?.rating()
     }
 
     /// The same with the texts in the other order.
@@ -159,18 +162,8 @@ impl Decision {
     fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<DecisionValue>) -> Self {
         let voices: Vec<DecisionValue> = all.iter().filter_map(voice).collect();
         let low_mass = all.iter().any(|one| one.outcome == Outcome::LowMass);
-        let rating = mean(
-            voices
-                .iter()
-                .filter_map(|voice| if let DecisionValue::Rating(rating) = voice { Some(*rating) } else { None }),
-        );
-        let weight = |k: usize| {
-            mean(
-                voices
-                    .iter()
-                    .filter_map(|voice| if let DecisionValue::Pair(weights) = voice { Some(weights[k]) } else { None }),
-            )
-        };
+        let rating = mean(voices.iter().filter_map(|voice| voice.rating()));
+        let weight = |k: usize| mean(voices.iter().filter_map(|voice| Some(voice.weights()?[k])));
         let pair = || Some(DecisionValue::Pair([weight(0)?, weight(1)?, weight(2)?]));
         match rating.map(DecisionValue::Rating).or_else(pair) {
             Some(says) => Self::of(says, low_mass),

@@ -131,9 +131,7 @@ impl Pointwise<'_> {
             let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
             let name = if self.other.is_none() { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             tables.add(self, name, &figures, &scores, gold);
-            signature = templates
-                .iter()
-                .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()));
+            signature = signature.with_templates(templates);
         }
         tables.note(self, rows);
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);

@@ -11,7 +11,7 @@ use smart_default::SmartDefault;
 use crate::MethodError;
 use crate::attributes::{self, AttributeWords, words};
 use crate::judge::Mode;
-use crate::question::{LayoutOptions, criteria, text_or_file};
+use crate::question::{LayoutOptions, criteria, given_twice, text_or_file};
 
 /// How a reference is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -143,12 +143,8 @@ impl RevisionFocus {
         let comparative = known.map_or(of_list.comparative, |(_, comparative, _)| (*comparative).to_owned());
         let built_in = known.map(|(.., text)| *text).or_else(|| attributes::lookup(name).map(|known| known.definition));
         let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
-            let known = ASPECTS
-                .iter()
-                .map(|(name, ..)| *name)
-                .chain(attributes::KNOWN.iter().map(|k| k.name))
-                .collect::<Vec<_>>()
-                .join(", ");
+            let known = ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|known| known.name));
+            let known = known.collect::<Vec<_>>().join(", ");
             let why = format!("no meaning of `{name}` is built in");
             let hint = format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}");
             return MethodError::refuse(format!("--aspect {name}"), why, hint);
@@ -212,14 +208,6 @@ impl GoodDraft {
             Self::Keep => "Where nothing about the draft needs to change, repeat it word for word.",
         }
     }
-
-    /// The name to type.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Improve => "improve",
-            Self::Keep => "keep",
-        }
-    }
 }
 
 /// How references are made: options of every method that makes some.
@@ -250,13 +238,9 @@ pub struct ReviserOptions {
 impl ReviserOptions {
     /// The aspects, each once.
     pub(crate) fn aspects(&self) -> Result<Vec<RevisionFocus>, MethodError> {
-        if let Some(twice) = self
-            .aspect
-            .iter()
-            .enumerate()
-            .find_map(|(i, a)| self.aspect[..i].iter().any(|b| b.name == a.name).then_some(a))
-        {
-            return MethodError::refuse(format!("--aspect {}", twice.name), "given twice", "name each aspect once");
+        let names: Vec<&str> = self.aspect.iter().map(|aspect| aspect.name.as_str()).collect();
+        if let Some(twice) = given_twice(&names) {
+            return MethodError::refuse(format!("--aspect {twice}"), "given twice", "name each aspect once");
         }
         let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
         let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits};
+use probity_options::name;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -185,19 +186,17 @@ impl<'a> Reviser<'a> {
         let RevisionSettings { options, mode, max_tokens, layout, .. } = &self.how;
         let foci = self.sets.iter().flat_map(|set| [set.kind.as_str(), &set.focus.comparative, &set.focus.criteria]);
         let mut signature = signature
-            .with("mode", if *mode == Mode::Pairwise { "pairwise" } else { "pointwise" })
+            .with("mode", &name(mode))
             .with("revision-criteria", &short_hash(foci))
             .with("revision-tokens", max_tokens)
             .with("use-truncated", &options.use_truncated)
-            .with("good-draft", options.good_draft.as_str())
+            .with("good-draft", &name(&options.good_draft))
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
         if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
-        self.sets
-            .iter()
-            .fold(signature, |signature, set| signature.with_template(set.template.name(), set.template.sha256()))
+        signature.with_templates(self.sets.iter().map(|set| &set.template))
     }
 
     /// All references to be made, sample by sample.

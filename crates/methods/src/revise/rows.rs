@@ -104,25 +104,10 @@ pub(crate) struct RevisionTally {
     first_is_primary: Option<f64>,
     mean_tokens: Option<f64>,
     /// Means over references with text.
-    to_primary: Likeness,
-    to_guidance: Likeness,
+    to_primary: Similarity,
+    to_guidance: Similarity,
     /// To the candidates, where the reference was made without them.
-    to_candidates: Likeness,
-}
-
-/// Means of [`Similarity`].
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-struct Likeness {
-    char: Option<f64>,
-    word: Option<f64>,
-    rouge_l: Option<f64>,
-}
-
-impl Likeness {
-    fn of(all: &[Similarity]) -> Self {
-        let mean_of = |value: fn(&Similarity) -> Option<f64>| mean(all.iter().filter_map(value));
-        Self { char: mean_of(|s| s.char), word: mean_of(|s| s.word), rouge_l: mean_of(|s| s.rouge_l) }
-    }
+    to_candidates: Similarity,
 }
 
 impl RevisionTally {
@@ -144,7 +129,7 @@ impl RevisionTally {
             let all = revisions
                 .iter()
                 .flat_map(|r| r.similarity.iter().filter(|(candidate, _)| of(r, *candidate)).map(|(_, s)| *s));
-            Likeness::of(&all.collect::<Vec<_>>())
+            Similarity::mean(&all.collect::<Vec<_>>())
         };
         Self {
             kind: reviser.sets[set].kind,

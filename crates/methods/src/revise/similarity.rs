@@ -3,6 +3,8 @@
 use probity_metrics::{Metric, MetricError, MetricItem, MetricModels, Score, choose};
 use serde::Serialize;
 
+use crate::summary::mean;
+
 /// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is
 /// counted.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -13,6 +15,13 @@ pub(crate) struct Similarity {
     pub(crate) word: Option<f64>,
     /// F of the longest common subsequence of words.
     pub(crate) rouge_l: Option<f64>,
+}
+
+impl Similarity {
+    pub(super) fn mean(all: &[Self]) -> Self {
+        let mean_of = |value: fn(&Self) -> Option<f64>| mean(all.iter().filter_map(value));
+        Self { char: mean_of(|s| s.char), word: mean_of(|s| s.word), rouge_l: mean_of(|s| s.rouge_l) }
+    }
 }
 
 /// The metrics behind [`Similarity`].

@@ -9,12 +9,12 @@ use serde::Serialize;
 use super::evaluators::{Evaluator, EvaluatorVerdicts, PreferenceAgreement, point, preferred};
 use super::judged::ReferenceQuestions;
 use super::options::Reference;
-use super::references::{EvaluatedUnit, ReferencePool};
+use super::references::ReferencePool;
 use super::scored::ReferenceScores;
 use crate::Section;
-use crate::judge::{Decision, JudgeVerdict, UnitVerdict, percent};
+use crate::judge::{Decision, JudgeVerdict, JudgedUnit, UnitVerdict};
 use crate::revise::Revision;
-use crate::summary::{mean, number};
+use crate::summary::{bounds, mean, number};
 
 /// P with references over P without, beside how alike references and candidates are (the paper's Table 7 and Figure 1).
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,7 +69,7 @@ impl Effect {
 /// each kind.
 pub(super) fn effects(
     samples: &[Sample],
-    units: &[EvaluatedUnit],
+    units: &[JudgedUnit],
     attributes: &[String],
     evaluators: &[EvaluatorVerdicts],
     alike: &[(Reference, ReferenceScores)],
@@ -97,7 +97,7 @@ pub(super) fn effects(
 
 fn known(
     samples: &[Sample],
-    unit: EvaluatedUnit,
+    unit: JudgedUnit,
     attributes: &[String],
     number: usize,
     evaluators: [&EvaluatorVerdicts; 2],
@@ -186,7 +186,7 @@ pub(super) fn tokens(
     references.iter().map(of).collect()
 }
 
-fn revising(units: &[EvaluatedUnit], pool: &ReferencePool<'_>, reference: Reference) -> usize {
+fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference) -> usize {
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
@@ -250,7 +250,7 @@ pub(super) fn spent(
 pub(super) fn spent_section(spent: &[CostMatch]) -> Section {
     let mut section = Section::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
     for one in spent {
-        let cells = [number(one.agreement.accuracy), percent(one.agreement.interval), format!("{:.0}", one.tokens)];
+        let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), format!("{:.0}", one.tokens)];
         section.push(std::iter::once(one.way.to_owned()).chain(cells));
     }
     section.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");

@@ -7,9 +7,8 @@ use probity_stats::{FigureEstimate, Interval};
 use serde::{Serialize, Serializer};
 
 use super::options::Reference;
-use super::references::EvaluatedUnit;
-use crate::judge::{Decision, PairChoice, UnitVerdict, share_interval};
-use crate::summary::mean;
+use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
+use crate::summary::{ShareFigure, mean, share_estimate, share_interval};
 
 /// Who says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl EvaluatorVerdicts {
 }
 
 /// Which of a pair people preferred; `None` for a tie, and where they were not asked.
-pub(super) fn preferred(samples: &[Sample], unit: EvaluatedUnit) -> Option<PairChoice> {
+pub(super) fn preferred(samples: &[Sample], unit: JudgedUnit) -> Option<PairChoice> {
     let sample = &samples[unit.item];
     let Some(Preference::Candidate(id)) = &sample.preference else { return None };
     let better = sample.candidates.iter().position(|candidate| &candidate.id == id)?;
@@ -116,12 +115,6 @@ impl PreferenceAgreement {
     }
 }
 
-/// A share with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct ShareEstimate {
-    pub(super) share: Option<f64>,
-}
-
 /// Figures of one evaluator on pairs, for one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairFigures {
@@ -148,7 +141,7 @@ pub(super) struct PairFigures {
     pub(super) given_order: Option<f64>,
     pub(super) turned_order: Option<f64>,
     /// The share of pairs decided in both orders whose verdict changes.
-    pub(super) changed: Option<FigureEstimate<ShareEstimate>>,
+    pub(super) changed: Option<FigureEstimate<ShareFigure>>,
 }
 
 impl PairFigures {
@@ -156,7 +149,7 @@ impl PairFigures {
     pub(super) fn of(
         evaluator: &EvaluatorVerdicts,
         samples: &[Sample],
-        all: &[EvaluatedUnit],
+        all: &[JudgedUnit],
         units: &[usize],
         attribute: &str,
     ) -> Self {
@@ -194,9 +187,7 @@ impl PairFigures {
             right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),
             turned_order: order(1),
-            changed: (!turns.is_empty()).then(|| {
-                FigureEstimate::new(ShareEstimate { share: mean(turns.iter().copied()) }, share_interval(&turns))
-            }),
+            changed: (!turns.is_empty()).then(|| share_estimate(&turns)),
         }
     }
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::Reference;
-use super::references::{EvaluatedUnit, ReferenceGroup, ReferencePool};
-use crate::judge::{Decision, JudgeQuestion, JudgeVerdict, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use super::references::{ReferenceGroup, ReferencePool};
+use crate::judge::{Decision, JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
@@ -28,7 +28,7 @@ pub(super) struct ReferenceQuestion<'a> {
 /// What a judge is asked.
 pub(super) struct ReferenceQuestions<'a> {
     pub(super) samples: &'a [Sample],
-    pub(super) units: &'a [EvaluatedUnit],
+    pub(super) units: &'a [JudgedUnit],
     pub(super) attributes: &'a [String],
     pub(super) asked: Vec<ReferenceQuestion<'a>>,
 }
@@ -41,7 +41,7 @@ impl<'a> ReferenceQuestions<'a> {
     /// asked for.
     pub(super) fn new(
         samples: &'a [Sample],
-        units: &'a [EvaluatedUnit],
+        units: &'a [JudgedUnit],
         attributes: &'a [String],
         references: &[Reference],
         pool: &ReferencePool<'a>,

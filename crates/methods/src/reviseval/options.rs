@@ -11,6 +11,7 @@ use smart_default::SmartDefault;
 use super::evaluators::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
+use crate::question::given_twice;
 use crate::revise::{ReviserOptions, RevisionKind};
 
 /// What candidates are held against.
@@ -130,7 +131,7 @@ impl RevisEvalParams {
     /// Reads the metrics, and refuses what contradicts itself or the samples.
     pub(super) fn check(&self, samples: &[Sample]) -> Result<Chosen, MethodError> {
         let references = &self.reference;
-        if let Some(twice) = references.iter().enumerate().find_map(|(i, r)| references[..i].contains(r).then_some(r)) {
+        if let Some(twice) = given_twice(references) {
             return MethodError::refuse(format!("--reference {twice}"), "given twice", "name each once");
         }
         self.reviser.check(&self.kinds(), "--reference")?;

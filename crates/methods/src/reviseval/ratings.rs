@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::Reference;
-use super::references::{EvaluatedUnit, ReferencePool};
-use crate::judge::{JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText};
+use super::references::ReferencePool;
+use crate::judge::{JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
 use crate::summary::{mean, number};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section};
 
@@ -61,7 +61,7 @@ impl<'s> RatingStage<'s> {
     pub(super) fn new(
         judge: &'s ModelJudge<'s>,
         samples: &'s [Sample],
-        units: &[EvaluatedUnit],
+        units: &[JudgedUnit],
         references: &[Reference],
         pool: &ReferencePool<'s>,
         inputs: [String; 2],
@@ -136,12 +136,12 @@ impl MethodStage for RatingStage<'_> {
 
 fn all<'a>(
     samples: &'a [Sample],
-    units: &[EvaluatedUnit],
+    units: &[JudgedUnit],
     references: &[Reference],
     pool: &ReferencePool<'a>,
 ) -> Vec<RatedText<'a>> {
     let mut rated: Vec<RatedText<'a>> = Vec::new();
-    let mut add = |unit: EvaluatedUnit, of: String, name: &'a str, text: &'a str, tag: String| {
+    let mut add = |unit: JudgedUnit, of: String, name: &'a str, text: &'a str, tag: String| {
         let same = |one: &&RatedText<'_>| {
             one.item == unit.item && one.of == of && one.question.shown[0].text == text && one.question.tag == tag
         };

@@ -5,33 +5,16 @@ use std::collections::BTreeMap;
 use probity_data::Sample;
 
 use super::options::Reference;
-use crate::judge::Mode;
+use crate::judge::{JudgedUnit, Mode};
 use crate::revise::{Reviser, Revision, RevisionJob};
 
-/// What is judged once: a pair, or a candidate, under one attribute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EvaluatedUnit {
-    pub(super) item: usize,
-    pub(super) attribute: usize,
-    /// Position of the candidate, or of the pair's first.
-    pub(super) first: usize,
-    pub(super) second: Option<usize>,
-}
-
-impl EvaluatedUnit {
-    /// The candidates.
-    pub(super) fn candidates(self) -> impl Iterator<Item = usize> {
-        std::iter::once(self.first).chain(self.second)
-    }
-}
-
 /// All units, item by item; samples that are no pair have none where pairs are judged.
-pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<EvaluatedUnit> {
+pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<JudgedUnit> {
     let of_item = |item: usize, attribute: usize| match mode {
         Mode::Pairwise if samples[item].candidates.len() != 2 => Vec::new(),
-        Mode::Pairwise => vec![EvaluatedUnit { item, attribute, first: 0, second: Some(1) }],
+        Mode::Pairwise => vec![JudgedUnit { item, attribute, first: 0, second: Some(1) }],
         Mode::Pointwise => (0..samples[item].candidates.len())
-            .map(|first| EvaluatedUnit { item, attribute, first, second: None })
+            .map(|first| JudgedUnit { item, attribute, first, second: None })
             .collect::<Vec<_>>(),
     };
     (0..samples.len()).flat_map(|item| (0..attributes).flat_map(move |attribute| of_item(item, attribute))).collect()
@@ -65,7 +48,7 @@ impl<'a> ReferencePool<'a> {
 
     /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference
     /// there is one that holds none.
-    pub(super) fn references(&self, reference: Reference, unit: EvaluatedUnit) -> Vec<ReferenceGroup<'a>> {
+    pub(super) fn references(&self, reference: Reference, unit: JudgedUnit) -> Vec<ReferenceGroup<'a>> {
         let one = |tag: String, texts: Vec<&'a str>| ReferenceGroup { tag, texts };
         match reference {
             Reference::None => vec![one(String::new(), Vec::new())],
@@ -84,7 +67,7 @@ impl<'a> ReferencePool<'a> {
     }
 
     /// All revisions of a kind for a unit, usable or not.
-    pub(super) fn revisions(&self, reference: Reference, unit: EvaluatedUnit) -> impl Iterator<Item = &'a Revision> {
+    pub(super) fn revisions(&self, reference: Reference, unit: JudgedUnit) -> impl Iterator<Item = &'a Revision> {
         let kind = reference.kind();
         let sets: Vec<usize> =
             (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();

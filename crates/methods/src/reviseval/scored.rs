@@ -7,9 +7,9 @@ use probity_stats::order;
 use serde_json::{Value, json};
 
 use super::options::{Reference, item};
-use super::references::{EvaluatedUnit, ReferenceGroup, ReferencePool};
+use super::references::{ReferenceGroup, ReferencePool};
 use crate::MethodError;
-use crate::judge::{Decision, PairChoice};
+use crate::judge::{Decision, JudgedUnit, PairChoice};
 
 /// A metric that was chosen, ready to score.
 pub(super) struct ReadyMetric {
@@ -50,7 +50,7 @@ impl ReadyMetric {
     pub(super) fn score(
         &self,
         samples: &[Sample],
-        units: &[EvaluatedUnit],
+        units: &[JudgedUnit],
         pool: &ReferencePool<'_>,
         reference: Reference,
     ) -> Result<ReferenceScores, MethodError> {
@@ -65,7 +65,7 @@ impl ReadyMetric {
                 }
             }
         }
-        let candidates = |unit: &EvaluatedUnit| vec![None; unit.candidates().count()];
+        let candidates = |unit: &JudgedUnit| vec![None; unit.candidates().count()];
         let mut by_unit: Vec<Vec<Vec<Option<f64>>>> =
             units.iter().zip(&held).map(|(unit, held)| vec![candidates(unit); held.len()]).collect();
         if !items.is_empty() {

@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, PreferenceAgreement, point, preferred, subsets};
 use super::options::{Reference, RevisEvalParams};
-use super::references::EvaluatedUnit;
 use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse};
-use crate::judge::{Decision, PairChoice, UnitVerdict, percent};
-use crate::summary::{mean, number};
+use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
+use crate::summary::{bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
 
 /// The table of all preferences.
@@ -22,7 +21,7 @@ const SCORES: &str = "scores";
 /// All that was said.
 pub(super) struct EvaluatorTables<'a> {
     pub(super) samples: &'a [Sample],
-    pub(super) units: &'a [EvaluatedUnit],
+    pub(super) units: &'a [JudgedUnit],
     pub(super) attributes: &'a [String],
     pub(super) evaluators: &'a [EvaluatorVerdicts],
 }
@@ -89,12 +88,7 @@ impl<'a> EvaluatorTables<'a> {
         Ok(())
     }
 
-    fn preference_row(
-        &self,
-        number: usize,
-        unit: EvaluatedUnit,
-        evaluator: &'a EvaluatorVerdicts,
-    ) -> PreferenceRow<'a> {
+    fn preference_row(&self, number: usize, unit: JudgedUnit, evaluator: &'a EvaluatorVerdicts) -> PreferenceRow<'a> {
         let sample = &self.samples[unit.item];
         let decided = evaluator.decided(number);
         let choice = decided.and_then(Decision::choice);
@@ -116,7 +110,7 @@ impl<'a> EvaluatorTables<'a> {
         }
     }
 
-    fn score_row(&self, number: usize, unit: EvaluatedUnit, evaluator: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
+    fn score_row(&self, number: usize, unit: JudgedUnit, evaluator: &'a EvaluatorVerdicts) -> EvaluatorScoreRow<'a> {
         let candidate = &self.samples[unit.item].candidates[unit.first];
         let decided = evaluator.decided(number);
         EvaluatorScoreRow {
@@ -319,8 +313,8 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
     let mut section = Section::new("References and who judges with them", columns);
     for one in figures {
         let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
-        let changed = [number(one.changed.and_then(|c| c.figure.share)), percent(one.changed.and_then(|c| c.interval))];
-        let agreement = [number(one.agreement.accuracy), percent(one.agreement.interval)];
+        let changed = [number(one.changed.and_then(|c| c.figure.share)), bounds(one.changed.and_then(|c| c.interval))];
+        let agreement = [number(one.agreement.accuracy), bounds(one.agreement.interval)];
         let accuracy = agreement
             .into_iter()
             .chain([one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number));
