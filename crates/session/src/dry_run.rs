@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
-    Sink, SinkError, Usage,
-};
-use probity_methods::{MethodError, Run, RunOutput, Staging};
-use probity_runtime::{Model, PlannedCost, Planner};
-use serde_json::Value;
+use probity_lm::{LanguageModel, ModelDescription};
+use probity_methods::{MethodError, Run, Staging};
+use probity_runtime::{Model, PlannedCost};
 
 use crate::context::Context;
+use crate::nowhere::Nowhere;
 use crate::options::ModelOptions;
+use crate::pooled::PooledModel;
 use crate::ready::ReadyStage;
-use crate::{DryRun, ModelPool, Notice, PlannedPart, SessionError};
+use crate::{DryRun, Notice, PlannedPart, SessionError};
 
 /// What was planned so far, and for which stage.
 #[derive(Default)]
@@ -34,86 +32,22 @@ impl Ledger {
     }
 }
 
-/// Notes which stage is planned.
-struct Stages(Arc<Mutex<Ledger>>);
-
-impl RunOutput for Stages {
-    fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn rows(&mut self, _: &'static str, _: usize, _: Vec<Value>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn progress(&mut self, _: usize, _: usize) {}
-
-    fn begin_stage(&mut self, stage: &'static str) {
-        self.0.lock().stage = Some(stage);
-    }
-}
-
-/// A model of the pool that plans. It is loaded when it is asked, since its own schedule says what its questions cost.
-struct PlannedModel<'a> {
-    pool: &'a ModelPool,
-    options: &'a ModelOptions,
-    description: ModelDescription,
-    position: usize,
-    ledger: Arc<Mutex<Ledger>>,
-}
-
-impl PlannedModel<'_> {
-    fn ask(&self, ask: impl FnOnce(&Planner<'_>) -> Result<Usage, LmError>) -> Result<Usage, LmError> {
-        let model = self.pool.language(self.options).map_err(|error| LmError::Model(Box::new(error)))?;
-        let planner = Planner::new(&model);
-        let usage = ask(&planner)?;
-        self.ledger.lock().add(self.position, planner.into_plan());
-        Ok(usage)
-    }
-}
-
-impl LanguageModel for PlannedModel<'_> {
-    fn description(&self) -> &ModelDescription {
-        &self.description
-    }
-
-    fn score(
-        &self,
-        requests: &mut Requests<'_, ScoreRequest>,
-        sink: &mut Sink<'_, ScoreResult>,
-    ) -> Result<Usage, LmError> {
-        self.ask(|planner| planner.score(requests, sink))
-    }
-
-    fn generate(
-        &self,
-        requests: &mut Requests<'_, GenerateRequest>,
-        sink: &mut Sink<'_, GenerateResult>,
-    ) -> Result<Usage, LmError> {
-        self.ask(|planner| planner.generate(requests, sink))
-    }
-}
-
 /// What a stage of a plan would cost: by stage of its method and by model.
 pub(crate) fn dry_run(ready: &ReadyStage<'_>, context: &Context) -> Result<DryRun, SessionError> {
-    let pool = context.models.as_ref();
+    let pool = &context.models;
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let description = pool.language(&ready.stage.model)?.description().clone();
-    let own = (&ready.stage.model, description);
     let others = ready.others.iter().map(|other| (&other.options, other.description().clone()));
-    let models: Vec<PlannedModel<'_>> = std::iter::once(own)
-        .chain(others)
-        .enumerate()
-        .map(|(position, (options, description))| PlannedModel {
-            pool,
-            options,
-            description,
-            position,
-            ledger: ledger.clone(),
-        })
-        .collect();
+    let asked: Vec<(&ModelOptions, ModelDescription)> =
+        std::iter::once((&ready.stage.model, description)).chain(others).collect();
+    let planning = |(position, (options, description)): (usize, &(&ModelOptions, ModelDescription))| {
+        let ledger = ledger.clone();
+        let model = PooledModel::new(pool, (*options).clone(), description.clone());
+        model.planning(move |plan| ledger.lock().add(position, plan))
+    };
+    let models: Vec<PooledModel> = asked.iter().enumerate().map(planning).collect();
     let others: Vec<&dyn LanguageModel> = models[1..].iter().map(|model| -> &dyn LanguageModel { model }).collect();
-    let mut stages = Stages(ledger.clone());
+    let mut stages = Nowhere(|stage| ledger.lock().stage = Some(stage));
     let staging = Staging { stands_in: true, ..ready.staging.clone() };
     let mut run = Run::new(&models[0], &mut stages).with_other_models(&others).with_staging(staging);
     match ready.stage.configured.run(&ready.samples, &mut run) {
@@ -124,7 +58,7 @@ pub(crate) fn dry_run(ready: &ReadyStage<'_>, context: &Context) -> Result<DryRu
     let plans = std::mem::take(&mut ledger.lock().plans);
     let mut parts = Vec::with_capacity(plans.len());
     for ((stage, model), plan) in plans {
-        parts.push(PlannedPart::of(stage, &*pool.language(models[model].options)?, plan)?);
+        parts.push(PlannedPart::of(stage, &*pool.language(asked[model].0)?, plan)?);
     }
     if parts.is_empty() {
         parts.push(PlannedPart::of(None, &*pool.language(&ready.stage.model)?, PlannedCost::default())?);

@@ -37,7 +37,7 @@ pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionRepor
 pub use execute::close;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 
-pub use model_pool::{ModelPool, PoolModel};
+pub use model_pool::ModelPool;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
     RunOptions, StageTable, StageTableError, computing_in_force,

@@ -35,8 +35,7 @@ struct PoolEntry {
 }
 
 /// A model of either kind.
-#[derive(Clone)]
-pub enum PoolModel {
+enum PoolModel {
     /// It answers and writes.
     Language(Arc<Model>),
     /// It reads whole texts.
@@ -52,34 +51,26 @@ impl ModelPool {
 
     /// The language model of these options.
     pub fn language(&self, options: &ModelOptions) -> Result<Arc<Model>, SessionError> {
-        let load =
-            |located: &LocatedModel, load: LoadOptions| Ok(PoolModel::Language(Arc::new(Model::load(located, load)?)));
-        match self.get(options, |loaded| matches!(loaded, PoolModel::Language(_)), load)? {
-            PoolModel::Language(model) => Ok(model),
-            PoolModel::Encoder(_) => unreachable!("only language models were looked for"),
-        }
+        let load = |located: &_, load| Ok(PoolModel::Language(Arc::new(Model::load(located, load)?)));
+        self.get(options, load, PoolModel::language)
     }
 
     /// The encoder of these options.
     pub fn encoder(&self, options: &ModelOptions) -> Result<Arc<TextModel>, SessionError> {
-        let load = |located: &LocatedModel, load: LoadOptions| {
-            Ok(PoolModel::Encoder(Arc::new(TextModel::load(located, load)?)))
-        };
-        match self.get(options, |loaded| matches!(loaded, PoolModel::Encoder(_)), load)? {
-            PoolModel::Encoder(model) => Ok(model),
-            PoolModel::Language(_) => unreachable!("only encoders were looked for"),
-        }
+        let load = |located: &_, load| Ok(PoolModel::Encoder(Arc::new(TextModel::load(located, load)?)));
+        self.get(options, load, PoolModel::encoder)
     }
 
-    fn get(
+    fn get<M>(
         &self,
         options: &ModelOptions,
-        is_kind: impl Fn(&PoolModel) -> bool,
         load: impl Fn(&LocatedModel, LoadOptions) -> Result<PoolModel, SessionError>,
-    ) -> Result<PoolModel, SessionError> {
+        of_kind: fn(&PoolModel) -> Option<&Arc<M>>,
+    ) -> Result<Arc<M>, SessionError> {
         let mut entries = self.entries.lock();
+        let is_kind = |loaded: &PoolModel| of_kind(loaded).is_some();
         let fits =
-            |entry: &PoolEntry| entry.options.has_weights_of(options) && entry.loaded.as_ref().map_or(true, &is_kind);
+            |entry: &PoolEntry| entry.options.has_weights_of(options) && entry.loaded.as_ref().map_or(true, is_kind);
         if let Some(place) = entries.iter().rposition(fits)
             && entries[place].runs_as(options)?
         {
@@ -91,10 +82,10 @@ impl ModelPool {
         }
         match &entries.last().expect("just pushed").loaded {
             Ok(loaded) => {
-                if let PoolModel::Language(model) = loaded {
+                if let Some(model) = loaded.language() {
                     self.events.notice(Notice::Tokens(model.progress()));
                 }
-                Ok(loaded.clone())
+                Ok(of_kind(loaded).expect("looked for, or loaded, by its kind").clone())
             }
             Err(error) => Err(SessionError::LoadedBefore(Arc::clone(error))),
         }
@@ -117,7 +108,7 @@ impl ModelPool {
             let loaded = load(&located, options.computing.load_options())?;
             self.events
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
-            if let PoolModel::Language(model) = &loaded {
+            if let Some(model) = loaded.language() {
                 self.tell_limits(model);
             }
             Ok(loaded)
@@ -159,6 +150,14 @@ impl PoolEntry {
 }
 
 impl PoolModel {
+    fn language(&self) -> Option<&Arc<Model>> {
+        if let Self::Language(model) = self { Some(model) } else { None }
+    }
+
+    fn encoder(&self) -> Option<&Arc<TextModel>> {
+        if let Self::Encoder(model) = self { Some(model) } else { None }
+    }
+
     fn description(&self) -> &ModelDescription {
         match self {
             Self::Language(model) => model.description(),

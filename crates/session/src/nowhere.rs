@@ -1,19 +1,23 @@
-//! Where rows of a run go that is only rehearsed.
+//! Where rows of a run go that is only rehearsed or planned.
 
 use probity_lm::SinkError;
 use probity_methods::RunOutput;
 use serde_json::Value;
 
-/// Takes rows and keeps none.
-pub(crate) struct Nowhere;
+/// Takes rows and keeps none; it is told which stage begins.
+pub(crate) struct Nowhere<F>(pub(crate) F);
 
-impl RunOutput for Nowhere {
+impl<F: FnMut(&'static str) + Send> RunOutput for Nowhere<F> {
     fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
         Ok(())
     }
 
     fn rows(&mut self, _: &'static str, _: usize, _: Vec<Value>) -> Result<(), SinkError> {
         Ok(())
+    }
+
+    fn begin_stage(&mut self, stage: &'static str) {
+        (self.0)(stage);
     }
 
     fn progress(&mut self, _: usize, _: usize) {}

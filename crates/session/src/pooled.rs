@@ -6,7 +6,7 @@ use probity_lm::{
     EncoderConfig, EncoderError, GenerateRequest, GenerateResult, HiddenStates, LanguageModel, LmError, MaskedSequence,
     ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, TextEncoder, TextTokenizer, Usage,
 };
-use probity_runtime::{Model, TextFiles, TextModel};
+use probity_runtime::{PlannedCost, Planner, TextFiles, TextModel};
 
 use crate::ModelPool;
 use crate::options::ModelOptions;
@@ -16,19 +16,27 @@ pub(crate) struct PooledModel {
     pool: Arc<ModelPool>,
     options: ModelOptions,
     description: ModelDescription,
+    /// Takes what questions would cost, in the place of answers.
+    planned: Option<Box<dyn Fn(PlannedCost) + Send + Sync>>,
 }
 
 impl PooledModel {
     /// The model of these options, which is known to be such a one.
     pub(crate) fn new(pool: &Arc<ModelPool>, options: ModelOptions, description: ModelDescription) -> Self {
-        Self { pool: pool.clone(), options, description }
+        Self { pool: pool.clone(), options, description, planned: None }
+    }
+
+    /// The same that plans in the place of answering. It is loaded all the same, since its own schedule says what its
+    /// questions cost.
+    pub(crate) fn planning(self, planned: impl Fn(PlannedCost) + Send + Sync + 'static) -> Self {
+        Self { planned: Some(Box::new(planned)), ..self }
     }
 
     fn ask<Q: Send, A>(
         &self,
         requests: &mut Requests<'_, Q>,
         sink: &mut Sink<'_, A>,
-        answer: impl FnOnce(&Model, &mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
+        answer: impl FnOnce(&dyn LanguageModel, &mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
     ) -> Result<Usage, LmError> {
         let mut requests = requests.peekable();
         if requests.peek().is_none() {
@@ -36,7 +44,11 @@ impl PooledModel {
             return Ok(Usage::default());
         }
         let model = self.pool.language(&self.options).map_err(|error| LmError::Model(Box::new(error)))?;
-        answer(&model, &mut requests, sink)
+        let Some(planned) = &self.planned else { return answer(&*model, &mut requests, sink) };
+        let planner = Planner::new(&model);
+        let usage = answer(&planner, &mut requests, sink)?;
+        planned(planner.into_plan());
+        Ok(usage)
     }
 }
 

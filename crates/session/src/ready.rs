@@ -138,7 +138,7 @@ impl ReadyStage<'_> {
         let staging = Staging { stands_in: true, ..self.staging.clone() };
         // Metrics are made with their models' files: a rehearsal ends before it scores, and so nothing is loaded.
         let for_metrics = self.metric_models(&Arc::new(ModelPool::new(Arc::new(Silent))));
-        let mut nowhere = Nowhere;
+        let mut nowhere = Nowhere(|_| ());
         let run = match &self.model {
             Some(files) => Run::new(&files.rehearsal, &mut nowhere),
             None => Run::without_model(&mut nowhere),
