@@ -82,19 +82,19 @@ impl DeterminismOptions {
         let located = locate(&self.model)?;
         let defaults = LoadOptions { precision: self.precision, ..LoadOptions::default() };
         let reporter = Reporter::new(global);
-        let mut model = LoadedModel::new(&located, defaults)?;
-        let list = self.work_list(&model.model, &reporter)?;
+        let mut model = Model::load(&located, defaults)?;
+        let list = self.work_list(&model, &reporter)?;
         let interrupt = interrupt::catch(global.progress);
         let started = Instant::now();
-        let (expected, usage) = list.run(&model.model, Order::AsGiven, &interrupt)?;
+        let (expected, usage) = list.run(&model, Order::AsGiven, &interrupt)?;
         print(&row("varied", "setting", "seconds", "bits"))?;
-        print(&row("reference", &settings(&model.model), &seconds(started), "–"))?;
-        let cases = cases(defaults, &model.model, &list, usage);
+        print(&row("reference", &settings(&model), &seconds(started), "–"))?;
+        let cases = cases(defaults, &model, &list, usage);
         let mut differing = 0;
         for case in &cases {
             let started = Instant::now();
-            model.set(&located, case.options)?;
-            let (got, _) = list.run(&model.model, case.order, &interrupt)?;
+            set(&mut model, &located, case.options)?;
+            let (got, _) = list.run(&model, case.order, &interrupt)?;
             let difference = list.first_difference(&expected, &got);
             differing += usize::from(difference.is_some());
             print(&row(case.what, &case.setting, &seconds(started), difference.as_deref().unwrap_or("ok")))?;
@@ -109,7 +109,7 @@ impl DeterminismOptions {
             "{} numbers of {} requests in {} precision, {} runs: {verdict}",
             thousands(numbers as u64),
             list.scores.len() + list.texts.len(),
-            model.model.description().precision.as_str(),
+            model.description().precision.as_str(),
             cases.len() + 1
         ))?;
         Ok(if differing == 0 { Completed::Success } else { Completed::Differs })
@@ -149,27 +149,17 @@ fn settings(model: &Model) -> String {
     format!("{isa}, {} threads, token budget {}", options.threads.unwrap_or(0), options.token_budget)
 }
 
-/// A model that is loaded again only where it must be.
-struct LoadedModel {
-    model: Model,
-}
-
-impl LoadedModel {
-    fn new(located: &LocatedModel, options: LoadOptions) -> miette::Result<Self> {
-        Ok(Self { model: Model::load(located, options)? })
+/// Sets a model to these options; it is loaded again only where it must be.
+fn set(model: &mut Model, located: &LocatedModel, options: LoadOptions) -> miette::Result<()> {
+    let wanted = options.isa.unwrap_or_else(Isa::best);
+    // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
+    // model, and a large one takes long to load.
+    if model.options().isa == Some(wanted) {
+        model.run_with(options)?;
+    } else {
+        *model = Model::load(located, options)?;
     }
-
-    fn set(&mut self, located: &LocatedModel, options: LoadOptions) -> miette::Result<()> {
-        let wanted = options.isa.unwrap_or_else(Isa::best);
-        // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
-        // model, and a large one takes long to load.
-        if self.model.options().isa == Some(wanted) {
-            self.model.run_with(options)?;
-        } else {
-            self.model = Model::load(located, options)?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The matrix. Other instruction sets come last: the weights are loaded anew for each.

@@ -34,7 +34,6 @@ mod recipe;
 mod reference;
 mod report;
 mod show;
-mod stage_args;
 mod terminal;
 mod verify;
 

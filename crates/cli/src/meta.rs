@@ -4,15 +4,16 @@ use std::ffi::OsString;
 
 use clap::Args;
 use probity_meta::Meta;
-use probity_methods::{DynMethod, RunSummary};
-use probity_session::{Plan, Stage};
+use probity_methods::RunSummary;
+use probity_options::OptionSpec;
+use probity_session::{Plan, Stage, stage_options};
 
 use crate::error::OutputError;
 use crate::events::Terminal;
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::method::{run_plan, typed};
-use crate::stage_args::{StageArgs, StageCommand};
+use crate::method::{of_plan, run_plan, typed};
+use crate::options::{OptionSet, TypedGiven};
 use crate::terminal::{print, visible_json};
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -30,17 +31,19 @@ scores of one context for independent. Intervals leave out whole contexts by tur
 #[derive(Debug, Args)]
 pub(crate) struct MetaArgs {
     #[command(flatten)]
-    stage: StageArgs<Meta>,
+    stage: TypedGiven<Meta>,
     /// Print the summary as JSON, numbers unrounded
     #[arg(long, help_heading = "Data and output")]
     json: bool,
 }
 
-impl StageCommand for Meta {
-    const METHOD: &'static dyn DynMethod = &Self;
+impl OptionSet for Meta {
+    fn specs() -> Vec<OptionSpec> {
+        stage_options(&Self)
+    }
 
     fn told(command: clap::Command) -> clap::Command {
-        command
+        of_plan(command)
             .mut_arg("out", |option| {
                 option
                     .help("A folder for manifest and summary, which `probity report` shows; made where it is not there")
@@ -51,7 +54,7 @@ impl StageCommand for Meta {
 
 impl MetaArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
-        let stage = Stage::new(Meta::METHOD, &self.stage.given, None)?;
+        let stage = Stage::new(&Meta, &self.stage.given, None)?;
         let terminal = Terminal::new(global);
         let terminal = if self.json { terminal.showing(show_json) } else { terminal };
         run_plan(&Plan::of(stage, typed(arguments)), None, terminal, global)

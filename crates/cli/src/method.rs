@@ -17,12 +17,16 @@ use crate::interrupt;
 use crate::options::{given, with_options};
 use crate::plan_end::{conclude, done};
 use crate::report::ReportOptions;
-use crate::stage_args::of_plan;
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     let command = clap::Command::new(method.name()).about(method.about()).long_about(method.long_about());
     of_plan(with_options(command, &stage_options(method)))
+}
+
+/// A command whose stage may be gone on with: a run that is there already has to be named.
+pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
+    command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
 
 /// A command line as a plan of one stage, run.

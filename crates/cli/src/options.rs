@@ -1,8 +1,10 @@
 //! Options on a command line: clap as one adapter of what crates define as types.
 
+use std::marker::PhantomData;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use probity_options::{OptionKind, OptionSpec, Options, read, specs};
+use probity_options::{GivenOptions, OptionKind, OptionSpec, Options, read, specs};
 use probity_session::ErrorText;
 use serde_json::Value;
 
@@ -42,16 +44,27 @@ impl<P: Options> FromArgMatches for Typed<P> {
     }
 }
 
-/// What was typed of options that come from elsewhere too: those that count more.
-#[derive(Debug, Clone)]
-pub(crate) struct TypedGiven<P> {
-    pub(crate) given: probity_options::GivenOptions,
-    of: std::marker::PhantomData<P>,
+/// Options that a command takes as they are typed, to be read with others.
+pub(crate) trait OptionSet {
+    /// All of them.
+    fn specs() -> Vec<OptionSpec>;
+
+    /// The command, where they are told otherwise than in a recipe.
+    fn told(command: Command) -> Command {
+        command
+    }
 }
 
-impl<P: Options> clap::Args for TypedGiven<P> {
+/// What was typed of a set of options.
+#[derive(Debug, Clone)]
+pub(crate) struct TypedGiven<S> {
+    pub(crate) given: GivenOptions,
+    of: PhantomData<S>,
+}
+
+impl<S: OptionSet> clap::Args for TypedGiven<S> {
     fn augment_args(command: Command) -> Command {
-        with_options(command, &specs::<P>())
+        S::told(with_options(command, &S::specs()))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -59,9 +72,9 @@ impl<P: Options> clap::Args for TypedGiven<P> {
     }
 }
 
-impl<P: Options> FromArgMatches for TypedGiven<P> {
+impl<S: OptionSet> FromArgMatches for TypedGiven<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self { given: given(matches, &specs::<P>()), of: std::marker::PhantomData })
+        Ok(Self { given: given(matches, &S::specs()), of: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -76,8 +89,8 @@ pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
 }
 
 /// What was typed, by field; what was not is left to the defaults of whoever reads it.
-pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_options::GivenOptions {
-    let mut given = probity_options::GivenOptions::new();
+pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions {
+    let mut given = GivenOptions::new();
     for spec in specs {
         let id = spec.field.as_str();
         // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the

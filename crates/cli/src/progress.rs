@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
@@ -50,19 +50,6 @@ enum How {
     Bar,
     Lines,
     Json,
-}
-
-/// A reporter that several threads tell by.
-pub(crate) struct SharedReporter(Mutex<Reporter>);
-
-impl SharedReporter {
-    pub(crate) fn new(reporter: Reporter) -> Self {
-        Self(Mutex::new(reporter))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Reporter> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Tells how far a command is.

@@ -5,17 +5,17 @@ mod lines;
 use std::ffi::OsString;
 
 use clap::Args;
-use probity_methods::{DynMethod, Metrics, RunSummary};
+use probity_methods::{Metrics, RunSummary};
 use probity_metrics::{DynDefinition, metrics};
 use probity_options::{OptionKind, OptionSpec};
-use probity_session::{Events, Notice, Plan, Stage};
+use probity_session::{Events, Notice, Plan, Stage, stage_options};
 
 use crate::error::OutputError;
 use crate::events::{Terminal, section_text};
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::method::{run_plan, typed};
-use crate::stage_args::{StageArgs, StageCommand};
+use crate::method::{of_plan, run_plan, typed};
+use crate::options::{OptionSet, TypedGiven};
 use crate::terminal::print;
 use lines::LinesArgs;
 
@@ -23,7 +23,7 @@ use lines::LinesArgs;
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     #[command(flatten)]
-    stage: StageArgs<Metrics>,
+    stage: TypedGiven<Metrics>,
     /// List all metrics with their options, and do nothing else
     #[arg(long, exclusive = true)]
     list: bool,
@@ -34,11 +34,13 @@ pub(crate) struct MetricsArgs {
     json: bool,
 }
 
-impl StageCommand for Metrics {
-    const METHOD: &'static dyn DynMethod = &Self;
+impl OptionSet for Metrics {
+    fn specs() -> Vec<OptionSpec> {
+        stage_options(&Self)
+    }
 
     fn told(command: clap::Command) -> clap::Command {
-        command
+        of_plan(command)
             .mut_arg("metric", |option| option.required(false).required_unless_present("list"))
             .mut_arg("data", |option| {
                 option.required(false).required_unless_present_any(["hypotheses", "list"]).help(
@@ -80,7 +82,7 @@ impl MetricsArgs {
         if let Some(path) = self.lines.first() {
             given.insert("data".to_owned(), path.display().to_string().into());
         }
-        let mut stage = Stage::new(Metrics::METHOD, &given, None)?;
+        let mut stage = Stage::new(&Metrics, &given, None)?;
         if self.lines.first().is_some() {
             let texts: Vec<&str> =
                 given["metric"].as_array().into_iter().flatten().filter_map(|m| m.as_str()).collect();

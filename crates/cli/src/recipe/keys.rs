@@ -2,11 +2,9 @@
 
 use probity_lm::nearest;
 use probity_methods::DynMethod;
-use probity_options::{OptionKind, OptionSpec, specs};
-use probity_session::{DataOptions, ErrorText, ModelOptions, stage_kinds, stage_options};
+use probity_options::{OptionKind, OptionSpec};
+use probity_session::{ErrorText, stage_kinds, stage_options};
 use serde_json::Value;
-
-use crate::report::ReportOptions;
 
 /// Options that say how a recipe is gone about this time, not what it is.
 const OF_THE_MOMENT: [&str; 3] = ["overwrite", "resume", "dry_run"];
@@ -23,21 +21,6 @@ pub(super) fn of_run(method: &dyn DynMethod) -> Vec<OptionSpec> {
     options
 }
 
-/// The options of a `[model.NAME]`.
-pub(super) fn of_model() -> Vec<OptionSpec> {
-    specs::<ModelOptions>()
-}
-
-/// The options of a `[data.NAME]`.
-pub(super) fn of_data() -> Vec<OptionSpec> {
-    specs::<DataOptions>()
-}
-
-/// The options of `[report]`.
-pub(super) fn of_report() -> Vec<OptionSpec> {
-    specs::<ReportOptions>()
-}
-
 /// The option of that long name.
 pub(super) fn find<'a>(options: &'a [OptionSpec], key: &str) -> Option<&'a OptionSpec> {
     options.iter().find(|option| option.name() == key)
@@ -52,11 +35,6 @@ pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -
     let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     ErrorText::from(format!("`{}` is not known here{near}", key.escape_debug()))
         .with_hint(format!("what may stand here: {listed}"))
-}
-
-/// Whether the value is a number of bytes, or a text with a unit.
-pub(super) fn is_size(option: &OptionSpec) -> bool {
-    option.form == "SIZE"
 }
 
 /// How the help writes the option's value: `FILE`, `NAME|PATH`, `FIRST,SECOND`.

@@ -11,13 +11,14 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
+use probity_options::{GivenOptions, OptionSpec, specs};
 use probity_session::{AskOptions, KeepOptions, Plan, stage_kind};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
-use crate::options::TypedGiven;
+use crate::options::{OptionSet, TypedGiven};
 use crate::output::write_text;
 use crate::progress::Reporter;
 use crate::report::ReportOptions;
@@ -65,9 +66,17 @@ pub(crate) struct RunCommand {
     #[command(flatten)]
     recipe: RecipeArgs,
     #[command(flatten)]
-    ask: TypedGiven<AskOptions>,
-    #[command(flatten)]
-    keep: TypedGiven<KeepOptions>,
+    flags: TypedGiven<RunFlags>,
+}
+
+/// How a recipe is gone about this time.
+#[derive(Debug)]
+struct RunFlags;
+
+impl OptionSet for RunFlags {
+    fn specs() -> Vec<OptionSpec> {
+        [specs::<AskOptions>(), specs::<KeepOptions>()].concat()
+    }
 }
 
 /// Which recipe, and which of its runs.
@@ -117,19 +126,13 @@ pub(crate) struct SchemaArgs {
 impl RunCommand {
     pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         // What is typed counts more than what the recipe says.
-        let mut flags = self.ask.given.clone();
-        flags.extend(self.keep.given.clone());
-        let (plan, report) = self.recipe.plan(flags, typed(arguments))?;
+        let (plan, report) = self.recipe.plan(self.flags.given.clone(), typed(arguments))?;
         run_plan(&plan, report.as_ref(), Terminal::new(global), global)
     }
 }
 
 impl RecipeArgs {
-    fn plan(
-        &self,
-        flags: probity_options::GivenOptions,
-        arguments: Vec<String>,
-    ) -> miette::Result<(Plan, Option<ReportOptions>)> {
+    fn plan(&self, flags: GivenOptions, arguments: Vec<String>) -> miette::Result<(Plan, Option<ReportOptions>)> {
         let asked = AskedRecipe { path: &self.recipe, only: &self.only, flags };
         let RecipeContent { stages, report, problems: found } = read::read(&asked)?;
         Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
@@ -137,7 +140,7 @@ impl RecipeArgs {
 }
 
 /// Nothing but that an earlier run may be replaced.
-fn overwriting() -> probity_options::GivenOptions {
+fn overwriting() -> GivenOptions {
     [("overwrite".to_owned(), true.into())].into_iter().collect()
 }
 

@@ -5,10 +5,13 @@ use std::path::Path;
 
 use probity_lm::nearest;
 use probity_methods::{DynMethod, MethodError, Needs};
-use probity_options::{GivenOptions, OptionSpec};
+use probity_options::{GivenOptions, OptionSpec, specs};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
-use probity_session::{ErrorText, PlanProblems, SessionError, Stage, StageLines, StageOrigin, stage_kind, stage_kinds};
+use probity_session::{
+    DataOptions, ErrorText, ModelOptions, PlanProblems, SessionError, Stage, StageLines, StageOrigin, stage_kind,
+    stage_kinds,
+};
 use probity_store::RecipeMark;
 use serde_json::Value;
 use toml::Spanned;
@@ -119,8 +122,8 @@ impl RecipeReader<'_> {
             self.problems.at(entry.line, keys::unknown(key, TABLES));
         }
         let defaults = top.get("defaults").map(|entry| self.table(*entry, "defaults")).unwrap_or_default();
-        let models = self.named(top.get("model").copied(), "model", &keys::of_model());
-        let data = self.named(top.get("data").copied(), "data", &keys::of_data());
+        let models = self.named(top.get("model").copied(), "model", &specs::<ModelOptions>());
+        let data = self.named(top.get("data").copied(), "data", &specs::<DataOptions>());
         let common = SharedOptions { defaults, models, data };
         self.check_defaults(&common.defaults);
         let runs = self.tables(top.get("run").copied(), "run");
@@ -140,7 +143,7 @@ impl RecipeReader<'_> {
     /// What is to be reported of the runs together.
     fn report(&mut self, entry: KeyEntry<'_>) -> Option<ReportOptions> {
         let entries = self.table(entry, "report");
-        let options = keys::of_report();
+        let options = specs::<ReportOptions>();
         self.check_keys(&entries, &options, &[]);
         let given = self.values(&entries, &options)?;
         probity_options::read(&given).map_err(|error| self.problems.at(entry.line, ErrorText::of(&error))).ok()

@@ -1,11 +1,12 @@
 //! The JSON schema of recipes, made from the definitions of the options.
 
 use probity_methods::DynMethod;
-use probity_options::{OptionKind, OptionSpec};
-use probity_session::stage_kinds;
+use probity_options::{OptionKind, OptionSpec, specs};
+use probity_session::{DataOptions, ModelOptions, stage_kinds};
 use serde_json::{Map, Value, json};
 
-use super::keys::{self, choices, default, form, is_size};
+use super::keys::{self, choices, default, form};
+use crate::report::ReportOptions;
 
 /// Draft 7: what editors of TOML read.
 pub(super) fn schema() -> Value {
@@ -38,11 +39,11 @@ pub(super) fn schema() -> Value {
                 "description": "Options of every run that has them and does not set them itself.",
                 "type": "object", "properties": all, "additionalProperties": false,
             },
-            "model": named("Models by name: a run that names one gets its options.", &keys::of_model(), "model"),
-            "data": named("Data by name: a run that names them gets their options.", &keys::of_data(), "data"),
+            "model": named("Models by name: a run that names one gets its options.", &specs::<ModelOptions>(), "model"),
+            "data": named("Data by name: a run that names them gets their options.", &specs::<DataOptions>(), "data"),
             "report": {
                 "description": "A report of all runs that have finished, by the options of `probity report`.",
-                "type": "object", "properties": properties(&keys::of_report()), "additionalProperties": false,
+                "type": "object", "properties": properties(&specs::<ReportOptions>()), "additionalProperties": false,
             },
             "run": {
                 "description": "The runs, by name; each is a command line.",
@@ -94,7 +95,8 @@ fn scalar(option: &OptionSpec) -> Value {
         OptionKind::Integer { min, .. } => json!({"type": "integer", "minimum": (*min).max(0)}),
         OptionKind::Number => json!({"type": "number"}),
         OptionKind::Choice(_) => json!({"enum": choices(option)}),
-        OptionKind::Text if is_size(option) => json!({"type": ["integer", "string"]}),
+        // A number of bytes, or a text with a unit.
+        OptionKind::Text if option.form == "SIZE" => json!({"type": ["integer", "string"]}),
         OptionKind::Text => json!({"type": "string"}),
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use probity_methods::{DynMethod, Needs};
-use probity_options::OptionSpec;
+use probity_options::{OptionSpec, specs};
 use probity_runtime::hub::known_models;
 use serde_json::{Value, json};
 
 use super::keys::{self, choices, default, form};
+use crate::report::ReportOptions;
 
 /// Columns of a comment.
 const WIDTH: usize = 100;
@@ -32,7 +33,7 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     write_options(&mut text, needs, options.iter().map(|(_, option)| option));
     text.push_str("\n[report]\n");
     comment(&mut text, "One report of all runs. probity help report says more.");
-    write_options(&mut text, needs, &keys::of_report());
+    write_options(&mut text, needs, &specs::<ReportOptions>());
     text
 }
 
