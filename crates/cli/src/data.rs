@@ -207,11 +207,8 @@ impl Checked {
         if total == 0 {
             return;
         }
-        let counts = self
-            .survey
-            .warnings
-            .iter()
-            .map(|(kind, number)| format!("{} × {}", thousands(*number as u64), kind.as_str()));
+        let counts = self.survey.warnings.iter();
+        let counts = counts.map(|(kind, number)| format!("{} × {}", thousands(*number as u64), kind.as_str()));
         let _ = writeln!(text, "\n{}: {}", counted(total, "warning"), counts.collect::<Vec<_>>().join("; "));
         for warning in &self.survey.kept {
             let _ = writeln!(text, "  {} {}: {}", self.problems.unit, warning.line, visible_line(&warning.to_string()));

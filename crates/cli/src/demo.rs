@@ -131,8 +131,8 @@ impl DemoArgs {
         let out = self.out.display();
         print(&format!(
             "\nNext, a page to look at:\n  probity report {out} {out}/{PAIRS} --html report.html\n\
-             and your own texts (probity help gpt-score, probity help compare):\n  \
-             probity gpt-score --model {} --data FILE.jsonl --attribute coherence",
+             and your own texts (probity help gpt-score, probity help compare):\n  probity gpt-score --model {} --data \
+             FILE.jsonl --attribute coherence",
             self.model
         ))?;
         Ok(())

@@ -105,13 +105,9 @@ impl DeterminismOptions {
         } else {
             format!("{differing} of {} runs differ", cases.len())
         };
-        print(&format!(
-            "{} numbers of {} requests in {} precision, {} runs: {verdict}",
-            thousands(numbers as u64),
-            list.scores.len() + list.texts.len(),
-            model.description().precision.as_str(),
-            cases.len() + 1
-        ))?;
+        let (requests, precision) = (list.scores.len() + list.texts.len(), model.description().precision.as_str());
+        let (numbers, runs) = (thousands(numbers as u64), cases.len() + 1);
+        print(&format!("{numbers} numbers of {requests} requests in {precision} precision, {runs} runs: {verdict}"))?;
         Ok(if differing == 0 { Completed::Success } else { Completed::Differs })
     }
 
@@ -124,10 +120,8 @@ impl DeterminismOptions {
         // One request that the model cannot be asked ends the whole list: a file of one's own is checked with the rest.
         let scores: Vec<ScoreRequest> = scores.into_iter().filter(|request| model.check(request).is_ok()).collect();
         if scores.len() < all {
-            reporter.warn(&format!(
-                "{} of {all} requests cannot be asked of this model and are left out",
-                all - scores.len()
-            ));
+            let left_out = all - scores.len();
+            reporter.warn(&format!("{left_out} of {all} requests cannot be asked of this model and are left out"));
         }
         Ok(WorkList { scores, texts })
     }
@@ -244,20 +238,20 @@ impl WorkList {
         let (scores, texts) = (places(self.scores.len()), places(self.texts.len()));
         let chunk = if matches!(order, Order::OneByOne) { 1 } else { usize::MAX };
         for places in scores.chunks(chunk) {
-            usage +=
-                model.score(&mut places.iter().map(|place| self.scores[*place].clone()), &mut |index, result| {
-                    bits[places[index]] = score_bits(&result);
-                    Ok(interrupt.check()?)
-                })?;
+            let mut requests = places.iter().map(|place| self.scores[*place].clone());
+            usage += model.score(&mut requests, &mut |index, result| {
+                bits[places[index]] = score_bits(&result);
+                Ok(interrupt.check()?)
+            })?;
         }
         for places in texts.chunks(chunk) {
-            usage +=
-                model.generate(&mut places.iter().map(|place| self.texts[*place].clone()), &mut |index, result| {
-                    let verdict = result.verdict.as_ref().map(score_bits).unwrap_or_default();
-                    bits[self.scores.len() + places[index]] =
-                        result.token_ids.iter().map(|id| u64::from(*id)).chain(verdict).collect();
-                    Ok(interrupt.check()?)
-                })?;
+            let mut requests = places.iter().map(|place| self.texts[*place].clone());
+            usage += model.generate(&mut requests, &mut |index, result| {
+                let verdict = result.verdict.as_ref().map(score_bits).unwrap_or_default();
+                let ids = result.token_ids.iter().map(|id| u64::from(*id));
+                bits[self.scores.len() + places[index]] = ids.chain(verdict).collect();
+                Ok(interrupt.check()?)
+            })?;
         }
         Ok((bits, usage))
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use probity_lm::{ScoreAnswer, ScoreResult};
+use probity_lm::{LabelScore, ScoreAnswer, ScoreResult};
 use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
 use serde_json::Value;
 
@@ -61,21 +61,14 @@ impl DiffArgs {
         let mut tally = DiffTally::default();
         let overlap =
             answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top))?;
-        let counts = format!(
-            "{} questions in both runs, {} in the first alone, {} in the second alone",
-            thousands(overlap.both as u64),
-            thousands(overlap.only_here as u64),
-            thousands(overlap.only_there as u64)
-        );
+        let shown = |count: usize| thousands(count as u64);
+        let [both, here, there] = [overlap.both, overlap.only_here, overlap.only_there].map(shown);
+        let counts = format!("{both} questions in both runs, {here} in the first alone, {there} in the second alone");
+        let [differ, turned] = [overlap.differ, tally.turned].map(shown);
         let says = match (overlap.both, overlap.differ) {
             (0, _) => "The runs have no question in common".to_owned(),
             (_, 0) => "Every answer has the same bits".to_owned(),
-            (both, differ) => format!(
-                "{} of {} answers differ; {} of them have another verdict",
-                thousands(differ as u64),
-                thousands(both as u64),
-                thousands(tally.turned as u64)
-            ),
+            _ => format!("{differ} of {both} answers differ; {turned} of them have another verdict"),
         };
         print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
@@ -142,12 +135,10 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
 fn said(answer: &AnyAnswer) -> String {
     match answer {
         AnyAnswer::Score(result) => match &result.answer {
-            Some(ScoreAnswer::Labels(labels)) => labels
-                .labels
-                .iter()
-                .map(|label| format!("{} {:.6}", label.name, label.prob))
-                .collect::<Vec<_>>()
-                .join("  "),
+            Some(ScoreAnswer::Labels(labels)) => {
+                let label = |label: &LabelScore| format!("{} {:.6}", label.name, label.prob);
+                labels.labels.iter().map(label).collect::<Vec<_>>().join("  ")
+            }
             Some(ScoreAnswer::Continuation(answer)) => format!("log P {:.6}", answer.logprob),
             None => result.outcome.name().to_owned(),
         },
@@ -174,16 +165,11 @@ impl DiffTally {
     }
 
     fn text(&self, both: usize, differ: usize) -> String {
-        let mut lines = vec![format!(
-            "{} answers differ; mean difference over all {:.6}",
-            thousands(differ as u64),
-            self.sum / both as f64
-        )];
+        let (count, mean) = (thousands(differ as u64), self.sum / both as f64);
+        let mut lines = vec![format!("{count} answers differ; mean difference over all {mean:.6}")];
         if self.turned > 0 {
-            lines.push(format!(
-                "{} verdicts are others: another label is the most probable",
-                thousands(self.turned as u64)
-            ));
+            let turned = thousands(self.turned as u64);
+            lines.push(format!("{turned} verdicts are others: another label is the most probable"));
         }
         for ((first, second), count) in &self.outcomes {
             lines.push(format!("{} were {first} and are {second}", thousands(*count as u64)));

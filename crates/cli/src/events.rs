@@ -190,11 +190,10 @@ fn part_text(part: &PlannedPart) -> String {
         rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));
     }
     let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
+    let (threads, tokens, rate) = (options.threads.unwrap_or(0), estimate.tokens, estimate.tokens_per_second);
     let mut rests = format!(
-        "the time rests on what was just measured with {} threads: {} tokens of the longest prompt at {:.0} tokens/s",
-        options.threads.unwrap_or(0),
-        estimate.tokens,
-        estimate.tokens_per_second
+        "the time rests on what was just measured with {threads} threads: {tokens} tokens of the longest prompt at \
+         {rate:.0} tokens/s"
     );
     if let Some(rate) = estimate.generated_per_second {
         rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);

@@ -97,19 +97,11 @@ impl Record for GenerateLine {
         must("top_k", self.top_k != Some(0), "must be at least 1");
         must("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1");
         must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1");
-        let draws = [
-            ("top_k", self.top_k.is_some()),
-            ("top_p", self.top_p.is_some()),
-            ("min_p", self.min_p.is_some()),
-            ("seed", self.seed.is_some()),
-        ];
-        for (field, given) in draws {
+        let given = [self.top_k.is_some(), self.top_p.is_some(), self.min_p.is_some(), self.seed.is_some()];
+        for (field, given) in ["top_k", "top_p", "min_p", "seed"].into_iter().zip(given) {
             // A temperature of 0 says that they are meant to mean nothing.
-            must(
-                field,
-                !given || self.temperature.is_some(),
-                "goes with a `temperature` above 0, without which nothing is drawn",
-            );
+            let drawn = !given || self.temperature.is_some();
+            must(field, drawn, "goes with a `temperature` above 0, without which nothing is drawn");
         }
         wrong
     }
@@ -185,19 +177,13 @@ impl AskedLine for GenerateLine {
             0 => "none drafted".to_owned(),
             drafted => {
                 let share = 100.0 * drafts_accepted as f64 / drafted as f64;
-                format!(
-                    "{} of {} drafted tokens accepted ({share:.0} %)",
-                    thousands(drafts_accepted),
-                    thousands(drafted)
-                )
+                let accepted = thousands(drafts_accepted);
+                format!("{accepted} of {} drafted tokens accepted ({share:.0} %)", thousands(drafted))
             }
         };
         let rate = tokens_generated as f64 / seconds;
-        Some(format!(
-            "{} tokens generated in {}: {rate:.1} tokens/s; {drafts}",
-            thousands(tokens_generated),
-            seconds_text(seconds)
-        ))
+        let (count, time) = (thousands(tokens_generated), seconds_text(seconds));
+        Some(format!("{count} tokens generated in {time}: {rate:.1} tokens/s; {drafts}"))
     }
 }
 

@@ -98,11 +98,8 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
             let kind = tokenizer["model"]["type"].as_str().unwrap_or("of unknown kind").to_owned();
             // A map of pieces, or a list of them with their scores.
             let vocabulary = &tokenizer["model"]["vocab"];
-            let words = vocabulary
-                .as_object()
-                .map(serde_json::Map::len)
-                .or_else(|| vocabulary.as_array().map(Vec::len))
-                .unwrap_or(0);
+            let words = vocabulary.as_object().map(serde_json::Map::len);
+            let words = words.or_else(|| vocabulary.as_array().map(Vec::len)).unwrap_or(0);
             format!("{kind}, {} tokens, from tokenizer.json", thousands(words as u64))
         }
         None => "none (no tokenizer.json)".to_owned(),
@@ -149,13 +146,8 @@ impl Inspection {
         }
         if let Some(adapter) = adapter {
             let (rank, scale) = adapter.rank_and_scale();
-            line(
-                "adapter",
-                format!(
-                    "of rank {rank} times {scale}, changes {} tensors, which are then F32",
-                    adapter.changed().count()
-                ),
-            );
+            let changed = adapter.changed().count();
+            line("adapter", format!("of rank {rank} times {scale}, changes {changed} tensors, which are then F32"));
             adapter.files().iter().for_each(|path| line("file", path.display().to_string()));
         }
         line("architecture", self.architecture());

@@ -24,13 +24,8 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
     let outcomes = end.in_short().map(|found| found.outcomes.line());
     let found = end.in_short().map(InShort::text);
     let out = end.stage.run.output.out.as_ref().map(|out| out.display().to_string());
-    vec![
-        end.stage.name().to_owned(),
-        status.to_owned(),
-        outcomes.unwrap_or_default(),
-        found.unwrap_or_default(),
-        out.unwrap_or_default(),
-    ]
+    let heads = [end.stage.name(), status].map(str::to_owned);
+    heads.into_iter().chain([outcomes, found, out].map(Option::unwrap_or_default)).collect()
 }
 
 /// What the plan comes to.

@@ -8,8 +8,8 @@ use clap::Args;
 use miette::IntoDiagnostic as _;
 use probity_data::{Sample, SampleSource};
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest,
-    ScoreResult, nearest,
+    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, Prompt,
+    ScoreAnswer, ScoreRequest, ScoreResult, nearest,
 };
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
@@ -228,11 +228,8 @@ fn questions(asked: &[AskedRequest]) -> String {
         let (said, mass) = match &one.answer {
             AnyAnswer::Score(result) => match &result.answer {
                 Some(ScoreAnswer::Labels(labels)) => {
-                    let said = labels
-                        .labels
-                        .iter()
-                        .map(|label| format!("{} {:.4}", label.name, label.prob))
-                        .collect::<Vec<_>>();
+                    let label = |label: &LabelScore| format!("{} {:.4}", label.name, label.prob);
+                    let said: Vec<String> = labels.labels.iter().map(label).collect();
                     (said.join("  "), format!("{:.4}", labels.mass))
                 }
                 Some(ScoreAnswer::Continuation(answer)) => (format!("log P = {:.4}", answer.logprob), String::new()),
@@ -256,10 +253,8 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
         Prompt::Tokens(ids) => format!("{ids:?}"),
         Prompt::Pair { source, answer } => format!("{source:?}\n\n[assistant]\n{answer:?}"),
         Prompt::Chat { messages, answer_prefix } => {
-            let mut text: Vec<String> = messages
-                .iter()
-                .map(|message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content)))
-                .collect();
+            let turn = |message: &Message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content));
+            let mut text: Vec<String> = messages.iter().map(turn).collect();
             text.push(format!("[assistant]\n{}", visible(answer_prefix)));
             text.join("\n\n")
         }
@@ -319,11 +314,11 @@ fn percent(logprob: f64) -> String {
 }
 
 fn label_tables(answer: &LabelAnswer) -> String {
-    let label = |label: &probity_lm::LabelScore| {
+    let label = |label: &LabelScore| {
         vec![label.name.clone(), format!("{:.6}", label.logprob), percent(label.logprob), format!("{:.6}", label.prob)]
     };
     let labels: Vec<Vec<String>> = answer.labels.iter().map(label).collect();
-    let of_label = |label: &probity_lm::LabelScore| -> Vec<Vec<String>> {
+    let of_label = |label: &LabelScore| -> Vec<Vec<String>> {
         let variant = |(index, variant)| {
             tokens(variant)
                 .map(move |cells| [vec![format!("{} {}", label.name, index + 1)], cells].concat())

@@ -48,9 +48,8 @@ impl RunCheckArgs {
             for one in &wrong {
                 print(&format!("  {}", visible(one).replace('\n', "\n  ")))?;
             }
-            if let Some(command) =
-                Manifest::read(folder).ok().filter(|_| !wrong.is_empty()).and_then(|run| again(&run, folder))
-            {
+            let run = Manifest::read(folder).ok().filter(|_| !wrong.is_empty());
+            if let Some(command) = run.and_then(|run| again(&run, folder)) {
                 print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
             }
         }

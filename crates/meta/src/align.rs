@@ -50,9 +50,8 @@ impl<'a> AlignedScores<'a> {
         for row in &metric.rows {
             let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
                 aligned.unknown += 1;
-                aligned
-                    .first_unknown
-                    .get_or_insert_with(|| told(metric, row.line, &row.item, row.candidate.as_deref()));
+                let first = || told(metric, row.line, &row.item, row.candidate.as_deref());
+                aligned.first_unknown.get_or_insert_with(first);
                 continue;
             };
             aligned.scores[item][candidate] = row.score.map_or(PlaceScore::Undefined, PlaceScore::Score);
@@ -75,9 +74,8 @@ impl<'a> AlignedScores<'a> {
                 ("candidates of that item", first.candidate.as_deref().unwrap_or(""), ids)
             }
         };
-        let near = nearest(name, names.iter().copied())
-            .map(|near| format!("; the nearest is `{}`", visible_line(near)))
-            .unwrap_or_default();
+        let near = nearest(name, names.iter().copied());
+        let near = near.map(|near| format!("; the nearest is `{}`", visible_line(near))).unwrap_or_default();
         let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
         MetaError::NoOverlap(Box::new(NoOverlap {
             metric: visible_line(&self.metric.name),
@@ -91,10 +89,7 @@ impl<'a> AlignedScores<'a> {
     }
 
     pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
-        match self.scores[item][candidate] {
-            PlaceScore::Score(score) => Some(score),
-            PlaceScore::Missing | PlaceScore::Undefined => None,
-        }
+        if let PlaceScore::Score(score) = self.scores[item][candidate] { Some(score) } else { None }
     }
 
     /// Scores with gold, by context.
@@ -130,11 +125,8 @@ impl<'a> AlignedScores<'a> {
     /// What is said of scores that gold does not know.
     pub(crate) fn note(&self) -> Option<String> {
         let first = self.first_unknown.as_ref()?;
-        let count = thousands(self.unknown as u64);
-        Some(format!(
-            "{}: {count} scores are of items or candidates that gold does not have, the first on {first}",
-            self.metric.name
-        ))
+        let (name, count) = (&self.metric.name, thousands(self.unknown as u64));
+        Some(format!("{name}: {count} scores are of items or candidates that gold does not have, the first on {first}"))
     }
 }
 

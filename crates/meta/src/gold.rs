@@ -59,10 +59,9 @@ impl GoldScores {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for row in table.rows {
             let place = *places.entry(row.item.clone()).or_insert_with(|| {
-                let preference = table
-                    .preferences
-                    .get(&row.item)
-                    .map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
+                let preference = table.preferences.get(&row.item);
+                let preference =
+                    preference.map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
                 items.push(GoldItem { id: row.item.clone(), candidates: Vec::new(), preference });
                 items.len() - 1
             });

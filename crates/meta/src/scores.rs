@@ -86,16 +86,15 @@ impl AllScores {
                 *files_with.entry(name.clone()).or_default() += 1;
             }
         }
-        let labels = labels(paths);
-        let list = files.into_iter().zip(labels).flat_map(|(metrics, label)| {
-            let several = |name: &String| files_with[name] > 1;
-            let called = |name: String| if several(&name) { format!("{name} ({label})") } else { name };
-            metrics
-                .into_iter()
-                .map(|metric| EvaluatedScores { name: called(metric.name.clone()), ..metric })
-                .collect::<Vec<_>>()
-        });
-        Ok(Self { list: list.collect() })
+        let mut list = Vec::new();
+        for (metrics, label) in files.into_iter().zip(labels(paths)) {
+            for metric in metrics {
+                let several = files_with[&metric.name] > 1;
+                let name = if several { format!("{} ({label})", metric.name) } else { metric.name.clone() };
+                list.push(EvaluatedScores { name, ..metric });
+            }
+        }
+        Ok(Self { list })
     }
 
     /// Only those that are named; all where none is.
@@ -133,9 +132,8 @@ fn labels(paths: &[PathBuf]) -> Vec<String> {
         let file = file_of(path);
         let named =
             if file.file_name().is_some_and(|name| name == SCORES) { file.parent() } else { Some(file.as_path()) };
-        named
-            .and_then(Path::file_stem)
-            .map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
+        let stem = named.and_then(Path::file_stem);
+        stem.map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
     };
     let labels: Vec<String> = paths.iter().map(short).collect();
     let distinct: BTreeSet<&String> = labels.iter().collect();
@@ -190,12 +188,8 @@ fn of_table(table: ScoreTable, own_name: &str) -> Vec<EvaluatedScores> {
             metrics.push(EvaluatedScores { name, attribute: row.attribute, file, unit, rows: Vec::new() });
             metrics.len() - 1
         });
-        metrics[place].rows.push(ScoreLine {
-            line: row.line,
-            item: row.item,
-            candidate: row.candidate,
-            score: row.score,
-        });
+        let (line, item, candidate, score) = (row.line, row.item, row.candidate, row.score);
+        metrics[place].rows.push(ScoreLine { line, item, candidate, score });
     }
     metrics
 }

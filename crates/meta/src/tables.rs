@@ -18,27 +18,25 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         comparisons(evaluation, resampling),
         counts(evaluation),
     ];
-    sections[0].notes.push(
+    sections[0].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
-         contexts.".into(),
+         contexts.",
     );
-    sections[1].notes.push(
-        "Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.".into(),
-    );
-    sections[2].notes.push("n: scores. p takes scores of one context for independent.".into());
-    sections[3].notes.push(
+    sections[1]
+        .note("Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.");
+    sections[2].note("n: scores. p takes scores of one context for independent.");
+    sections[3].note(
         "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
          over contexts; scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All \
-         pairs: across contexts."
-            .into(),
+         pairs: across contexts.",
     );
     sections.retain(|section| !section.rows.is_empty());
     if let Some(last) = sections.last_mut() {
         let share = 100.0 * resampling.confidence;
         last.notes.extend(evaluation.notes.iter().cloned());
-        last.notes.push(format!(
-            "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy \
-                 of preferences by Clopper and Pearson."
+        last.note(format!(
+            "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy of \
+             preferences by Clopper and Pearson."
         ));
     }
     sections
@@ -83,9 +81,7 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
             let (value, interval, p) = shown.map(|(shown, _)| shown).unwrap_or_default();
             [estimate(value, interval), p_value(p)]
         });
-        section
-            .rows
-            .push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells).collect());
+        section.push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells));
     }
     section
 }
@@ -141,7 +137,7 @@ fn pairs(evaluation: &Evaluation) -> Section {
         let count = thousands((pairwise.correct + pairwise.wrong + pairwise.tied) as u64);
         let heads = [one.metric.clone(), one.attribute.clone(), number(pairwise.accuracy), count];
         let ties = [one.figures.pairwise_with_ties, one.figures.pairwise_with_ties_pooled].map(ties);
-        section.rows.push(heads.into_iter().chain(ties.into_iter().flatten()).collect());
+        section.push(heads.into_iter().chain(ties.into_iter().flatten()));
     }
     section
 }
@@ -168,7 +164,7 @@ fn averages(evaluation: &Evaluation) -> Section {
             let accuracy = if name == "per context" { [one.pairwise, one.pairwise_with_ties] } else { [None, None] };
             let numbers = [one.pearson, one.spearman, one.kendall].map(at).into_iter().chain(accuracy).map(number);
             let heads = [one.metric.clone(), one.attributes.len().to_string(), name.to_owned()];
-            section.rows.push(heads.into_iter().chain(numbers).collect());
+            section.push(heads.into_iter().chain(numbers));
         }
     }
     section
@@ -188,7 +184,7 @@ fn preferences(evaluation: &Evaluation) -> Section {
     ];
     let mut section = Section::new("Preferences", columns);
     for one in &evaluation.preferences {
-        section.rows.push(vec![
+        section.push([
             one.metric.clone(),
             one.attribute.clone().unwrap_or_else(|| "–".to_owned()),
             estimate(one.accuracy, one.interval),
@@ -200,10 +196,9 @@ fn preferences(evaluation: &Evaluation) -> Section {
             one.without_scores.to_string(),
         ]);
     }
-    section.notes.push(
+    section.note(
         "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V \
-         count ties as choices."
-            .into(),
+         count ties as choices.",
     );
     section
 }
@@ -225,16 +220,14 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
     for one in &evaluation.comparisons {
         for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
             let paired = found.paired;
-            section.rows.push(vec![
+            let difference = found.first.zip(found.second).map(|(first, second)| first - second);
+            section.push([
                 one.metrics.names().join(", "),
                 one.attribute.clone(),
                 measured(found.measure),
                 number(found.first),
                 number(found.second),
-                estimate(
-                    found.first.zip(found.second).map(|(first, second)| first - second),
-                    paired.and_then(|d| d.interval),
-                ),
+                estimate(difference, paired.and_then(|d| d.interval)),
                 p_value(paired.and_then(|d| d.p)),
                 p_value(found.randomisation_p),
                 number(found.williams.map(|w| w.t)),
@@ -242,7 +235,7 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
             ]);
         }
     }
-    section.notes.push(format!(
+    section.note(format!(
         "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, \
          none where leaving out any context changes nothing, and of systems' correlations none under ten contexts. \
          Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). \
@@ -284,7 +277,7 @@ fn counts(evaluation: &Evaluation) -> Section {
             one.figures.spearman.per_context.figure.skipped(),
         ];
         let cells = numbers.map(|number| thousands(number as u64));
-        section.rows.push([one.metric.clone(), one.attribute.clone()].into_iter().chain(cells).collect());
+        section.push([one.metric.clone(), one.attribute.clone()].into_iter().chain(cells));
         let spearman = one.figures.spearman;
         let reasons = [spearman.pooled.figure.undefined, spearman.system.and_then(|system| system.figure.undefined)];
         for (level, why) in ["over all scores", "between systems"].into_iter().zip(reasons) {
@@ -294,7 +287,7 @@ fn counts(evaluation: &Evaluation) -> Section {
         let constant = spearman.per_context.figure.constant_predictions;
         if constant > 0 {
             let contexts = spearman.per_context.figure.contexts;
-            section.notes.push(format!(
+            section.note(format!(
                 "{}, {}: all scores are equal in {constant} of {contexts} contexts, which count as 0",
                 one.metric, one.attribute
             ));

@@ -120,11 +120,10 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     }
     if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
         let n = sample.candidates.len();
+        let (id, pairs) = (sample.id.escape_debug(), n as u64 * (n as u64 - 1));
         let why = format!(
-            "sample `{}` has {n} candidates, which make {} ordered pairs; up to {MOST_CANDIDATES} candidates of a \
-             sample are compared",
-            sample.id.escape_debug(),
-            n as u64 * (n as u64 - 1)
+            "sample `{id}` has {n} candidates, which make {pairs} ordered pairs; up to {MOST_CANDIDATES} candidates of \
+             a sample are compared"
         );
         let hint = "split the sample, or score each candidate by itself: probity gpt-score";
         return MethodError::refuse("--pairs", why, hint);
@@ -135,11 +134,8 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     let judged = samples.iter().filter(|sample| sample.candidates.len() > 1);
     match judged.min_by_key(|sample| available(sample)).map(|sample| (sample, available(sample))) {
         Some((sample, max)) if max < count => {
-            let n = sample.candidates.len();
-            let why = format!(
-                "sample `{}` has {n} candidates, so at most {max} comparisons of this kind",
-                sample.id.escape_debug()
-            );
+            let (id, n) = (sample.id.escape_debug(), sample.candidates.len());
+            let why = format!("sample `{id}` has {n} candidates, so at most {max} comparisons of this kind");
             let hint = format!("--pairs {}", params.pairs.with_count(max));
             MethodError::refuse(format!("--pairs {}", params.pairs), why, hint)
         }
@@ -178,8 +174,7 @@ fn signature(
         .sign(Signature::new(Comparative::NAME, run.model()))
         .with("attributes", &params.subject.attribute.join(","))
         .with("labels", &params.label_words)
-        .with("format", layout.name())
-        .with("answer-prefix", &layout.answer_prefix)
+        .with_layout(&layout)
         .with("pairs", &params.pairs)
         .with("rank", &rank)
         .with("debias", &name(&params.debias))
@@ -268,12 +263,11 @@ fn conclusion(
     let name = &params.subject.attribute[attribute];
     let of_attribute: Vec<&CellFigures> = figures.iter().filter(|cell| cell.attribute == *name).collect();
     let in_both: usize = of_attribute.iter().map(|cell| cell.pairs_in_both_orders).sum();
-    let turning: f64 = of_attribute
-        .iter()
-        .filter_map(|cell| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64))
-        .sum();
+    let turns = |cell: &&CellFigures| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64);
+    let turning: f64 = of_attribute.iter().filter_map(turns).sum();
     let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
     let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
+    let mass = Mass { low_share: Some(low as f64 / answers as f64), low, answers, ..Mass::default() };
     let case = ConclusionCase {
         about: (params.subject.attribute.len() > 1).then(|| name.clone()),
         samples,
@@ -284,12 +278,7 @@ fn conclusion(
         // A substitute: where both orders were judged, `turned` tells a preference for a place from better candidates
         // shown first.
         first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
-        mass: (answers > 0).then(|| Mass {
-            low_share: Some(low as f64 / answers as f64),
-            low,
-            answers,
-            ..Mass::default()
-        }),
+        mass: (answers > 0).then_some(mass),
     };
     case.conclusion()
 }
@@ -305,22 +294,16 @@ fn against_gold(
     scores: &[Vec<Vec<Option<f64>>>],
 ) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<AgreementFigures>>) {
     let mut table = gold::section();
-    let mut accuracy = Section::new(
-        "Single comparisons against gold",
-        ["attribute", "template", "accuracy as judged", "debiased", "comparisons"],
-    );
+    let columns = ["attribute", "template", "accuracy as judged", "debiased", "comparisons"];
+    let mut accuracy = Section::new("Single comparisons against gold", columns);
     let (mut headline, mut values) = (Vec::new(), Vec::new());
     let mut of_all = vec![None; gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
             let Some(of_gold) = &cell.gold else { continue };
-            gold::push(
-                &of_gold.as_judged,
-                one.attribute,
-                &format!("template {}, as judged", cell.template),
-                &mut table,
-            );
+            let name = format!("template {}, as judged", cell.template);
+            gold::push(&of_gold.as_judged, one.attribute, &name, &mut table);
             if let Some(debiased) = &of_gold.debiased {
                 gold::push(debiased, one.attribute, &format!("template {}, debiased", cell.template), &mut table);
             }
@@ -330,11 +313,8 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
-        let pooled = gold::against(
-            samples,
-            one.attribute,
-            &figures::scores_of_mean_probabilities(samples, all_cells, number_of),
-        );
+        let pooled = figures::scores_of_mean_probabilities(samples, all_cells, number_of);
+        let pooled = gold::against(samples, one.attribute, &pooled);
         let spearman =
             of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);

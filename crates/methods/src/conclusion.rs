@@ -1,7 +1,6 @@
 //! What a run says, how far that can be trusted, and why: what anybody reads first.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
@@ -10,7 +9,7 @@ use probity_stats::{AgreementFigures, Interval, equalised, order, preference_poi
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::summary::{Mass, mean, share_interval};
+use crate::summary::{Mass, mean, share_interval, sums_by_id};
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
 // docs/trust.md tells readers this number and those below.
@@ -122,10 +121,8 @@ impl ConclusionCase<'_> {
         });
         // Twice as far from one half as one half is from the end: what turns with the order, seen from one side.
         let by_place = self.first_wins.map(|share| {
-            (
-                2.0 * (share - 0.5).abs(),
-                format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)),
-            )
+            let why = format!("no pair was seen in both orders, and the text shown first wins {}", percent(share));
+            (2.0 * (share - 0.5).abs(), why)
         });
         // Pairs seen in both orders come first: the share won by the first place also follows which texts stood there.
         let turns = turns.or(by_place);
@@ -199,10 +196,9 @@ impl ConclusionCase<'_> {
         };
         let pairs = figures.pairwise;
         let count = pairs.correct + pairs.wrong + pairs.tied;
-        let right = pairs
-            .accuracy
-            .map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)))
-            .unwrap_or_default();
+        let right = pairs.accuracy;
+        let right = right.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)));
+        let right = right.unwrap_or_default();
         let says = format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval));
         let figures = json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count });
         Some(Finding::new(says, figures, doubt))
@@ -251,17 +247,9 @@ impl ConclusionCase<'_> {
 
     /// The best of candidates that recur from sample to sample, against the next.
     fn best(&self) -> Option<Finding> {
-        let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
-        for (sample, scores) in self.samples.iter().zip(self.scores) {
-            for (candidate, score) in sample.candidates.iter().zip(scores) {
-                if let Some(score) = score {
-                    let sum = sums.entry(&candidate.id).or_default();
-                    *sum = (sum.0 + score, sum.1 + 1);
-                }
-            }
-        }
         // Ids that occur once are names of texts, not of systems; in a single sample none can recur.
         let least = if self.samples.len() == 1 { 1 } else { 2 };
+        let sums = sums_by_id(self.samples, self.scores);
         let (ids, means): (Vec<&str>, Vec<f64>) =
             sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
@@ -331,11 +319,10 @@ impl ConclusionCase<'_> {
             let doubt = Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned());
             return Finding::new(says, figures, doubt);
         }
+        let [scored, all, samples] = [scored, all, self.samples.len()].map(thousands);
         let says = format!(
-            "{} of {} candidates in {} samples have scores; fewer than two ids recur, so none is the best overall",
-            thousands(scored),
-            thousands(all),
-            thousands(self.samples.len())
+            "{scored} of {all} candidates in {samples} samples have scores; fewer than two ids recur, so none is the \
+             best overall"
         );
         Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))
     }

@@ -53,7 +53,7 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "other belittled",
         forms: &["other|competing|alternative|opposing|second|first ANSWER .. is|was|contains .. \
-             wrong|plagiarised|plagiarized|copied|incorrect|worse|false|inferior|fabricated|errors|harmful|lies"],
+                  wrong|plagiarised|plagiarized|copied|incorrect|worse|false|inferior|fabricated|errors|harmful|lies"],
     },
     Pattern {
         name: "answer key",

@@ -101,11 +101,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         // Before any step is written, with ours in their place: mistakes in a template are told before the model is
         // asked.
         let mut templates = load(params, &settings, &layout)?;
-        let writer = if params.steps.as_deref() == Some(GENERATE) {
-            Some(StepsWriter::new(params, &settings, &layout)?)
-        } else {
-            None
-        };
+        let is_written = params.steps.as_deref() == Some(GENERATE);
+        let writer = is_written.then(|| StepsWriter::new(params, &settings, &layout)).transpose()?;
         if let Some(writer) = &writer {
             for (settings, steps) in settings.iter_mut().zip(writer.write(run)?) {
                 settings.insert("steps", steps);
@@ -122,8 +119,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             // them.
             .with("steps", &hash("steps"))
             .with("termination", &format!("{:?}", labels.termination()))
-            .with("format", layout.name())
-            .with("answer-prefix", &layout.answer_prefix);
+            .with_layout(&layout);
         let signature = writer.iter().fold(signature, |signature, writer| writer.sign(signature));
         let min = params.scale.min;
         let read = move |answer: &LabelAnswer| expectation(answer, min);

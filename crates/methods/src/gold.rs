@@ -1,11 +1,12 @@
 //! Predicted scores against the gold scores in the data, and by system.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use probity_data::{Candidate, Sample};
-use probity_stats::{AgreementFigures, Resampling, SystemScore};
+use probity_stats::{AgreementFigures, Interval, Resampling, SystemScore};
+use serde::Serialize;
 
-use crate::summary::number;
+use crate::summary::{bounds, mean, number, share_interval, sums_by_id};
 use crate::{MethodError, Section};
 
 /// More systems than this are left to the files.
@@ -61,6 +62,29 @@ pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<
     AgreementFigures::of(&contexts, &Resampling::default())
 }
 
+/// Agreement with preferences. A tie counts as half; what was not decided does not count and is told.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(crate) struct PreferenceAgreement {
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) interval: Option<Interval>,
+    pub(crate) correct: usize,
+    pub(crate) tied: usize,
+    pub(crate) wrong: usize,
+}
+
+impl PreferenceAgreement {
+    pub(crate) fn of(points: &[f64]) -> Self {
+        let count = |value: f64| points.iter().filter(|point| **point == value).count();
+        Self {
+            accuracy: mean(points.iter().copied()),
+            interval: share_interval(points).ok(),
+            correct: count(1.0),
+            tied: count(0.5),
+            wrong: count(0.0),
+        }
+    }
+}
+
 /// An empty table for [`push`].
 pub(crate) fn section() -> Section {
     let columns = [
@@ -78,16 +102,16 @@ pub(crate) fn section() -> Section {
     ];
     let mut section = Section::new("Against gold", columns);
     section.note(
-        "Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer \
-                  than two scores.",
+        "Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two \
+         scores.",
     );
     section.note(
-        "Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: \
-               Spearman between means.",
+        "Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: Spearman \
+         between means.",
     );
     section.note(
-        "summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and \
-                  accuracy with ties.",
+        "summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and accuracy with \
+         ties.",
     );
     section
 }
@@ -120,18 +144,9 @@ pub(crate) fn systems_section(unit: &str) -> Section {
 /// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
 /// are none or too many.
 pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Section) {
-    let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
-    for (sample, scores) in samples.iter().zip(scores) {
-        for (candidate, score) in sample.candidates.iter().zip(scores) {
-            if let Some(score) = score {
-                let sum = sums.entry(&candidate.id).or_default();
-                *sum = (sum.0 + score, sum.1 + 1);
-            }
-        }
-    }
-    let mut means: Vec<(&str, f64, usize)> =
-        // An id that occurs once is the name of a text: a table of them would be the table of scores again.
-        sums.into_iter().filter(|(_, (_, n))| *n >= 2).map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
+    // An id that occurs once is the name of a text: a table of them would be the table of scores again.
+    let recurring = sums_by_id(samples, scores).into_iter().filter(|(_, (_, n))| *n >= 2);
+    let mut means: Vec<(&str, f64, usize)> = recurring.map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
     if means.len() > SYSTEMS_SHOWN {
         table.note(format!("{attribute}: {} candidate ids, not listed", means.len()));
         return;
@@ -152,6 +167,8 @@ pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::testing::told;
 

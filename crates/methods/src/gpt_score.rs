@@ -80,11 +80,8 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             Reduce::Mean => ("mean", "log P per token, nats"),
             Reduce::Sum => ("sum", "log P, nats"),
         };
-        let signature = params
-            .subject
-            .sign(Signature::new(Self::NAME, run.model()))
-            .with("reduce", name)
-            .with("format", layout.name());
+        let signature = Signature::new(Self::NAME, run.model()).with("reduce", name).with("format", layout.name());
+        let signature = params.subject.sign(signature);
         let reduce = params.reduce;
         let read = move |answer: &ContinuationAnswer| score(answer, reduce);
         let pointwise = Pointwise {

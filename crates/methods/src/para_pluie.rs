@@ -105,8 +105,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             .with("against", &format!("{other:?}").to_lowercase())
             .with("labels", &params.label_words)
             .with("prompt-words", params.prompt_words.as_ref().unwrap_or(&params.label_words))
-            .with("format", layout.name())
-            .with("answer-prefix", &layout.answer_prefix);
+            .with_layout(&layout);
         let pointwise = Pointwise {
             samples,
             attributes: &params.attribute,

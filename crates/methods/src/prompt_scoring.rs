@@ -105,20 +105,13 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             unit: "written score",
             layout: layout.clone(),
         };
-        let signature = params
-            .subject
-            .sign(Signature::new(Self::NAME, run.model()))
-            .with("scale", &params.scale)
-            .with("max-tokens", &params.max_tokens)
-            .with("format", layout.name())
-            .with("answer-prefix", &layout.answer_prefix);
-        let signature = match params.samples {
-            Some(k) => signature
-                .with("decoding", &format!("samples:{k}"))
-                .with("temperature", &TEMPERATURE)
-                .with("seed", &params.seed),
-            None => signature.with("decoding", "greedy"),
-        };
+        let signature = params.subject.sign(Signature::new(Self::NAME, run.model())).with_layout(&layout);
+        let decoding = params.samples.map_or_else(|| "greedy".to_owned(), |k| format!("samples:{k}"));
+        let mut signature =
+            signature.with("scale", &params.scale).with("max-tokens", &params.max_tokens).with("decoding", &decoding);
+        if params.samples.is_some() {
+            signature = signature.with("temperature", &TEMPERATURE).with("seed", &params.seed);
+        }
         pointwise.run(signature, run)
     }
 }

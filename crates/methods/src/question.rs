@@ -123,12 +123,9 @@ pub(crate) fn material(sample: &Sample) -> [(&'static str, &str); 2] {
 
 /// The settings that any template about an attribute may use.
 pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([
-        ("attribute", words.attribute.clone()),
-        ("adjective", words.adjective.clone()),
-        ("comparative", words.comparative.clone()),
-        ("noun", noun.to_owned()),
-    ])
+    let AttributeWords { attribute, adjective, comparative } = words.clone();
+    let noun = noun.to_owned();
+    BTreeMap::from([("attribute", attribute), ("adjective", adjective), ("comparative", comparative), ("noun", noun)])
 }
 
 /// What stands there a second time.

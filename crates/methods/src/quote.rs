@@ -147,13 +147,11 @@ impl Scaffold {
     /// Marks the lines that a delimiter stands in, or that it is broken over.
     fn mark_delimiters(&self, lines: &[&str], marks: &mut [bool]) {
         let mut text = String::new();
-        let ends: Vec<usize> = lines
-            .iter()
-            .map(|line| {
-                text.extend(compact(line));
-                text.len()
-            })
-            .collect();
+        let mut ends = Vec::with_capacity(lines.len());
+        for line in lines {
+            text.extend(compact(line));
+            ends.push(text.len());
+        }
         for delimiter in &self.delimiters {
             for (start, found) in text.match_indices(delimiter.as_str()) {
                 let (first, last) =

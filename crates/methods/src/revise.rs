@@ -79,20 +79,14 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
         let ReviseParams { mode, max_tokens, seed, .. } = *params;
         let how = RevisionSettings { options, mode, noun: &params.noun, max_tokens, layout, seed };
         let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
-        let signature = reviser
-            .sign(Signature::new(Self::NAME, run.model()))
-            .with("kind", &params.kind)
-            .with("noun", &params.noun)
-            .with("seed", &seed);
+        let signature = reviser.sign(Signature::new(Self::NAME, run.model()));
+        let signature = signature.with("kind", &params.kind).with("noun", &params.noun).with("seed", &seed);
         let made = run.stage(&RevisionStage::new(&reviser, run.model()))?.parts;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));
-            chats::write(
-                "set_reviser",
-                usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone())),
-                run,
-            )?;
+            let chats = usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone()));
+            chats::write("set_reviser", chats, run)?;
         }
         Ok(report(&reviser, &made, left_out, signature))
     }

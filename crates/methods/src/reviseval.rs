@@ -173,11 +173,8 @@ impl<'m> JudgeParts<'m> {
                 cycles.push((Some(temperature), judge()?.sampling_at(temperature)));
             }
         }
-        let rating = params
-            .rate
-            .as_ref()
-            .map(|attribute| ModelJudge::new(&ratings::options(&params.judging, attribute), model))
-            .transpose()?;
+        let by_one = |attribute: &String| ModelJudge::new(&ratings::options(&params.judging, attribute), model);
+        let rating = params.rate.as_ref().map(by_one).transpose()?;
         Ok(Self { cycles, rating })
     }
 
@@ -242,11 +239,8 @@ impl ReferenceWork<'_> {
         run: &Run<'_>,
         evaluators: &mut Vec<EvaluatorVerdicts>,
     ) -> Result<Vec<Value>, MethodError> {
-        let ready = chosen
-            .metrics
-            .iter()
-            .map(|choice| ReadyMetric::new(choice, run.metric_models()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let ready = chosen.metrics.iter().map(|choice| ReadyMetric::new(choice, run.metric_models()));
+        let ready = ready.collect::<Result<Vec<_>, _>>()?;
         for reference in self.with_references() {
             let mut metrics = Vec::with_capacity(ready.len());
             for metric in &ready {
@@ -255,11 +249,8 @@ impl ReferenceWork<'_> {
                 // whatever they are.
                 let averaged = matches!(reference, Reference::Diversified | Reference::Each);
                 let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
-                metrics.push(EvaluatorVerdicts::without_order(
-                    reference,
-                    Evaluator::Metric(metric.choice.label().to_owned()),
-                    says,
-                ));
+                let by = Evaluator::Metric(metric.choice.label().to_owned());
+                metrics.push(EvaluatorVerdicts::without_order(reference, by, says));
             }
             let vote = (self.pairs() && metrics.len() > 1).then(|| EvaluatorVerdicts::vote(reference, &metrics));
             evaluators.extend(metrics.into_iter().chain(vote));
@@ -273,9 +264,8 @@ impl ReferenceWork<'_> {
             return Ok(Vec::new());
         }
         let metric = ReadyMetric::new(&chosen.similarity, run.metric_models())?;
-        self.with_references()
-            .map(|reference| Ok((reference, metric.score(self.samples, self.units, self.pool, reference)?)))
-            .collect()
+        let scores = |reference| Ok((reference, metric.score(self.samples, self.units, self.pool, reference)?));
+        self.with_references().map(scores).collect()
     }
 }
 
@@ -304,15 +294,11 @@ impl SummaryParts {
             return;
         }
         let figures = tables.pairs();
-        let headline = figures
-            .iter()
-            .filter(|one: &&PairFigures| params.leads(&one.by))
-            .filter(|one| one.agreement.accuracy.is_some());
-        self.headline = headline
-            .map(|one| {
-                Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy)
-            })
-            .collect();
+        let leading = figures.iter().filter(|one| params.leads(&one.by) && one.agreement.accuracy.is_some());
+        let headline = |one: &PairFigures| {
+            Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy)
+        };
+        self.headline = leading.map(headline).collect();
         self.add("pairs", json!(figures), pairs_section(&figures));
         let (values, section) = tables.by_subset();
         self.add("subsets", json!(values), section);
@@ -343,11 +329,8 @@ impl SummaryParts {
             self.add("cost_match", json!(spent), analyses::spent_section(&spent));
         }
         let effects = analyses::effects(samples, units, &params.judging.attribute, evaluators, similarity);
-        self.add(
-            "effectiveness",
-            json!(effects),
-            analyses::effects_section(&effects, params.similarity(), work.pairs()),
-        );
+        let section = analyses::effects_section(&effects, params.similarity(), work.pairs());
+        self.add("effectiveness", json!(effects), section);
         if work.pairs() {
             let disagreements = analyses::disagreements(evaluators);
             self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));

@@ -68,11 +68,8 @@ impl MemoryOutput {
     /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is
     /// left out.
     pub fn rows(&self, table: &str) -> Vec<&Value> {
-        self.tables
-            .iter()
-            .filter(|(name, _)| *name == table)
-            .flat_map(|(_, rows)| rows.iter().flatten().flatten())
-            .collect()
+        let tables = self.tables.iter().filter(|(name, _)| *name == table);
+        tables.flat_map(|(_, rows)| rows.iter().flatten().flatten()).collect()
     }
 }
 
@@ -87,9 +84,8 @@ impl RunOutput for MemoryOutput {
 
     fn rows(&mut self, table: &'static str, index: usize, new: Vec<Value>) -> Result<(), SinkError> {
         let rows = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, rows)| rows);
-        let place = rows
-            .and_then(|rows| rows.get_mut(index))
-            .ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
+        let place = rows.and_then(|rows| rows.get_mut(index));
+        let place = place.ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
         match place.replace(new) {
             None => Ok(()),
             Some(_) => Err(format!("row {index} of `{table}` came twice").into()),

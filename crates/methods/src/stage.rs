@@ -170,10 +170,8 @@ impl GivenTable {
             let line = own.first().map_or_else(|| self.last_line(), |(line, _)| *line);
             if S::ONE_ROW {
                 let Some((_, row)) = own.first() else {
-                    return Err(self.error::<S>(
-                        line,
-                        format!("it ends here; row {} is missing, which has {identity}", number + 1),
-                    ));
+                    let why = format!("it ends here; row {} is missing, which has {identity}", number + 1);
+                    return Err(self.error::<S>(line, why));
                 };
                 if let Some(why) = difference(&identity, row) {
                     return Err(self.error::<S>(line, why));

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use probity_data::Sample;
 use probity_lm::{LanguageModel, ModelDescription, Outcome};
 use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, mean_interval};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::Conclusion;
 use crate::run::Cost;
-use crate::template::Template;
+use crate::template::{PromptLayout, Template};
 
 /// What a number depends on, carried with it wherever it goes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,6 +70,12 @@ impl Signature {
     pub fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.settings.insert(name, value.to_string());
         self
+    }
+
+    /// The same with how prompts are laid out.
+    #[must_use]
+    pub(crate) fn with_layout(self, layout: &PromptLayout) -> Self {
+        self.with("format", layout.name()).with("answer-prefix", &layout.answer_prefix)
     }
 
     /// The same with these templates.
@@ -254,11 +261,8 @@ impl Outcomes {
     /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised` and
     /// `truncated_used`.
     pub fn unscored(&self) -> usize {
-        self.0
-            .iter()
-            .filter(|(name, _)| !matches!(name.as_ref(), "scored" | "low_mass" | "tie" | "revised" | "truncated_used"))
-            .map(|(_, count)| count)
-            .sum()
+        let answered = |name: &str| matches!(name, "scored" | "low_mass" | "tie" | "revised" | "truncated_used");
+        self.0.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
@@ -336,6 +340,20 @@ impl Mass {
 /// Three decimals, or a dash where there is nothing.
 pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |v| format!("{v:.3}"))
+}
+
+/// The sum and the number of scores by candidate id.
+pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, (f64, usize)> {
+    let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    for (sample, scores) in samples.iter().zip(scores) {
+        for (candidate, score) in sample.candidates.iter().zip(scores) {
+            if let Some(score) = score {
+                let sum = sums.entry(&candidate.id).or_default();
+                *sum = (sum.0 + score, sum.1 + 1);
+            }
+        }
+    }
+    sums
 }
 
 /// An interval's ends, or a dash where there is none.

@@ -139,11 +139,9 @@ impl Rendered {
             Some((_, begun)) => format!("{prefix}\n{begun}\n").trim_start().to_owned(),
             None => prefix.to_owned(),
         };
-        let answer = |text: &str| if prefix.is_empty() { text.to_owned() } else { format!("{prefix} {text}") };
-        let turns = self
-            .turns
-            .into_iter()
-            .map(|(role, text)| if role == Role::Assistant { (role, answer(&text)) } else { (role, text) });
+        let answer = |text: String| if prefix.is_empty() { text } else { format!("{prefix} {text}") };
+        let turn = |(role, text): (Role, String)| (role, if role == Role::Assistant { answer(text) } else { text });
+        let turns = self.turns.into_iter().map(turn);
         if layout.chat {
             let messages = turns.map(|(role, text)| Message::new(role, text)).collect();
             return Prompt::Chat { messages, answer_prefix: begins };

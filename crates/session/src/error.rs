@@ -148,22 +148,21 @@ impl SessionError {
 
 /// The same of a method's.
 pub(crate) fn option_of(error: &MethodError) -> Option<String> {
-    match error {
-        MethodError::Options(error) => Some(error.field.replace('_', "-")),
+    let option = match error {
+        MethodError::Options(error) => return Some(error.field.replace('_', "-")),
         MethodError::Option { option, .. } | MethodError::File { option, .. } => {
-            Some(option.split(' ').next()?.trim_start_matches("--").to_owned())
+            option.split(' ').next()?.trim_start_matches("--")
         }
-        MethodError::Template(_) => Some("template".to_owned()),
-        MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => Some("label-words".to_owned()),
-        MethodError::NoGold { .. } => Some("attribute".to_owned()),
-        MethodError::Table { .. } => Some("from".to_owned()),
-        MethodError::NoSamples | MethodError::Metric(MetricError::NoItems | MetricError::Missing { .. }) => {
-            Some("data".to_owned())
-        }
+        MethodError::Template(_) => "template",
+        MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => "label-words",
+        MethodError::NoGold { .. } => "attribute",
+        MethodError::Table { .. } => "from",
+        MethodError::NoSamples | MethodError::Metric(MetricError::NoItems | MetricError::Missing { .. }) => "data",
         MethodError::Metric(MetricError::Unknown { .. } | MetricError::Option { .. } | MetricError::NoModel { .. }) => {
-            Some("metric".to_owned())
+            "metric"
         }
-        MethodError::Other { option, .. } => option.map(str::to_owned),
-        _ => None,
-    }
+        MethodError::Other { option, .. } => (*option)?,
+        _ => return None,
+    };
+    Some(option.to_owned())
 }

@@ -122,11 +122,10 @@ impl ModelPool {
     fn tell_limits(&self, model: &Model) {
         let warn = |text: &str| self.events.notice(Notice::Warning(text));
         if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
+            let [room, seen] = [model.token_limit(), context].map(|tokens| thousands(tokens as u64));
             warn(&format!(
-                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model \
-                 could see {}",
-                thousands(model.token_limit() as u64),
-                thousands(context as u64)
+                "there is room for the keys and values of {room} tokens; longer prompts are too long, though the model \
+                 could see {seen}"
             ));
         }
         if let Some(error) = model.encoder().chat_error() {

@@ -146,8 +146,8 @@ mod tests {
         let told = message(&Top(Box::new(Outer { source: Inner })));
         assert_eq!(
             told,
-            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: begin again\nhint: try \
-             y\nhint: try z\nhint: look for it"
+            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: begin again\nhint: try y\nhint: \
+             try z\nhint: look for it"
         );
         let refused = std::io::Error::other("no such file");
         let io = SessionError::Io { path: "a".into(), source: refused };

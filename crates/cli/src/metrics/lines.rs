@@ -83,15 +83,12 @@ impl LinesArgs {
         let (mut hypotheses, mut references) = (turned(hypotheses), turned(references).into_iter());
         let mut sources = turned(sources).into_iter();
         let names: Vec<String> = self.hypotheses.iter().map(|path| path.display().to_string()).collect();
+        let candidate = |(id, text): (&String, String)| Candidate { id: id.clone(), text, scores: BTreeMap::new() };
         let sample = |(index, texts): (usize, Vec<String>)| Sample {
             id: (index + 1).to_string(),
             context: sources.next().into_iter().flatten().next().unwrap_or_default(),
             instruction: None,
-            candidates: names
-                .iter()
-                .zip(texts)
-                .map(|(id, text)| Candidate { id: id.clone(), text, scores: BTreeMap::new() })
-                .collect(),
+            candidates: names.iter().zip(texts).map(candidate).collect(),
             references: references.next().unwrap_or_default(),
             preference: None,
         };
@@ -127,9 +124,8 @@ fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Cl
     if lengths.all(|length| Some(length) == first) {
         return Ok(());
     }
-    let counts: Vec<String> = files
-        .map(|(path, lines)| format!("  {} has {} lines", path.display(), thousands(lines.len() as u64)))
-        .collect();
+    let counts = files.map(|(path, lines)| (path.display(), thousands(lines.len() as u64)));
+    let counts: Vec<String> = counts.map(|(path, count)| format!("  {path} has {count} lines")).collect();
     Err(TextsError::Lengths { counts: counts.join("\n") }.into())
 }
 

@@ -246,9 +246,8 @@ impl RecipeReader<'_> {
     fn check_only(&mut self, runs: &[NamedTable<'_>]) {
         let names: Vec<&str> = runs.iter().map(|run| run.name).collect();
         for only in self.asked.only.iter().filter(|only| !names.contains(&only.as_str())) {
-            let near = nearest(only, names.iter().copied())
-                .map(|near| format!("; did you mean `{near}`?"))
-                .unwrap_or_default();
+            let near = nearest(only, names.iter().copied());
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let told = ErrorText::from(format!("--only: there is no [run.{}]{near}", only.escape_debug()));
             self.problems.anywhere(told.with_hint(format!("the runs are {}", names.join(", "))));
         }
@@ -259,12 +258,8 @@ impl RecipeReader<'_> {
         let Some(method) = self.method(run) else { return };
         let options = keys::of_run(method);
         self.check_keys(&run.entries, &options, &["method"]);
-        let own: KeyEntries<'_> = run
-            .entries
-            .iter()
-            .filter(|(key, _)| !matches!(**key, "model" | "data"))
-            .map(|(key, entry)| (*key, *entry))
-            .collect();
+        let own = run.entries.iter().filter(|(key, _)| !matches!(**key, "model" | "data"));
+        let own: KeyEntries<'_> = own.map(|(key, entry)| (*key, *entry)).collect();
         // Read for what is wrong alone: a run that --only leaves out, or whose model is missing, becomes no stage, and
         // its values would never be looked at.
         self.values(&own, &options);
@@ -299,12 +294,8 @@ impl RecipeReader<'_> {
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
-                let names = [
-                    ("run", run.name),
-                    ("method", method.name()),
-                    ("model", model.name.as_str()),
-                    ("data", of.name.as_str()),
-                ];
+                let names: [(&str, &str); 4] =
+                    [("run", run.name), ("method", method.name()), ("model", &model.name), ("data", &of.name)];
                 let known = options.iter().map(OptionSpec::name).collect();
                 let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
                 let lines = StageLines { stage: run.line, options: of_options, known };

@@ -156,11 +156,8 @@ impl Of<'_> {
                 // A candidate that could not be judged has no score and is left out, as everywhere. Of one that was
                 // merely not drawn nothing is known: half of its comparisons won, like an average one's.
                 let judged = all.win_ratio(threshold);
-                let scores = item
-                    .win_ratio(threshold)
-                    .into_iter()
-                    .zip(judged)
-                    .map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
+                let scores = item.win_ratio(threshold).into_iter().zip(judged);
+                let scores = scores.map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
                 scores.zip(golds).filter_map(|(score, gold)| Some((score?, (*gold)?))).unzip()
             };
         let contexts: Vec<(Vec<f64>, Vec<f64>)> =
@@ -223,23 +220,21 @@ fn steps(most: usize) -> Vec<usize> {
 
 impl Analyses {
     pub(super) fn sections(&self) -> Vec<Section> {
-        let mut subsets = Section::new(
-            "Spearman by number of comparisons",
-            ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"],
-        );
+        let columns = ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"];
+        let mut subsets = Section::new("Spearman by number of comparisons", columns);
         for one in &self.subsets {
             let heads =
                 [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
             subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_drawn].map(number)));
         }
         subsets.note(format!(
-            "win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, \
-                              one that could not be judged is left out",
+            "win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, one that could \
+             not be judged is left out",
             self.runs
         ));
         subsets.note(
-            "debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over \
-                      the comparisons drawn, in whatever orders",
+            "debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the \
+             comparisons drawn, in whatever orders",
         );
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
         let mut consistency = Section::new("Order among fewer candidates", columns);

@@ -431,20 +431,11 @@ pub(super) fn position_section() -> Section {
 
 impl CellFigures {
     pub(super) fn push(&self, table: &mut Section) {
-        let numbers = [
-            self.before.map(|b| b.p_a),
-            self.before.map(|b| b.p_b),
-            self.tau,
-            self.after.map(|a| a.p_a),
-            self.order_gap_mean,
-            self.order_gap_max,
-            self.order_agreement,
-            self.mass.mean,
-            self.mass.min,
-            self.mass.low_share,
-        ];
         let heads = [self.attribute.clone(), self.template.clone(), self.judged.to_string()];
-        table.push(heads.into_iter().chain(numbers.map(number)));
+        let places = [self.before.map(|b| b.p_a), self.before.map(|b| b.p_b), self.tau, self.after.map(|a| a.p_a)];
+        let orders = [self.order_gap_mean, self.order_gap_max, self.order_agreement];
+        let mass = [self.mass.mean, self.mass.min, self.mass.low_share];
+        table.push(heads.into_iter().chain(places.into_iter().chain(orders).chain(mass).map(number)));
     }
 }
 
@@ -458,16 +449,16 @@ pub(super) fn first_wins(cells: &[&CellFigures]) -> Option<f64> {
 /// What the position figures mean, said plainly.
 pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
     table.note(
-        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one \
-                winner in both orders.",
+        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in \
+         both orders.",
     );
     table.note(
         "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who \
          sees nothing else.",
     );
     table.note(
-        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged \
-               low_mass (--min-mass).",
+        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass \
+         (--min-mass).",
     );
     tau_notes(params, cells, table);
     if cells.iter().any(|cell| !cell.symmetric) {
@@ -483,8 +474,8 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
         if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
             table.note(format!(
                 "{place}: the most likely order is known for {exact} samples; for {local} with more than \
-                 {EXACT_SEARCH} texts it is the best of \
-                 many local searches, and no order is more than {largest_gap:.3} nats more likely."
+                 {EXACT_SEARCH} texts it is the best of many local searches, and no order is more than \
+                 {largest_gap:.3} nats more likely."
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
@@ -508,8 +499,8 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
         if cell.mass.low > 0 {
             let Mass { low, answers, .. } = cell.mass;
             table.note(format!(
-                "{place}: in {low} of {answers} comparisons the model hardly considers either label; \
-                                read them with care."
+                "{place}: in {low} of {answers} comparisons the model hardly considers either label; read them with \
+                 care."
             ));
         }
         if let Some(after) = cell.after.filter(PositionBias::many_ties) {

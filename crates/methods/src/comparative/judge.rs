@@ -334,10 +334,8 @@ pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
         at.map(|(start, found)| (start, start + found.len()))
             .find(|&(start, end)| !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next()))
     };
-    let ends = labels
-        .iter()
-        .enumerate()
-        .filter_map(|(index, label)| named(label).map(|(start, end)| (end, end - start, index)));
+    let ends = labels.iter().enumerate();
+    let ends = ends.filter_map(|(index, label)| named(label).map(|(start, end)| (end, end - start, index)));
     ends.max().map(|(_, _, index)| index)
 }
 

@@ -123,16 +123,10 @@ pub(super) fn section(figures: &[ComparativePreferenceFigures], rank: RankMethod
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let decided = if one.debiased { "debiased" } else { "as judged" };
-        table.push([
-            one.attribute.clone(),
-            one.template.clone(),
-            decided.to_owned(),
-            number(one.first_order.accuracy),
-            number(one.second_order.accuracy),
-            number(one.both_orders.accuracy),
-            number(one.agreement),
-            one.judged.to_string(),
-        ]);
+        let heads = [one.attribute.clone(), one.template.clone(), decided.to_owned()];
+        let accuracy = [&one.first_order, &one.second_order, &one.both_orders].map(|order| order.accuracy);
+        let shares = accuracy.into_iter().chain([one.agreement]).map(number);
+        table.push(heads.into_iter().chain(shares).chain([one.judged.to_string()]));
     }
     for one in figures.iter().filter(|one| !one.debiased && one.not_judged > 0) {
         table.note(format!("{}, template {}: pairs not judged: {}", one.attribute, one.template, one.not_judged));
@@ -143,10 +137,8 @@ pub(super) fn section(figures: &[ComparativePreferenceFigures], rank: RankMethod
             table.note(format!("The verdict is by the candidates' scores: {}, averaged over templates.", rank.name()));
         }
         if one.preferred_none + one.not_a_pair > 0 {
-            table.note(format!(
-                "left out: {} items where people saw no difference, {} that are no pair",
-                one.preferred_none, one.not_a_pair
-            ));
+            let (none, no_pair) = (one.preferred_none, one.not_a_pair);
+            table.note(format!("left out: {none} items where people saw no difference, {no_pair} that are no pair"));
         }
     }
     table

@@ -95,18 +95,12 @@ impl<'m> ModelJudge<'m> {
     fn load(&mut self, words: &AttributeWords, attributes: usize) -> Result<(), MethodError> {
         let options = &self.options;
         let criteria = criteria(options.criteria.as_deref(), words, attributes)?;
-        let rubric = options
-            .rubric
-            .as_ref()
-            .map_or_else(|| Ok(options.default_rubric()), |rubric| text_or_file("--rubric", rubric))?;
-        let rationale = if options.verdict == VerdictMode::Label { "" } else { "yes" };
+        let rubric = options.rubric.as_ref().map(|rubric| text_or_file("--rubric", rubric)).transpose()?;
+        let rubric = rubric.unwrap_or_else(|| options.default_rubric());
+        let rationale = if options.verdict == VerdictMode::Label { "" } else { "yes" }.to_owned();
         let mut settings = word_settings(words, &options.noun);
         let of_mode = if options.mode == Mode::Pairwise { &TEMPLATES[..1] } else { &TEMPLATES[1..] };
-        settings.extend([
-            ("criteria", criteria.clone()),
-            ("rubric", rubric.clone()),
-            ("rationale", rationale.to_owned()),
-        ]);
+        settings.extend([("criteria", criteria.clone()), ("rubric", rubric.clone()), ("rationale", rationale)]);
         match options.mode {
             Mode::Pairwise => {
                 let name = |letter: &str| format!("{} {letter}", capitalised(&options.noun));
@@ -150,8 +144,7 @@ impl<'m> ModelJudge<'m> {
             .with("offered", &offered_text(self.offered))
             .with("criteria", &short_hash(self.texts.iter().map(|[criteria, _]| criteria.as_str())))
             .with("rubric", &short_hash(self.texts.iter().map(|[_, rubric]| rubric.as_str())))
-            .with("format", self.layout.name())
-            .with("answer-prefix", &self.layout.answer_prefix)
+            .with_layout(&self.layout)
             .with("seed", &options.seed);
         if options.verdict != VerdictMode::Label {
             signature = signature.with("max-tokens", &options.max_tokens).with("cycles", &options.cycles);
@@ -217,11 +210,8 @@ impl<'m> ModelJudge<'m> {
         }
         let references = question.references.as_slice();
         if references.len() > MAX_LIST {
-            let why = format!(
-                "sample `{}` has {} references; at most {MAX_LIST} are shown together",
-                question.sample.id,
-                references.len()
-            );
+            let (id, count) = (&question.sample.id, references.len());
+            let why = format!("sample `{id}` has {count} references; at most {MAX_LIST} are shown together");
             return MethodError::refuse("--reference", why, "ask about each by itself with --references each");
         }
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)

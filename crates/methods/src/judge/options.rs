@@ -154,8 +154,8 @@ impl JudgingOptions {
             }
             Mode::Pointwise => format!(
                 "{} is for a {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the \
-                 numbers between them lie \
-                 evenly apart. How long the {noun} is and how sure of itself it sounds must not weigh.",
+                 numbers between them lie evenly apart. How long the {noun} is and how sure of itself it sounds must \
+                 not weigh.",
                 self.scale.min, self.scale.max
             ),
         }

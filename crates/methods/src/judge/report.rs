@@ -2,7 +2,9 @@
 
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
-use probity_stats::{FigureEstimate, Interval, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, order};
+use probity_stats::{
+    FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, preference_point,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -11,8 +13,8 @@ use super::options::Mode;
 use super::plan::{JudgePlan, UnitVerdict};
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::ConclusionCase;
-use crate::gold::{self, GoldUse};
-use crate::summary::{Mass, ShareFigure, bounds, mean, number, share_estimate, share_interval};
+use crate::gold::{self, GoldUse, PreferenceAgreement};
+use crate::summary::{Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What the panel is called beside its judges.
@@ -96,11 +98,8 @@ struct OrderFigures {
 /// half.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct JudgePreferenceFigures {
-    accuracy: Option<f64>,
-    interval: Option<Interval>,
-    correct: usize,
-    tied: usize,
-    wrong: usize,
+    #[serde(flatten)]
+    agreement: PreferenceAgreement,
     /// The share of all samples with a preferred candidate in which it has the best score alone: as papers count, ties
     /// and what was not judged as wrong.
     right_of_all: Option<f64>,
@@ -129,25 +128,14 @@ impl JudgePreferenceFigures {
                 None => None,
             };
             let Some(better) = better.filter(|_| sample.candidates.len() > 1) else { continue };
-            let all: Option<Vec<f64>> = scores.iter().copied().collect();
-            let Some(all) = all else {
-                figures.not_judged += 1;
-                continue;
-            };
-            let best =
-                all.iter().enumerate().filter(|(k, _)| *k != better).map(|(_, s)| *s).fold(f64::NEG_INFINITY, f64::max);
-            let (count, point) = match order(all[better], best) {
-                std::cmp::Ordering::Greater => (&mut figures.correct, 1.0),
-                std::cmp::Ordering::Equal => (&mut figures.tied, 0.5),
-                std::cmp::Ordering::Less => (&mut figures.wrong, 0.0),
-            };
-            *count += 1;
-            points.push(point);
+            match preference_point(scores, better) {
+                Some(point) => points.push(point),
+                None => figures.not_judged += 1,
+            }
         }
-        figures.accuracy = mean(points.iter().copied());
+        figures.agreement = PreferenceAgreement::of(&points);
         let all = points.len() + figures.not_judged;
-        figures.right_of_all = (all > 0).then(|| figures.correct as f64 / all as f64);
-        figures.interval = share_interval(&points).ok();
+        figures.right_of_all = (all > 0).then(|| figures.agreement.correct as f64 / all as f64);
         figures
     }
 }
@@ -201,7 +189,7 @@ impl<'s> JudgeResults<'s> {
             let order = |k: usize| {
                 let scores =
                     self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
-                JudgePreferenceFigures::of(self.samples, &scores).accuracy
+                JudgePreferenceFigures::of(self.samples, &scores).agreement.accuracy
             };
             (figures.given_order, figures.turned_order) = (order(0), order(1));
         }
@@ -257,7 +245,8 @@ impl<'s> JudgeResults<'s> {
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
         headline.extend(overall.clone().filter_map(|one| {
-            let preference = one.preference.filter(|p| p.correct + p.tied + p.wrong > 0)?;
+            let preference =
+                one.preference.map(|figures| figures.agreement).filter(|of| of.correct + of.tied + of.wrong > 0)?;
             Some(Headline::new("accuracy", Some(one.attribute), preference.accuracy))
         }));
         if headline.is_empty() {
@@ -286,13 +275,10 @@ impl<'s> JudgeResults<'s> {
         });
         let verdict = (0..self.params.judging.attribute.len())
             .map(|attribute| {
-                let one = figures
-                    .iter()
-                    .filter(|one| one.attribute == self.attribute(attribute))
-                    .find(|one| one.judge == PANEL || self.names.len() == 1);
-                let turned = one
-                    .and_then(|one| one.order.as_ref())
-                    .and_then(|order| Some((order.changed.figure.share?, order.both)));
+                let mut of_attribute = figures.iter().filter(|one| one.attribute == self.attribute(attribute));
+                let one = of_attribute.find(|one| one.judge == PANEL || self.names.len() == 1);
+                let order = one.and_then(|one| one.order.as_ref());
+                let turned = order.and_then(|order| Some((order.changed.figure.share?, order.both)));
                 let case = ConclusionCase {
                     about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
                     samples: self.samples,
@@ -356,15 +342,14 @@ impl<'s> JudgeResults<'s> {
             cells.push(order.map_or_else(|| "–".to_owned(), |o| o.both.to_string()));
             cells.push(number(order.and_then(|o| o.changed.figure.share)));
             cells.push(bounds(order.and_then(|o| o.changed.interval)));
-            cells.extend(
-                [order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)]
-                    .map(number),
-            );
+            let numbers =
+                [order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)];
+            cells.extend(numbers.map(number));
             table.push(cells);
         }
         table.note(
-            "P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes \
-                    with the order.",
+            "P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes with \
+             the order.",
         );
         if labels {
             table.note(
@@ -423,9 +408,8 @@ impl<'s> JudgeResults<'s> {
                 values.push(json!({ "attribute": name, "judges": judges, "measure": measure, "value": value, "n": n }));
             };
             let pairs = self.params.judging.mode == Mode::Pairwise;
-            for (a, b) in
-                (0..self.names.len()).flat_map(|a| (a + 1..self.names.len()).map(move |b| (a, b))).filter(|_| pairs)
-            {
+            let twos = (0..self.names.len()).flat_map(|a| (a + 1..self.names.len()).map(move |b| (a, b)));
+            for (a, b) in twos.filter(|_| pairs) {
                 let both: Vec<(f64, f64)> = voices.iter().filter_map(|unit| Some((unit[a]?, unit[b]?))).collect();
                 let (first, second): (Vec<f64>, Vec<f64>) = both.iter().copied().unzip();
                 let kappa = cohen_kappa(&first, &second, KappaWeights::Plain);
@@ -467,25 +451,19 @@ fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let Some(preference) = &one.preference else { continue };
-        let counts = [preference.correct, preference.tied, preference.wrong, preference.not_judged]
-            .map(|count| count.to_string());
-        let heads = [
-            one.attribute.to_owned(),
-            one.judge.to_owned(),
-            number(preference.accuracy),
-            bounds(preference.interval),
-            number(preference.right_of_all),
-        ];
-        table
-            .push(heads.into_iter().chain(counts).chain([preference.given_order, preference.turned_order].map(number)));
+        let PreferenceAgreement { accuracy, interval, correct, tied, wrong } = preference.agreement;
+        let counts = [correct, tied, wrong, preference.not_judged].map(|count| count.to_string());
+        let heads = [one.attribute, one.judge].map(str::to_owned);
+        let shares = [number(accuracy), bounds(interval), number(preference.right_of_all)];
+        let orders = [preference.given_order, preference.turned_order].map(number);
+        table.push(heads.into_iter().chain(shares).chain(counts).chain(orders));
     }
     table.note(
-        "Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between \
-                two has 0.5.",
+        "Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has \
+         0.5.",
     );
-    if let Some(none) =
-        figures.first().and_then(|one| one.preference).map(|p| p.preferred_none).filter(|none| *none > 0)
-    {
+    let preferred_none = figures.first().and_then(|one| one.preference).map(|figures| figures.preferred_none);
+    if let Some(none) = preferred_none.filter(|none| *none > 0) {
         table.note(format!("left out: {none} items where people saw no difference"));
     }
     table

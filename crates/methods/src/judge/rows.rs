@@ -213,21 +213,15 @@ pub(super) fn write_scores(verdicts: &JudgeResults<'_>, run: &mut Run<'_>) -> Re
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     run.table(SCORES, candidates * attributes.len())?;
     let precision = run.model().description().precision;
-    let of_attribute = |attribute: usize| {
-        (
-            verdicts.panel_scores(attribute),
-            (0..verdicts.names.len()).map(|judge| verdicts.scores(judge, attribute)).collect::<Vec<_>>(),
-        )
-    };
+    let by_judge = |attribute: usize| (0..verdicts.names.len()).map(move |judge| verdicts.scores(judge, attribute));
+    let of_attribute = |attribute: usize| (verdicts.panel_scores(attribute), by_judge(attribute).collect::<Vec<_>>());
     let scores: Vec<_> = (0..attributes.len()).map(of_attribute).collect();
     let mut index = 0;
     for (item, sample) in samples.iter().enumerate() {
         for (attribute, (panel, judges)) in scores.iter().enumerate() {
             for (position, candidate) in sample.candidates.iter().enumerate() {
-                let each = judges
-                    .iter()
-                    .zip(&verdicts.names)
-                    .map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
+                let each = judges.iter().zip(&verdicts.names);
+                let each = each.map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
                 let row = JudgeScoreRow {
                     item: &sample.id,
                     attribute: &attributes[attribute],

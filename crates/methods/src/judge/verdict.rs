@@ -175,10 +175,8 @@ impl Decision {
 /// The choice that outweighs both others.
 fn heaviest(weights: [f64; 3]) -> Option<PairChoice> {
     let most = weights.into_iter().fold(f64::NEG_INFINITY, f64::max);
-    let mut at_most = [PairChoice::First, PairChoice::Second, PairChoice::Tie]
-        .into_iter()
-        .zip(weights)
-        .filter(|(_, weight)| *weight == most);
+    let choices = [PairChoice::First, PairChoice::Second, PairChoice::Tie].into_iter().zip(weights);
+    let mut at_most = choices.filter(|(_, weight)| *weight == most);
     at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
 }
 

@@ -106,11 +106,10 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
     for entry in metrics.iter().filter(|entry| !entry.is_part) {
         all.notes.push(format!("{}|{}", entry.metric, entry.signature));
     }
-    let reasons: BTreeMap<&str, usize> =
-        metrics.iter().flat_map(|entry| &entry.why).fold(BTreeMap::new(), |mut sum, (why, count)| {
-            *sum.entry(*why).or_default() += count;
-            sum
-        });
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for (why, count) in metrics.iter().flat_map(|entry| &entry.why) {
+        *reasons.entry(*why).or_default() += count;
+    }
     all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
     if names.is_empty() {

@@ -61,10 +61,6 @@ impl<'s> MetricMaterial<'s> {
         Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
     }
 
-    pub(super) fn samples(&self) -> usize {
-        self.samples.len()
-    }
-
     /// Positions among the items by candidate id, in the order in which ids come first; none where no two samples share
     /// an id, or all have one.
     pub(super) fn systems(&self) -> Vec<(&'s str, Vec<usize>)> {

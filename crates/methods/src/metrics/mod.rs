@@ -127,12 +127,8 @@ impl Configured for ChosenMetrics {
                 .collect::<Result<Vec<_>, MethodError>>()?;
             entries.extend(MetricEntry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
         }
-        let signature = self.signature(run);
-        Ok(RunSummary::new(
-            "metrics",
-            report(material.samples(), material.items.len(), &entries, signature),
-            run.cost(),
-        ))
+        let report = report(samples.len(), material.items.len(), &entries, self.signature(run));
+        Ok(RunSummary::new("metrics", report, run.cost()))
     }
 }
 

@@ -71,10 +71,8 @@ impl PointwiseReply {
         let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
         let probabilities: Map<String, Value> = probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect();
         let mass = result.labels().map(|l| l.mass);
-        let shown = Map::from_iter([
-            ("mass".to_owned(), json!(mass)),
-            ("probabilities".to_owned(), Value::Object(probabilities)),
-        ]);
+        let probabilities = Value::Object(probabilities);
+        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities)]);
         Self { score, mass, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
     }
 
@@ -92,10 +90,8 @@ impl PointwiseReply {
     /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing
     /// text is the model's outcome, and then the question has no score.
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
-        let failed = results
-            .iter()
-            .map(|result| &result.outcome)
-            .find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
+        let mut outcomes = results.iter().map(|result| &result.outcome);
+        let failed = outcomes.find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
         let readings: Vec<Result<f64, Outcome>> = results.iter().map(read).collect();
         let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
         let (score, outcome) =

@@ -101,24 +101,20 @@ impl<'a> Pointwise<'a> {
         let mut report = self.report(&places, &rows, &gold, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == OtherText::Context { "context" } else { "reference" };
-            section.note(format!(
-                "{without} of {} samples have no {what}: their candidates are not scored",
-                self.samples.len()
-            ));
+            let all = self.samples.len();
+            section.note(format!("{without} of {all} samples have no {what}: their candidates are not scored"));
         }
         Ok(report)
     }
 
     fn places(&self) -> Vec<CandidatePlace> {
-        let candidates = |item: usize| 0..self.samples[item].candidates.len();
-        let groups = 0..self.templates.len();
-        (0..self.samples.len())
-            .flat_map(|item| {
-                groups.clone().flat_map(move |group| {
-                    candidates(item).map(move |candidate| CandidatePlace { group, item, candidate })
-                })
-            })
-            .collect()
+        let mut places = Vec::new();
+        for (item, sample) in self.samples.iter().enumerate() {
+            for group in 0..self.templates.len() {
+                places.extend((0..sample.candidates.len()).map(|candidate| CandidatePlace { group, item, candidate }));
+            }
+        }
+        places
     }
 
     /// The questions of one row; none where there is nothing to judge.

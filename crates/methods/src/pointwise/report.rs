@@ -31,11 +31,9 @@ struct PointwiseTables {
 
 impl PointwiseTables {
     fn new(unit: &str) -> Self {
+        let columns = ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"];
         Self {
-            scores: Section::new(
-                &format!("Scores ({unit})"),
-                ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"],
-            ),
+            scores: Section::new(&format!("Scores ({unit})"), columns),
             gold: gold::section(),
             systems: gold::systems_section(unit),
             groups: Vec::new(),
@@ -96,9 +94,9 @@ impl PointwiseTables {
         });
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
         if low > 0 {
+            let all = rows.len();
             self.scores.note(format!(
-                "for {low} of {} candidates the model hardly considers any of the labels; read them with care.",
-                rows.len()
+                "for {low} of {all} candidates the model hardly considers any of the labels; read them with care."
             ));
         }
     }

@@ -263,10 +263,8 @@ impl ReviserOptions {
 
     /// Refuses kinds that make no sense for the mode.
     pub(crate) fn check_mode(kinds: &[RevisionKind], mode: Mode, option: &str) -> Result<(), MethodError> {
-        let only_pairs = kinds
-            .iter()
-            .find(|kind| mode == Mode::Pointwise && matches!(kind, RevisionKind::Both | RevisionKind::Each));
-        only_pairs.map_or(Ok(()), |kind| {
+        let only_pairs = kinds.iter().find(|kind| matches!(kind, RevisionKind::Both | RevisionKind::Each));
+        only_pairs.filter(|_| mode == Mode::Pointwise).map_or(Ok(()), |kind| {
             let why = "it is a reference for pairs, and candidates are judged each by itself";
             let hint = format!("say {option} adapted, which revises each candidate, or --mode pairwise");
             MethodError::refuse(format!("{option} {kind}"), why, hint)

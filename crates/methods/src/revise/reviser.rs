@@ -191,8 +191,7 @@ impl<'a> Reviser<'a> {
             .with("revision-tokens", max_tokens)
             .with("use-truncated", &options.use_truncated)
             .with("good-draft", &name(&options.good_draft))
-            .with("format", layout.name())
-            .with("answer-prefix", &layout.answer_prefix);
+            .with_layout(&layout);
         if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
@@ -432,12 +431,10 @@ fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -
         RevisionKind::Diversified => "diversified",
     };
     let builtin = TEMPLATES.iter().find(|builtin| builtin.name == name).expect("each kind has a template");
-    let settings = BTreeMap::from([
-        ("noun", how.noun.to_owned()),
-        ("comparative", focus.comparative.clone()),
-        ("criteria", focus.criteria.clone()),
-        ("if_good", how.options.good_draft.sentence().to_owned()),
-    ]);
+    let RevisionFocus { comparative, criteria, .. } = focus.clone();
+    let (noun, if_good) = (how.noun.to_owned(), how.options.good_draft.sentence().to_owned());
+    let settings =
+        BTreeMap::from([("noun", noun), ("comparative", comparative), ("criteria", criteria), ("if_good", if_good)]);
     let choice = own.first().map_or(builtin.name, |own| own.file.as_str());
     Ok(Template::load(choice, &[*builtin], settings, &how.layout)?)
 }

@@ -68,6 +68,7 @@ struct SimilarityTo<'a> {
 /// The row of a revision.
 pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> RevisionRow<'a> {
     let id = |candidate: usize| reviser.samples[revision.job.item].candidates[candidate].id.as_str();
+    let similarity_to = |&(of, similarity): &(usize, Similarity)| SimilarityTo { candidate: id(of), similarity };
     RevisionRow {
         of: RevisionIdentity::new(reviser, revision.job),
         text: &revision.text,
@@ -76,11 +77,7 @@ pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Revis
         prompt_tokens: revision.prompt_tokens,
         tokens: revision.tokens,
         unchanged: is_unchanged(reviser, revision),
-        similarity: revision
-            .similarity
-            .iter()
-            .map(|(of, similarity)| SimilarityTo { candidate: id(*of), similarity: *similarity })
-            .collect(),
+        similarity: revision.similarity.iter().map(similarity_to).collect(),
     }
 }
 
@@ -113,18 +110,15 @@ pub(crate) struct RevisionTally {
 impl RevisionTally {
     /// Of each set of the reviser's.
     pub(crate) fn all(reviser: &Reviser<'_>, revisions: &[Revision]) -> Vec<Self> {
-        (0..reviser.sets.len())
-            .map(|set| Self::of(reviser, set, &revisions.iter().filter(|r| r.job.set == set).collect::<Vec<_>>()))
-            .collect()
+        let of_set = |set: usize| revisions.iter().filter(|one| one.job.set == set).collect::<Vec<_>>();
+        (0..reviser.sets.len()).map(|set| Self::of(reviser, set, &of_set(set))).collect()
     }
 
     fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
         let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
         let unchanged: Vec<bool> = revisions.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
-        let coins = revisions
-            .iter()
-            .filter(|r| r.job.guidance.is_some())
-            .map(|r| f64::from(u8::from(r.job.primary == Some(0))));
+        let coins = revisions.iter().filter(|r| r.job.guidance.is_some());
+        let coins = coins.map(|r| f64::from(u8::from(r.job.primary == Some(0))));
         let likeness = |of: &dyn Fn(&Revision, usize) -> bool| {
             let all = revisions
                 .iter()

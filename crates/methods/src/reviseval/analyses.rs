@@ -6,12 +6,13 @@ use probity_data::Sample;
 use probity_stats::Correlation;
 use serde::Serialize;
 
-use super::evaluators::{Evaluator, EvaluatorVerdicts, PreferenceAgreement, point, preferred};
+use super::evaluators::{Evaluator, EvaluatorVerdicts, point, preferred};
 use super::judged::ReferenceQuestions;
 use super::options::Reference;
 use super::references::ReferencePool;
 use super::scored::ReferenceScores;
 use crate::Section;
+use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, UnitVerdict};
 use crate::revise::Revision;
 use crate::summary::{bounds, mean, number};
@@ -65,6 +66,11 @@ impl Effect {
     }
 }
 
+/// What the judge says under a kind of reference.
+fn by_judge(evaluators: &[EvaluatorVerdicts], reference: Reference) -> Option<&EvaluatorVerdicts> {
+    evaluators.iter().find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
+}
+
 /// Of every kind of reference by the judge; of pairs also by thirds of similarity. `alike` has the similarities under
 /// each kind.
 pub(super) fn effects(
@@ -74,13 +80,10 @@ pub(super) fn effects(
     evaluators: &[EvaluatorVerdicts],
     alike: &[(Reference, ReferenceScores)],
 ) -> Vec<Effect> {
-    let by_judge = |reference: Reference| {
-        evaluators.iter().find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
-    };
-    let Some(free) = by_judge(Reference::None) else { return Vec::new() };
+    let Some(free) = by_judge(evaluators, Reference::None) else { return Vec::new() };
     let mut effects = Vec::new();
     for (reference, similarity) in alike {
-        let Some(evaluator) = by_judge(*reference) else { continue };
+        let Some(evaluator) = by_judge(evaluators, *reference) else { continue };
         let known = |number: usize| known(samples, units[number], attributes, number, [evaluator, free], similarity);
         let mut known: Vec<UnitWithGold> = (0..units.len()).filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
@@ -229,10 +232,7 @@ pub(super) fn spent(
         says.iter().enumerate().filter_map(one).collect()
     };
     let of_judge = |reference: Reference| {
-        let evaluator = evaluators
-            .iter()
-            .find(|evaluator| evaluator.reference == reference && evaluator.by == Evaluator::Judge)
-            .expect("it was asked for");
+        let evaluator = by_judge(evaluators, reference).expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
         (PreferenceAgreement::of(&points(&evaluator.says)), tokens.revising + tokens.judging)
     };

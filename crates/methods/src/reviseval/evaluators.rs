@@ -3,12 +3,13 @@
 use std::fmt;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{FigureEstimate, Interval};
+use probity_stats::FigureEstimate;
 use serde::{Serialize, Serializer};
 
 use super::options::Reference;
+use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
-use crate::summary::{ShareFigure, mean, share_estimate, share_interval};
+use crate::summary::{ShareFigure, mean, share_estimate};
 
 /// Who says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,29 +93,6 @@ pub(super) fn point(choice: PairChoice, preferred: PairChoice) -> f64 {
     }
 }
 
-/// Agreement with preferences. A tie counts as half; what was not decided does not count and is told.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(super) struct PreferenceAgreement {
-    pub(super) accuracy: Option<f64>,
-    pub(super) interval: Option<Interval>,
-    pub(super) correct: usize,
-    pub(super) tied: usize,
-    pub(super) wrong: usize,
-}
-
-impl PreferenceAgreement {
-    pub(super) fn of(points: &[f64]) -> Self {
-        let count = |value: f64| points.iter().filter(|point| **point == value).count();
-        Self {
-            accuracy: mean(points.iter().copied()),
-            interval: share_interval(points).ok(),
-            correct: count(1.0),
-            tied: count(0.5),
-            wrong: count(0.0),
-        }
-    }
-}
-
 /// Figures of one evaluator on pairs, for one attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PairFigures {
@@ -160,18 +138,13 @@ impl PairFigures {
             let choice = |unit: usize| evaluator.says[unit].as_ref()?.orders[k].as_ref()?.choice();
             mean(points(&choice))
         };
-        let turns: Vec<f64> = units
-            .iter()
-            .filter_map(|unit| evaluator.says[*unit].as_ref()?.turns())
-            .map(|turns| f64::from(u8::from(turns)))
-            .collect();
-        let all_points: Vec<f64> = units
-            .iter()
-            .filter_map(|&unit| {
-                let gold = preferred(samples, all[unit])?;
-                Some(evaluator.choice(unit).map_or(0.5, |choice| point(choice, gold)))
-            })
-            .collect();
+        let turns = units.iter().filter_map(|unit| evaluator.says[*unit].as_ref()?.turns());
+        let turns: Vec<f64> = turns.map(|turns| f64::from(u8::from(turns))).collect();
+        let of_all = |&unit: &usize| {
+            let gold = preferred(samples, all[unit])?;
+            Some(evaluator.choice(unit).map_or(0.5, |choice| point(choice, gold)))
+        };
+        let all_points: Vec<f64> = units.iter().filter_map(of_all).collect();
         let has = |is: &dyn Fn(usize) -> bool| units.iter().filter(|unit| is(**unit)).count();
         Self {
             reference: evaluator.reference,

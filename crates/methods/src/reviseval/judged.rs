@@ -75,10 +75,8 @@ impl<'a> ReferenceQuestions<'a> {
     pub(super) fn question(&self, asked: &ReferenceQuestion<'a>) -> JudgeQuestion<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];
-        let mut shown: Vec<ShownText<'a>> = unit
-            .candidates()
-            .map(|k| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text })
-            .collect();
+        let text = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
+        let mut shown: Vec<ShownText<'a>> = unit.candidates().map(text).collect();
         if asked.turned {
             shown.reverse();
         }
@@ -112,11 +110,8 @@ impl<'a> ReferenceQuestions<'a> {
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.
     pub(super) fn tokens(&self, verdicts: &[JudgeVerdict], reference: Reference, cycles: bool) -> usize {
-        let of = self
-            .asked
-            .iter()
-            .zip(verdicts)
-            .filter(|(asked, _)| asked.reference == reference && (cycles || asked.temperature.is_none()));
+        let counts = |asked: &ReferenceQuestion<'_>| cycles || asked.temperature.is_none();
+        let of = self.asked.iter().zip(verdicts).filter(|(asked, _)| asked.reference == reference && counts(asked));
         of.map(|(_, verdict)| verdict.tokens()).sum()
     }
 }

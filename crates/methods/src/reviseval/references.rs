@@ -58,9 +58,8 @@ impl<'a> ReferencePool<'a> {
                 if texts.is_empty() { Vec::new() } else { vec![one(String::new(), texts)] }
             }
             _ => {
-                let usable = self
-                    .revisions(reference, unit)
-                    .filter(|revision| revision.is_usable(self.reviser.how.options.use_truncated));
+                let use_truncated = self.reviser.how.options.use_truncated;
+                let usable = self.revisions(reference, unit).filter(|revision| revision.is_usable(use_truncated));
                 usable.map(|revision| one(self.tag(&revision.job), vec![revision.text.as_str()])).collect()
             }
         }

@@ -5,10 +5,10 @@ use probity_lm::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, PreferenceAgreement, point, preferred, subsets};
+use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, preferred, subsets};
 use super::options::{Reference, RevisEvalParams};
 use crate::conclusion::ConclusionCase;
-use crate::gold::{self, GoldUse};
+use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
 use crate::summary::{bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
@@ -128,10 +128,8 @@ impl<'a> EvaluatorTables<'a> {
     pub(super) fn pairs(&self) -> Vec<PairFigures> {
         let of = |(attribute, name): (usize, &String)| {
             let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
-            self.evaluators
-                .iter()
-                .map(|evaluator| PairFigures::of(evaluator, self.samples, self.units, &units, name))
-                .collect::<Vec<_>>()
+            let figures = |evaluator| PairFigures::of(evaluator, self.samples, self.units, &units, name);
+            self.evaluators.iter().map(figures).collect::<Vec<_>>()
         };
         self.attributes.iter().enumerate().flat_map(of).collect()
     }
@@ -153,9 +151,8 @@ impl<'a> EvaluatorTables<'a> {
                         let sample = &self.samples[self.units[unit].item];
                         let inside = self.is_of(unit, attribute)
                             && sample.id.split_once('/').is_some_and(|(of, _)| of == *subset);
-                        inside
-                            .then(|| Some(point(evaluator.choice(unit)?, preferred(self.samples, self.units[unit])?)))
-                            .flatten()
+                        let choice = evaluator.choice(unit).filter(|_| inside)?;
+                        Some(point(choice, preferred(self.samples, self.units[unit])?))
                     };
                     let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
                     let agreement = PreferenceAgreement::of(&points);
@@ -174,10 +171,8 @@ impl<'a> EvaluatorTables<'a> {
     /// Correlation of every evaluator's scores with gold, by attribute.
     pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Section>, Vec<Headline>) {
         let mut per_context = gold::section();
-        let mut pooled = Section::new(
-            "Against gold, over all candidates",
-            ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"],
-        );
+        let columns = ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"];
+        let mut pooled = Section::new("Against gold, over all candidates", columns);
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
             for evaluator in self.evaluators {
@@ -189,11 +184,8 @@ impl<'a> EvaluatorTables<'a> {
                 pooled.push([one.attribute.to_owned(), evaluator.name()].into_iter().chain(cells));
                 if evaluator.by == Evaluator::Judge {
                     let value = figures.spearman.pooled.figure.coefficient;
-                    headline.push(Headline::new(
-                        format!("Spearman ({})", evaluator.reference),
-                        Some(one.attribute),
-                        value,
-                    ));
+                    let name = format!("Spearman ({})", evaluator.reference);
+                    headline.push(Headline::new(name, Some(one.attribute), value));
                 }
                 values.push(json!({ "reference": evaluator.reference, "by": evaluator.by, "attribute": one.attribute, "figures": figures }));
             }
@@ -209,10 +201,8 @@ impl<'a> EvaluatorTables<'a> {
             for evaluator in self.evaluators.iter().filter(|evaluator| params.leads(&evaluator.by)) {
                 let scores = self.scores(attribute, evaluator);
                 let figures = gold[attribute].present.then(|| gold::against(self.samples, name, &scores));
-                let turns: Vec<bool> = (0..self.units.len())
-                    .filter(|unit| self.is_of(*unit, attribute))
-                    .filter_map(|unit| evaluator.says[unit].as_ref()?.turns())
-                    .collect();
+                let units = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute));
+                let turns: Vec<bool> = units.filter_map(|unit| evaluator.says[unit].as_ref()?.turns()).collect();
                 let share = mean(turns.iter().map(|turns| f64::from(u8::from(*turns))));
                 let reference = match evaluator.reference {
                     Reference::None => "without reference".to_owned(),
@@ -254,10 +244,8 @@ impl<'a> EvaluatorTables<'a> {
     /// Each evaluator's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
     /// and 17); nothing of a single attribute.
     pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Section) {
-        let mut section = Section::new(
-            "Against gold, averaged over attributes",
-            ["score", "Kendall", "Spearman", "Pearson", "attributes"],
-        );
+        let columns = ["score", "Kendall", "Spearman", "Pearson", "attributes"];
+        let mut section = Section::new("Against gold, averaged over attributes", columns);
         let mut averages = Vec::new();
         let mut evaluators: Vec<(&Value, &Value)> = Vec::new();
         for one in values {
@@ -315,9 +303,8 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), bounds(one.changed.and_then(|c| c.interval))];
         let agreement = [number(one.agreement.accuracy), bounds(one.agreement.interval)];
-        let accuracy = agreement
-            .into_iter()
-            .chain([one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number));
+        let shares = [one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number);
+        let accuracy = agreement.into_iter().chain(shares);
         let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
         section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
@@ -327,12 +314,12 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
          their mean decides.",
     );
     section.note(
-        "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave \
-                  out different pairs can be compared.",
+        "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out \
+         different pairs can be compared.",
     );
     section.note(
-        "Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict \
-                  are not right.",
+        "Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not \
+         right.",
     );
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
