@@ -174,7 +174,7 @@ fn signature(
         .sign(Signature::new(Comparative::NAME, run.model()))
         .with("attributes", &params.subject.attribute.join(","))
         .with("labels", &params.label_words)
-        .with_layout(&layout)
+        .with_layout(layout)
         .with("pairs", &params.pairs)
         .with("rank", &rank)
         .with("debias", &name(&params.debias))

@@ -191,7 +191,7 @@ impl<'a> Reviser<'a> {
             .with("revision-tokens", max_tokens)
             .with("use-truncated", &options.use_truncated)
             .with("good-draft", &name(&options.good_draft))
-            .with_layout(&layout);
+            .with_layout(layout);
         if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
