@@ -154,8 +154,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
             .with("labels", &params.label_words)
             // They stand in the prompt and not in the template, so the template's hash does not cover them.
             .with("questions", &asked.join(","))
-            .with("format", layout.name())
-            .with("answer-prefix", &layout.answer_prefix);
+            .with_layout(&layout);
         let pointwise = Pointwise {
             samples,
             attributes: &params.subject.attribute,
@@ -178,13 +177,13 @@ fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<Str
             let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
             let why = format!("no checklist for `{}` is built in", words.attribute);
             let hint = format!("ask your own with --question, or use one of {}", names.join(", "));
-            return Err(MethodError::option("--attribute", why, hint));
+            return MethodError::refuse("--attribute", why, hint);
         };
         return Ok(questions.iter().map(|question| question.replace("{noun}", &params.subject.noun)).collect());
     }
     if params.subject.attribute.len() > 1 {
         let why = "one checklist cannot ask about several attributes";
-        return Err(MethodError::option("--question", why, "judge each attribute in a run of its own"));
+        return MethodError::refuse("--question", why, "judge each attribute in a run of its own");
     }
     let mut questions: Vec<String> = Vec::new();
     for given in &params.question {
@@ -192,7 +191,7 @@ fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<Str
         for question in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if questions.iter().any(|known| known == question) {
                 let why = format!("`{question}` is asked twice, and would count twice");
-                return Err(MethodError::option("--question", why, "ask it once"));
+                return MethodError::refuse("--question", why, "ask it once");
             }
             questions.push(question.to_owned());
         }
