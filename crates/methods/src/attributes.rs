@@ -69,7 +69,8 @@ pub(crate) const KNOWN: &[KnownAttribute] = &[
     ),
     known(
         ["quality", "good", "better"],
-        "How well the text serves its purpose, all things considered: content, truth to the source, order and language.",
+        "How well the text serves its purpose, all things considered: content, truth to the source, order and \
+         language.",
     ),
     known(
         ["relevance", "relevant", "more relevant"],

@@ -200,7 +200,9 @@ impl ConclusionCase<'_> {
         let right = right.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)));
         let right = right.unwrap_or_default();
         let says = format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval));
-        let figures = json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count });
+        let figures = json!({
+            "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
+        });
         Some(Finding::new(says, figures, doubt))
     }
 

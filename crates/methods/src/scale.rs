@@ -5,7 +5,8 @@ use probity_options::written_as_text;
 
 use crate::MethodError;
 
-/// Whether a label begins another. By the digits and not by tokens, so that a scale has the same labels for every model.
+/// Whether a label begins another. By the digits and not by tokens, so that a scale has the same labels for every
+/// model.
 pub(crate) fn one_begins_another(names: &[String]) -> bool {
     names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())))
 }
