@@ -67,6 +67,7 @@ pub(crate) static NAMES: LayerNames = LayerNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
         norm: "input_layernorm",
     },
+    head_norms: None,
     cross: None,
     gate: "mlp.gate_proj",
     up: Some("mlp.up_proj"),
