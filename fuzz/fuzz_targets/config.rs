@@ -31,6 +31,7 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         base!("llama3-rope"),
         base!("mistral-window"),
         base!("qwen2"),
+        base!("qwen3"),
         base!("bart"),
         base!("bert"),
         base!("distilbert"),

@@ -15,6 +15,7 @@ const SELF_ATTENTION: AttentionNames = AttentionNames {
 static ENCODER: LayerNames = LayerNames {
     layers: "encoder.layers",
     attention: SELF_ATTENTION,
+    head_norms: None,
     cross: None,
     gate: "fc1",
     up: None,

@@ -16,6 +16,7 @@ static NAMES: LayerNames = LayerNames {
         projections: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],
         norm: "attention.output.LayerNorm",
     },
+    head_norms: None,
     cross: None,
     gate: "intermediate.dense",
     up: None,

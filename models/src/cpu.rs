@@ -16,7 +16,7 @@ use crate::linear::TensorLoader;
 pub(crate) struct Workspace {
     /// The residual stream.
     pub(crate) x: Buffer<f32>,
-    /// What a norm makes of it, before that takes its place.
+    /// What a norm makes of it or of heads, before that takes their place.
     pub(crate) normed: Buffer<f32>,
     pub(crate) q: Buffer<f32>,
     pub(crate) k: Buffer<f32>,
@@ -53,11 +53,23 @@ impl Workspace {
 
     /// Puts what a norm makes of the residual stream in its place, where there is one.
     pub(crate) fn settle(&mut self, isa: Isa, norm: Option<Norm<'_>>) {
-        let Some(norm) = norm else { return };
-        self.normed.set_len(self.x.len());
-        normalise(isa, &self.x, norm, &mut self.normed);
-        std::mem::swap(&mut self.x, &mut self.normed);
+        replace_by_normed(isa, &mut self.x, norm, &mut self.normed);
     }
+
+    /// Puts what a norm makes of each head of the queries in its place, and of the keys, where there are such norms.
+    pub(crate) fn settle_heads(&mut self, isa: Isa, queries: Option<Norm<'_>>, keys: Option<Norm<'_>>) {
+        replace_by_normed(isa, &mut self.q, queries, &mut self.normed);
+        replace_by_normed(isa, &mut self.k, keys, &mut self.normed);
+    }
+}
+
+/// Puts what a norm makes of the rows of `x` in their place, where there is one. `room` holds nothing of meaning before
+/// and after.
+fn replace_by_normed(isa: Isa, x: &mut Buffer<f32>, norm: Option<Norm<'_>>, room: &mut Buffer<f32>) {
+    let Some(norm) = norm else { return };
+    room.set_len(x.len());
+    normalise(isa, x, norm, room);
+    std::mem::swap(x, room);
 }
 
 /// Which norm a model has.

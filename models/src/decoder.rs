@@ -16,7 +16,7 @@ use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "checkpoints differ in which layers have biases")]
+#[expect(clippy::struct_excessive_bools, reason = "checkpoints differ in which layers have biases and norms")]
 pub struct DecoderConfig {
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -53,6 +53,8 @@ pub struct DecoderConfig {
     pub attention_output_bias: bool,
     /// Biases in the feed-forward layer.
     pub mlp_bias: bool,
+    /// Norms of each head of queries and of keys, before rotation.
+    pub head_norms: bool,
 }
 
 /// What the names of all tensors but the output head begin with.
@@ -67,6 +69,7 @@ pub(crate) static NAMES: LayerNames = LayerNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
         norm: "input_layernorm",
     },
+    head_norms: None,
     cross: None,
     gate: "mlp.gate_proj",
     up: Some("mlp.up_proj"),
@@ -75,6 +78,9 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     last_norm: Some("norm"),
     relative: None,
 };
+/// The same where heads have norms.
+pub(crate) static HEAD_NORMED_NAMES: LayerNames =
+    LayerNames { head_norms: Some(["self_attn.q_norm", "self_attn.k_norm"]), ..NAMES };
 
 impl DecoderConfig {
     pub(crate) fn stack(&self) -> StackConfig {
@@ -98,7 +104,7 @@ impl DecoderConfig {
                 attention_output: self.attention_output_bias,
                 feed_forward: self.mlp_bias,
             },
-            names: &NAMES,
+            names: if self.head_norms { &HEAD_NORMED_NAMES } else { &NAMES },
         }
     }
 }

@@ -14,6 +14,7 @@ static NAMES: LayerNames = LayerNames {
         projections: ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
         norm: "sa_layer_norm",
     },
+    head_norms: None,
     cross: None,
     gate: "ffn.lin1",
     up: None,

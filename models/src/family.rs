@@ -61,7 +61,16 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         qkv_bias: false,
         attention_output_bias: false,
         mlp_bias: false,
+        head_norms: false,
     })
+}
+
+/// The window of qwen2 and qwen3: that of published models is switched off, and the switch is what counts.
+pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), ConfigError> {
+    fields.only("use_sliding_window", &[json!(false)])?;
+    fields.take("sliding_window");
+    fields.take("max_window_layers");
+    Ok(())
 }
 
 /// A list of layer types must say the same of every layer; the window itself stands in its own field.
@@ -78,7 +87,8 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
     gguf: LAYER,
-    // No layer here has these: they are named so that a file with them is refused by the name that Hugging Face has.
+    // No layer of these stacks has them (qwen3 has a stack of its own): they are named so that a file with them is
+    // refused by the name that Hugging Face has.
     more: &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")],
 }];
 
@@ -126,8 +136,17 @@ pub(crate) fn read_interleaved(reader: &GgufReader<'_>, config: &mut Map<String,
     Ok(())
 }
 
+/// Qwen2 and qwen3, whose halves rotate.
+pub(crate) fn read_halves(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    // A window in the file is one in force: it has no switch. The configuration then refuses it by name.
+    if read_gguf(reader, config)?.is_some() {
+        config.insert("use_sliding_window".into(), json!(true));
+    }
+    Ok(())
+}
+
 /// What all of the family say; returns the window, where there is one.
-pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
     heads(reader, config)?;
     let epsilon = "attention.layer_norm_rms_epsilon";
     let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;

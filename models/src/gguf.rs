@@ -81,6 +81,7 @@ pub(crate) struct StackNames {
 pub(crate) const LAYER: LayerNames = LayerNames {
     layers: "blk",
     attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
+    head_norms: None,
     cross: None,
     gate: "ffn_gate",
     up: Some("ffn_up"),

@@ -31,10 +31,19 @@ pub(crate) struct AttentionWeights<L, N> {
     pub(crate) value: L,
     pub(crate) output: L,
     pub(crate) norm: N,
+    /// Of each head of queries and of keys, before it is rotated.
+    pub(crate) query_norm: Option<N>,
+    pub(crate) key_norm: Option<N>,
 }
 
 impl<L, N> AttentionWeights<L, N> {
-    fn load<P: WeightLoader<L, N>>(parts: &P, names: &AttentionNames, c: &StackConfig) -> Result<Self, P::Error> {
+    fn load<P: WeightLoader<L, N>>(
+        parts: &P,
+        names: &AttentionNames,
+        head_norms: Option<[&str; 2]>,
+        c: &StackConfig,
+    ) -> Result<Self, P::Error> {
+        let of_heads = |name: &str| parts.norm(name, c.head_dim, (c.norm, c.norm_eps));
         let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
         let [q, k, v, o] = names.projections;
         Ok(Self {
@@ -43,6 +52,8 @@ impl<L, N> AttentionWeights<L, N> {
             value: parts.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
             output: parts.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
             norm: parts.norm_of(names.norm, c)?,
+            query_norm: head_norms.map(|[query, _]| of_heads(query)).transpose()?,
+            key_norm: head_norms.map(|[_, key]| of_heads(key)).transpose()?,
         })
     }
 }
@@ -79,8 +90,8 @@ pub(crate) struct LayerWeights<L, N> {
 impl<L, N> LayerWeights<L, N> {
     fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         Ok(Self {
-            attention: AttentionWeights::load(parts, &c.names.attention, c)?,
-            cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, c)).transpose()?,
+            attention: AttentionWeights::load(parts, &c.names.attention, c.names.head_norms, c)?,
+            cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, None, c)).transpose()?,
             feed_forward: FeedForwardWeights::load(parts, c)?,
         })
     }

@@ -26,6 +26,7 @@ mod llama;
 mod mistral;
 mod packed;
 mod qwen2;
+mod qwen3;
 mod registry;
 mod relative;
 mod roberta;

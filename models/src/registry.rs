@@ -9,15 +9,16 @@ use crate::encoder::{EncoderShape, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
 use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
-use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
+use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, qwen3, roberta, t5};
 
-static ARCHITECTURES: [Architecture; 8] = [
+static ARCHITECTURES: [Architecture; 9] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     llama::ARCHITECTURE,
     mistral::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
     roberta::ARCHITECTURE,
     t5::ARCHITECTURE,
 ];
@@ -45,10 +46,10 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
 /// What a GGUF file's metadata says, in the fields of the `config.json` that the same model has on Hugging Face.
 ///
 /// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of
-/// neighbouring pairs (llama and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file
-/// holds a tensor `rope_freqs.weight` by which rope frequencies are to be divided. A llama with a sliding window is a
-/// `mistral`. Metadata of the architecture that is neither read here nor neutral (zero, false) is refused; an unknown
-/// kind of rope scaling is kept, so that the architecture refuses it by name.
+/// neighbouring pairs (llama and mistral; qwen2 and qwen3 keep halves), and `"probity.rope_freq_factors": true` where
+/// the file holds a tensor `rope_freqs.weight` by which rope frequencies are to be divided. A llama with a sliding
+/// window is a `mistral`. Metadata of the architecture that is neither read here nor neutral (zero, false) is refused;
+/// an unknown kind of rope scaling is kept, so that the architecture refuses it by name.
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
@@ -121,6 +122,10 @@ mod tests {
             (of("qwen2", true), "model.layers.11.self_attn.q_proj.bias", "blk.11.attn_q.bias"),
             (of("llama", true), "model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight"),
             (of("llama", true), "model.layers.2.self_attn.k_norm.weight", "blk.2.attn_k_norm.weight"),
+            (of("qwen3", true), "model.layers.2.self_attn.k_norm.weight", "blk.2.attn_k_norm.weight"),
+            (of("qwen3", true), "model.layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight"),
+            (of("qwen3", true), "model.layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight"),
+            (of("qwen3", true), "model.norm.weight", "output_norm.weight"),
             (of("llama", true), "rope_freqs.weight", "rope_freqs.weight"),
             (of("llama", true), "blk", "blk"),
             (of("mamba", true), "model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
@@ -142,7 +147,7 @@ mod tests {
         let mut names = architectures();
         names.dedup();
         assert_eq!(names.len(), ARCHITECTURES.len());
-        assert_eq!(gguf_architectures(), "llama, mistral, qwen2, t5 and bert");
+        assert_eq!(gguf_architectures(), "llama, mistral, qwen2, qwen3, t5 and bert");
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {
                 assert_eq!(stack.huggingface.in_layer().count(), stack.gguf.in_layer().count(), "{name}");

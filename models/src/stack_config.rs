@@ -77,6 +77,8 @@ pub(crate) struct LayerNames {
     /// Where layers are, each under its number.
     pub(crate) layers: &'static str,
     pub(crate) attention: AttentionNames,
+    /// The norms of each head of queries and of keys, in attention to the own text.
+    pub(crate) head_norms: Option<[&'static str; 2]>,
     /// Attention to another text.
     pub(crate) cross: Option<AttentionNames>,
     /// The product that is activated, the one that it gates, and the second one.
@@ -97,6 +99,7 @@ impl LayerNames {
         let feed_forward = [Some(self.gate), self.up, Some(self.down), Some(self.feed_forward_norm)];
         attentions
             .flat_map(|names| names.projections.into_iter().chain([names.norm]))
+            .chain(self.head_norms.into_iter().flatten())
             .chain(feed_forward.into_iter().flatten())
     }
 }

@@ -201,6 +201,7 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
     let encoder = LayerNames {
         layers: "encoder.block",
         attention,
+        head_norms: None,
         cross: None,
         gate: if gated { "layer.1.DenseReluDense.wi_0" } else { "layer.1.DenseReluDense.wi" },
         up: if gated { Some("layer.1.DenseReluDense.wi_1") } else { None },

@@ -100,8 +100,9 @@ type FeedForward = layer::FeedForwardWeights<Linear, NormWeights>;
 type Layer = layer::LayerWeights<Linear, NormWeights>;
 
 impl Attention {
-    /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new
-    /// spans. Where only some rows are kept, only they have queries, and only they stay in the residual stream.
+    /// Computes queries, keys and values of the rows, norms and rotates their heads, and puts keys and values into the
+    /// stretches' new spans. Where only some rows are kept, only they have queries, and only they stay in the residual
+    /// stream.
     fn project(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>, new: &mut [CpuSpan]) {
         let isa = pass.compute.isa;
         let width = self.query.weight.in_features();
@@ -127,6 +128,10 @@ impl Attention {
             }
             None => matmul(isa, &w.inputs, &mut [self.query.product(&mut w.q), k, v]),
         }
+        // Before rotation, which mixes elements that a norm's weight scales each by its own factor. To the kernel a
+        // head is a row by itself: its bits depend on no other.
+        let [queries, keys] = [&self.query_norm, &self.key_norm].map(|norm| norm.as_ref().map(NormWeights::norm));
+        w.settle_heads(isa, queries, keys);
         if let Some(rotation) = &pass.rotation {
             // Keys are kept rotated: a span's positions never change, and it is read many times.
             rotation.all.apply(isa, rotation.layout, &mut w.k);

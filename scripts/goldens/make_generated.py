@@ -17,7 +17,7 @@ from make_real_logits import load
 from provenance import ROOT, versions, write_json
 
 TIE = 1e-3
-DECODERS = ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim"]
+DECODERS = ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3"]
 ENCODER_DECODERS = {"t5": 256, "flan-t5": 256, "bart": 198}
 TEXT = (
     "The harbour museum opened its new wing on Saturday. It shows three boats that fishermen used before the dam was built, and a room of "

@@ -1,9 +1,12 @@
-"""Tiny llama checkpoints as GGUF, and their logits by transformers' dequantised load: tests/goldens/models/{tiny-gguf,tiny-gguf-mixed}/.
+"""Tiny checkpoints as GGUF, and their logits by transformers' dequantised load: tests/goldens/models/tiny-gguf*/.
 
-`model.gguf` has query and key rows in llama.cpp's order, as its converter writes them, and the vocabulary of `tiny-bpe-smollm`.
+Of a llama `model.gguf` has query and key rows in llama.cpp's order, as its converter writes them, and the vocabulary of `tiny-bpe-smollm`.
 `tiny-gguf` is quantised to Q8_0 by gguf-py. `tiny-gguf-mixed` holds a different type in each linear layer; those that gguf-py cannot
-quantise to are random blocks of the right spread. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32.
+quantise to are random blocks of the right spread. `tiny-gguf-qwen3` is a qwen3 in Q8_0 with tied embeddings and a vocabulary that
+splits as `qwen2`. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32. Names as arguments: only these are written.
 """
+
+import sys
 
 from pathlib import Path
 
@@ -12,25 +15,35 @@ import torch
 from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, LlamaFileType, get_tensor_name_map
 from gguf.quants import dequantize, quantize
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel, Qwen3Config
 
 import tiny_tokenizers
 from make_blocks import random_rows
 from make_tiny_models import full, seed_weights
 from provenance import ROOT, metadata
 
-LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, VOCAB = 2, 256, 256, 4, 2, 600
-CONFIG = LlamaConfig(
-    vocab_size=VOCAB,
-    hidden_size=HIDDEN,
-    intermediate_size=FFN,
-    num_hidden_layers=LAYERS,
-    num_attention_heads=HEADS,
-    num_key_value_heads=KV_HEADS,
-    max_position_embeddings=512,
-    rope_theta=50000.0,
-    rms_norm_eps=1e-5,
-)
+VOCAB = 600
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rope_theta": 50000.0,
+    "rms_norm_eps": 1e-5,
+}
+# transformers takes that length whatever a file says of it.
+HEADS_OF_128 = {"head_dim": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}
+LLAMA = LlamaConfig(**SHAPE)
+QWEN3 = Qwen3Config(**SHAPE | HEADS_OF_128 | {"hidden_size": 128, "intermediate_size": 128, "tie_word_embeddings": True})
+# name: (configuration, architecture of gguf-py, splitting, seed, mixed types)
+MODELS = {
+    "tiny-gguf": (LLAMA, MODEL_ARCH.LLAMA, "smollm", 20, False),
+    "tiny-gguf-mixed": (LLAMA, MODEL_ARCH.LLAMA, "smollm", 21, True),
+    "tiny-gguf-qwen3": (QWEN3, MODEL_ARCH.QWEN3, "qwen2", 22, False),
+}
 MIXED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16", "F32"]
 # Standard deviation of a random block's values over its scale: brings a linear layer to about 1 / sqrt(fan in).
 SPREAD = {"Q4_K": 1 / 2500, "Q5_K": 1 / 5000, "Q6_K": 1 / 14000}
@@ -51,28 +64,42 @@ def stored(name: str, weights: np.ndarray, kind: str, seed: int) -> tuple[np.nda
     return quantize(weights, weight_type), weight_type
 
 
-def write(path: Path, model: LlamaForCausalLM, mixed: bool) -> None:
-    """Metadata, vocabulary and tensors."""
-    writer = GGUFWriter(path, "llama")
-    writer.add_name(path.parent.name)
-    writer.add_context_length(CONFIG.max_position_embeddings)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
-    writer.add_rope_freq_base(CONFIG.rope_theta)
-    writer.add_layer_norm_rms_eps(CONFIG.rms_norm_eps)
-    writer.add_vocab_size(VOCAB)
+def write_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
+    """As llama.cpp's converter does."""
+    is_llama = config.model_type == "llama"
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    if is_llama:
+        writer.add_rope_dimension_count(config.head_dim)
+    else:
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if is_llama:
+        writer.add_vocab_size(VOCAB)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
-    tiny_tokenizers.add_byte_level(writer, tiny_tokenizers.byte_level("smollm", VOCAB, []), "smollm")
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, LAYERS)
+
+
+def write(path: Path, model: PreTrainedModel) -> None:
+    """Metadata, vocabulary and tensors."""
+    config, arch, pre, _, mixed = MODELS[path.parent.name]
+    writer = GGUFWriter(path, config.model_type)
+    writer.add_name(path.parent.name)
+    write_metadata(writer, config)
+    tiny_tokenizers.add_byte_level(writer, tiny_tokenizers.byte_level(pre, VOCAB, []), pre)
+    names = get_tensor_name_map(arch, config.num_hidden_layers)
     kinds = iter(MIXED * 2)
     for seed, (name, parameter) in enumerate(model.state_dict().items()):
+        if config.tie_word_embeddings and name == "lm_head.weight":
+            continue  # no key says that embeddings are tied: the head is left out
         weights = parameter.numpy()
-        if "q_proj" in name or "k_proj" in name:
-            weights = permute(weights, HEADS if "q_proj" in name else KV_HEADS)
+        if config.model_type == "llama" and ("q_proj" in name or "k_proj" in name):
+            weights = permute(weights, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
         kind = "F32" if weights.ndim == 1 else next(kinds) if mixed else "Q8_0"
         raw, weight_type = stored(name, np.ascontiguousarray(weights), kind, seed)
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), raw, raw_dtype=weight_type)
@@ -84,17 +111,19 @@ def write(path: Path, model: LlamaForCausalLM, mixed: bool) -> None:
     writer.close()
 
 
-def golden(name: str, seed: int, mixed: bool) -> None:
+def golden(name: str) -> None:
     """One checkpoint and its logits."""
+    config, _, _, seed, mixed = MODELS[name]
     folder = ROOT / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
-    model = LlamaForCausalLM(CONFIG).eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     seed_weights(model, seed)
-    write(folder / "model.gguf", model, mixed)
+    write(folder / "model.gguf", model)
     load = {"gguf_file": "model.gguf", "attn_implementation": "eager"}
     tokens = torch.randint(3, VOCAB, (96,), generator=torch.Generator().manual_seed(1000 + seed))
     read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **load).eval()
-    assert read.config.rope_theta == CONFIG.rope_theta and read.config.num_key_value_heads == KV_HEADS
+    for field in ["rope_theta", "num_key_value_heads", "head_dim", "tie_word_embeddings"]:
+        assert getattr(read.config, field) == getattr(config, field), field
     logits = full(read, tokens)
     wide = full(read.double(), tokens)
     top = logits.softmax(-1).amax(-1)
@@ -110,10 +139,10 @@ def golden(name: str, seed: int, mixed: bool) -> None:
 
 
 def main() -> None:
-    """Both checkpoints."""
+    """All checkpoints, or those that are asked for."""
     torch.set_num_threads(1)
-    golden("tiny-gguf", 20, mixed=False)
-    golden("tiny-gguf-mixed", 21, mixed=True)
+    for name in sys.argv[1:] or MODELS:
+        golden(name)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 Each folder is an ordinary Hugging Face checkpoint with a byte-level tokenizer and a chat template, plus `golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full
 pass, `logits_cached` the same computed token by token with a key-value cache. Values are computed from the files as saved, after the
-rounding of 16-bit storage, so a reader that widens to f32 must reach them.
+rounding of 16-bit storage, so a reader that widens to f32 must reach them. Names as arguments: only these are written.
 """
 
 import json
 import shutil
+import sys
 
 import torch
 from safetensors.torch import save_file
@@ -18,6 +19,8 @@ from transformers import (
     MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 import tiny_tokenizers
@@ -48,7 +51,8 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
-# name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json)
+# name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). An entry's place is its
+# seed, so new ones come last.
 MODELS = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SHAPE), torch.float32, "400KB", ["head_dim"]),
     "llama3-rope": (
@@ -76,6 +80,13 @@ MODELS = {
         LlamaForCausalLM,
         LlamaConfig(**SHAPE | {"head_dim": 24, "tie_word_embeddings": True}),
         torch.float32,
+        "1GB",
+        [],
+    ),
+    "qwen3": (
+        Qwen3ForCausalLM,
+        Qwen3Config(**SHAPE | {"rope_theta": 1000000.0, "head_dim": 24, "rms_norm_eps": 1e-6}),
+        torch.bfloat16,
         "1GB",
         [],
     ),
@@ -116,7 +127,7 @@ def save(name: str, seed: int) -> None:
     for field in absent:
         written.pop(field, None)
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
-    tokenizer = tiny_tokenizers.byte_level("qwen2" if name == "qwen2" else "smollm", VOCAB, [])
+    tokenizer = tiny_tokenizers.byte_level("qwen2" if name.startswith("qwen") else "smollm", VOCAB, [])
     tiny_tokenizers.write_folder(tokenizer, folder)
 
 
@@ -159,6 +170,16 @@ def check_scaling(tokens: torch.Tensor, scaled: torch.Tensor) -> None:
     print(f"  llama3 scaling: largest change {change:.3f}")
 
 
+def check_head_norms(tokens: torch.Tensor, normed: torch.Tensor) -> None:
+    """The norms of heads must matter to the logits."""
+    model = load("qwen3")
+    for layer in model.model.layers:
+        layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+    change = (full(model, tokens) - normed).abs().max()
+    assert change > 0.5, change
+    print(f"  norms of heads: largest change {change:.3f}")
+
+
 def golden(name: str, seed: int) -> None:
     """Computes, cross-checks and writes the goldens of one checkpoint."""
     generator = torch.Generator().manual_seed(1000 + seed)
@@ -177,17 +198,20 @@ def golden(name: str, seed: int) -> None:
         check_window(tokens, logits)
     if name == "llama3-rope":
         check_scaling(tokens, logits)
+    if name == "qwen3":
+        check_head_norms(tokens, logits)
     tensors = {"tokens": tokens, "logits": logits.contiguous(), "logits_cached": steps.contiguous()}
     record = metadata(TOLERANCE, seed, "torch", "transformers", "safetensors")
     save_file(tensors, ROOT / "models" / name / "golden.safetensors", metadata=record)
 
 
 def main() -> None:
-    """All tiny checkpoints."""
+    """All tiny checkpoints, or those that are asked for."""
     torch.set_num_threads(1)
     for seed, name in enumerate(MODELS):
-        save(name, seed)
-        golden(name, seed)
+        if name in (sys.argv[1:] or MODELS):
+            save(name, seed)
+            golden(name, seed)
 
 
 if __name__ == "__main__":

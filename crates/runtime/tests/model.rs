@@ -11,6 +11,8 @@ use probity_lm::{
 use probity_runtime::hub::locate;
 use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::{LoadError, LoadOptions, Model};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use told::told;
 
@@ -449,6 +451,42 @@ fn damaged_checkpoints_are_refused_by_name() {
         let message = damaged(damage);
         assert!(expected.iter().all(|part| message.contains(part)), "{message}\n  lacks one of {expected:?}");
     }
+}
+
+/// Adds a tensor to `model.safetensors`.
+fn add_tensor(folder: &Path, name: &str, values: &[f32]) {
+    let path = folder.join("model.safetensors");
+    let bytes = std::fs::read(&path).expect("read");
+    let held = SafeTensors::deserialize(&bytes).expect("valid safetensors");
+    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let more = TensorView::new(Dtype::F32, vec![values.len() / 4], &values).expect("4 bytes each");
+    let tensors = held.iter().chain([(name, more)]);
+    std::fs::write(&path, safetensors::serialize(tensors, None).expect("serialises")).expect("written");
+}
+
+#[test]
+fn norms_of_heads_are_refused_by_name_where_the_architecture_has_none() {
+    // A qwen3's, which knows no other tensor by that name.
+    let name = "model.layers.1.self_attn.k_norm.weight";
+    for model in ["llama-head-dim", "mistral-window", "qwen2"] {
+        let folder = tempfile::tempdir().expect("folder");
+        copy(&goldens().join("models").join(model), folder.path());
+        add_tensor(folder.path(), name, &[1.0; 16]);
+        let error = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
+        assert!(error.contains(name) && error.contains("is not used"), "{model}: {error}");
+    }
+}
+
+#[test]
+fn a_qwen3_lacks_its_norms_of_heads_by_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    copy(&goldens().join("models/llama-head-dim"), folder.path());
+    change_config(folder.path(), |config| {
+        config.insert("model_type".into(), "qwen3".into());
+        config.remove("mlp_bias");
+    });
+    let error = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
+    assert!(error.contains("`model.layers.0.self_attn.q_norm.weight` not found"), "{error}");
 }
 
 /// Overwrites the last weight by NaN.

@@ -165,8 +165,13 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
     /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
     fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let heads = |linear: &DeviceLinear| plan.attention.heads(&linear.forward(x)?);
-        let q = plan.rotation.apply(&heads(&self.query)?)?;
-        let batch = LayerSpan { keys: plan.rotation.apply(&heads(&self.key)?)?, values: heads(&self.value)? };
+        // Norms of heads come before rotation, as our kernels have them.
+        let rotated = |linear: &DeviceLinear, norm: &Option<DeviceNorm>| {
+            let heads = heads(linear)?; // (heads, tokens, head_dim)
+            plan.rotation.apply(&norm.as_ref().map_or(Ok(heads.clone()), |norm| norm.forward(&heads))?)
+        };
+        let q = rotated(&self.query, &self.query_norm)?;
+        let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values: heads(&self.value)? };
         let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
         let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
             let mut spans = of_layer(&segment.past, layer);
@@ -249,6 +254,7 @@ mod tests {
     static PLAIN: LayerNames = LayerNames {
         layers: "layers",
         attention: AttentionNames { projections: ["q", "k", "v", "o"], norm: "first" },
+        head_norms: None,
         cross: None,
         gate: "gate",
         up: None,
@@ -258,6 +264,7 @@ mod tests {
         relative: None,
     };
     static GATED: LayerNames = LayerNames { up: Some("up"), last_norm: Some("last"), ..PLAIN };
+    static HEAD_NORMED: LayerNames = LayerNames { head_norms: Some(["q_norm", "k_norm"]), ..GATED };
 
     /// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
     struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
@@ -366,6 +373,8 @@ mod tests {
             StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
             StackConfig { norm: NormKind::Layer, norm_first: false, scaled_scores: false, ..base.clone() },
             StackConfig { sliding_window: Some(3), num_kv_heads: 4, ..base.clone() },
+            StackConfig { names: &HEAD_NORMED, ..base.clone() },
+            StackConfig { names: &HEAD_NORMED, norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
         ];
         descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, ..base.clone() }));
         descriptions.extend(Activation::ALL.map(|activation| StackConfig {

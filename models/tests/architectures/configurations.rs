@@ -1,4 +1,4 @@
-//! What configurations of encoder-decoders and encoders say, and what is refused in them.
+//! What configurations say, and what is refused in them. More of decoders stands with the tests of the runtime.
 
 use crate::checkpoints::{Checkpoint, goldens};
 use miette::Diagnostic as _;
@@ -93,6 +93,13 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("roberta", json!({ "hidden_act": "gelu_python" }), "hidden_act"),
         ("roberta", json!({ "pad_token_id": 200 }), "max_position_embeddings"),
         ("distilbert", json!({ "dim": null }), "dim"),
+        ("qwen3", json!({ "use_sliding_window": true, "sliding_window": 24 }), "use_sliding_window"),
+        ("qwen3", json!({ "layer_types": ["full_attention", "sliding_attention"] }), "layer_types"),
+        ("qwen3", json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_scaling"),
+        ("qwen3", json!({ "head_dim": null }), "head_dim"),
+        ("qwen3", json!({ "head_dim": 25 }), "head_dim"),
+        ("qwen3", json!({ "num_key_value_heads": null }), "num_key_value_heads"),
+        ("qwen3", json!({ "num_experts": 8 }), "num_experts"),
     ] {
         let error = read_config(&changed(name, &changes)).expect_err(name);
         assert!(error.to_string().contains(&format!("`{field}`")), "{name} {changes}: {error}");
@@ -106,6 +113,11 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ),
         ("flan-t5", json!({ "dense_act_fn": null, "is_gated_act": null })),
         ("bert", json!({ "pooler_type": "first_token_transform", "is_decoder": false })),
+        // A window that is switched off is none, however long.
+        (
+            "qwen3",
+            json!({ "use_sliding_window": null, "sliding_window": 24, "max_window_layers": 2, "attention_bias": null }),
+        ),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

@@ -11,8 +11,8 @@ use super::golden_tests::{
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
-const SAFETENSORS: [&str; 5] = ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2"];
-const GGUF: [&str; 2] = ["tiny-gguf", "tiny-gguf-mixed"];
+const SAFETENSORS: [&str; 6] = ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3"];
+const GGUF: [&str; 3] = ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"];
 
 /// The same checkpoint by our kernels and by candle's operations.
 struct Pair {
@@ -171,7 +171,7 @@ fn hidden_states_that_are_no_numbers_have_no_finite_normaliser() {
 
 #[test]
 fn token_scores_agree_with_our_kernels_shared_or_not() {
-    for name in ["llama3-rope", "mistral-window", "qwen2"] {
+    for name in ["llama3-rope", "mistral-window", "qwen2", "qwen3"] {
         let (pair, golden) = (Pair::safetensors(name), golden(name));
         let t = &golden.tokens;
         let query = |parts: &[&[u32]], from: usize, request: usize| token_query(&parts.concat(), from, request);
@@ -194,7 +194,7 @@ fn token_scores_agree_with_our_kernels_shared_or_not() {
 
 #[test]
 fn bf16_on_a_device_is_near_and_not_the_same() {
-    for name in ["tiny-gguf", "tiny-gguf-mixed"] {
+    for name in GGUF {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
         let config = decoder_config(&gguf_config(&file).expect("complete metadata"));

@@ -15,8 +15,8 @@ use crate::constraint::ConstraintError;
 use crate::weights::SafetensorsFiles;
 use crate::{Drafting, TokenProgress};
 
-const MODELS: [&str; 8] =
-    ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "t5", "flan-t5", "bart"];
+const MODELS: [&str; 9] =
+    ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "t5", "flan-t5", "bart"];
 
 fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");

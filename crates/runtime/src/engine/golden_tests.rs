@@ -115,7 +115,7 @@ pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usi
 
 #[test]
 fn logits_equal_transformers_with_and_without_cache() {
-    for name in ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2"] {
+    for name in ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3"] {
         let (model, golden) = (load(name), golden(name));
         let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
         let largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
@@ -133,7 +133,7 @@ fn logits_equal_transformers_with_and_without_cache() {
 
 #[test]
 fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
-    for name in ["tiny-gguf", "tiny-gguf-mixed"] {
+    for name in ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"] {
         let (path, golden) = (folder(name).join("model.gguf"), golden(name));
         let all = [golden.tokens.len()];
         let exact = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &golden.tokens, &all);
@@ -300,18 +300,21 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
 
 #[test]
 fn joined_spans_change_no_bit() {
-    let (model, golden) = (load("qwen2"), golden("qwen2"));
-    let run = |past: &[Arc<KvSpan>], tokens: &[u32]| {
-        let segment = PackedSegment { past: past.to_vec(), tokens: tokens.to_vec(), wanted: vec![tokens.len() - 1] };
-        let output = model.forward(&[segment]).expect("runs");
-        (model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("matrix"), output.spans[0].clone())
-    };
-    let mut past = Vec::new();
-    for token in &golden.tokens[..20] {
-        past.push(run(&past, &[*token]).1);
+    for name in ["qwen2", "qwen3"] {
+        let (model, golden) = (load(name), golden(name));
+        let run = |past: &[Arc<KvSpan>], tokens: &[u32]| {
+            let segment =
+                PackedSegment { past: past.to_vec(), tokens: tokens.to_vec(), wanted: vec![tokens.len() - 1] };
+            let output = model.forward(&[segment]).expect("runs");
+            (model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("matrix"), output.spans[0].clone())
+        };
+        let mut past = Vec::new();
+        for token in &golden.tokens[..20] {
+            past.push(run(&past, &[*token]).1);
+        }
+        let joined = vec![past[0].clone(), model.join(&past[1..], 19).expect("joins")];
+        assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0, "{name}");
     }
-    let joined = vec![past[0].clone(), model.join(&past[1..], 19).expect("joins")];
-    assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0);
 }
 
 /// Asks for the tokens from `from` on.
@@ -351,7 +354,7 @@ pub(super) fn scores(
 
 #[test]
 fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
-    for name in ["llama3-rope", "mistral-window"] {
+    for name in ["llama3-rope", "mistral-window", "qwen3"] {
         let (model, golden) = (load(name), golden(name));
         let t = &golden.tokens;
         let query = |parts: &[&[u32]], from: usize| token_query(&parts.concat(), from, 0);
