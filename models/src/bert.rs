@@ -79,10 +79,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     let encoder = base_config(&mut fields, 0)?;
     // How the pooled first token is made, which is not asked for.
     for field in [
-        "directionality",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
+        "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head",
     ] {
         fields.take(field);
@@ -143,11 +140,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
             bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
         },
         spare: &[
-            "embeddings.position_ids",
-            "pooler.",
-            "cls.seq_relationship.",
-            "cls.predictions.decoder.",
-            "classifier.",
+            "embeddings.position_ids", "pooler.", "cls.seq_relationship.", "cls.predictions.decoder.", "classifier.",
         ],
     })
 }

@@ -36,13 +36,8 @@ static GGUF: GgufDialect = GgufDialect {
     // Numbers of key heads and lengths of values are not read: others than those above give tensors of other shapes,
     // which loading refuses.
     known: &[
-        "attention.head_count_kv",
-        "attention.layer_norm_epsilon",
-        "attention.layer_norm_rms_epsilon",
-        "attention.value_length",
-        "context_length",
-        "decoder_block_count",
-        "decoder_start_token_id",
+        "attention.head_count_kv", "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon",
+        "attention.value_length", "context_length", "decoder_block_count", "decoder_start_token_id",
     ],
     more: |reader, config| {
         let layers =
@@ -182,18 +177,13 @@ static NAMES: [[LayerNames; 2]; 2] =
 const fn names(decoder: bool, gated: bool) -> LayerNames {
     let attention = AttentionNames {
         projections: [
-            "layer.0.SelfAttention.q",
-            "layer.0.SelfAttention.k",
-            "layer.0.SelfAttention.v",
-            "layer.0.SelfAttention.o",
+            "layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o",
         ],
         norm: "layer.0.layer_norm",
     };
     let cross = AttentionNames {
         projections: [
-            "layer.1.EncDecAttention.q",
-            "layer.1.EncDecAttention.k",
-            "layer.1.EncDecAttention.v",
+            "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v",
             "layer.1.EncDecAttention.o",
         ],
         norm: "layer.1.layer_norm",

@@ -168,8 +168,7 @@ fn what_cannot_be_kept_of_a_constraint_is_refused_for_its_line() {
     );
     let ran = run(&world, &input, &[]).exits(2);
     for part in [
-        "line 1: schema #: the keyword `uniqueItems` cannot be kept",
-        "line 2: this regex cannot be kept",
+        "line 1: schema #: the keyword `uniqueItems` cannot be kept", "line 2: this regex cannot be kept",
         "hint: leave it out",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
@@ -220,14 +219,7 @@ fn a_weak_model_writes_json_that_its_schema_admits() {
     let world = World::new();
     let schema = small_object();
     let things = [
-        "rivers",
-        "old songs",
-        "glass",
-        "a late train",
-        "seven cats",
-        "the tax office",
-        "\"quotes\"",
-        "größere Häuser",
+        "rivers", "old songs", "glass", "a late train", "seven cats", "the tax office", "\"quotes\"", "größere Häuser",
     ];
     let request = |id: usize| {
         let thing = things[id % things.len()];

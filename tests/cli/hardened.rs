@@ -87,17 +87,9 @@ fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name
     ];
     for (part, value, why) in cases {
         let model = with_tokenizer(&world, |tokenizer| tokenizer[part] = value);
-        let error = refusal(world.run(&[
-            "compare",
-            "--model",
-            &model,
-            "--data",
-            &data,
-            "--attribute",
-            "quality",
-            "--out",
-            "run",
-        ]));
+        let error = refusal(
+            world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]),
+        );
         assert!(error.contains("tokenizer.json") && error.contains(why), "{part}: {error}");
     }
 }
@@ -121,17 +113,9 @@ fn configurations_out_of_range_and_keys_that_are_there_twice_are_refused_by_name
         let model = world.copy_of_tiny();
         std::fs::write(model.join("config.json"), config).expect("written");
         let model = model.display().to_string();
-        let error = refusal(world.run(&[
-            "compare",
-            "--model",
-            &model,
-            "--data",
-            &data,
-            "--attribute",
-            "quality",
-            "--out",
-            "run",
-        ]));
+        let error = refusal(
+            world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]),
+        );
         assert!(error.contains(why), "{why}: {error}");
     }
 }

@@ -28,10 +28,7 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
     assert!(list.contains("s/1") && list.contains("s/2") && list.contains("2 low_mass"), "{list}");
     let sample = world.run(&["show", "run", "s/1"]).exits(0).stdout;
     for part in [
-        "── sample s/1 ──",
-        "── candidate a, fluency 2 ──",
-        "a \\u{1b}[31mcat\\u{202e}",
-        "s/1/fluency/1/a/b",
+        "── sample s/1 ──", "── candidate a, fluency 2 ──", "a \\u{1b}[31mcat\\u{202e}", "s/1/fluency/1/a/b",
         "s/1/fluency/1/b/a",
     ] {
         assert!(sample.contains(part), "{part} is not in\n{sample}");
@@ -43,12 +40,7 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
         .collect();
     files.sort();
     let expected = [
-        ".lock",
-        "answers.sqlite",
-        "comparisons.jsonl",
-        "manifest.json",
-        "samples.jsonl",
-        "scores.jsonl",
+        ".lock", "answers.sqlite", "comparisons.jsonl", "manifest.json", "samples.jsonl", "scores.jsonl",
         "summary.json",
     ];
     assert_eq!(files, expected, "looking leaves nothing behind");

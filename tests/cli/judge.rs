@@ -91,17 +91,7 @@ fn steps_that_a_model_cannot_write_end_the_run() {
     let world = World::new();
     let (model, data) = (tiny().display().to_string(), data(&world));
     let run = [
-        "g-eval",
-        "--model",
-        &model,
-        "--data",
-        &data,
-        "--attribute",
-        "coherence",
-        "--steps",
-        "generate",
-        "--out",
-        "run",
+        "g-eval", "--model", &model, "--data", &data, "--attribute", "coherence", "--steps", "generate", "--out", "run",
     ];
     world.run(&run).fails_with(&["--steps generate", "`coherence`"]);
 }

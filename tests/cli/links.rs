@@ -8,16 +8,8 @@ use crate::readme::{Page, page, pages, root};
 
 /// Pages outside the book that have links.
 const OTHERS: [&str; 11] = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "fuzz/README.md",
-    "samples/README.md",
-    "scripts/README.md",
-    "scripts/bench/README.md",
-    "scripts/goldens/README.md",
-    "scripts/hardening/README.md",
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "fuzz/README.md", "samples/README.md",
+    "scripts/README.md", "scripts/bench/README.md", "scripts/goldens/README.md", "scripts/hardening/README.md",
     "scripts/report-browser/README.md",
 ];
 

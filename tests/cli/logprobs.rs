@@ -73,11 +73,7 @@ fn broken_lines_are_told_with_file_and_line_and_the_others_answered() {
     let input = world.file("r.jsonl", text.join("\n"));
     let ran = run(&world, &input, &["--out", "a.jsonl", "--manifest", "m.json"]).exits(2);
     for part in [
-        "3 problems in ",
-        "r.jsonl",
-        "line 17: ",
-        "line 18: field `id`: request `3` was already on line 3",
-        "line 19: ",
+        "3 problems in ", "r.jsonl", "line 17: ", "line 18: field `id`: request `3` was already on line 3", "line 19: ",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }

@@ -104,31 +104,14 @@ fn every_level_equals_scipy_and_ties_the_authors_implementation() {
 fn tables_averages_and_differences_are_printed_and_say_their_seed() {
     let (world, gold, scores) = given();
     let arguments = [
-        "meta",
-        "--scores",
-        &scores,
-        "--gold",
-        &gold,
-        "--average",
-        "--compare",
-        "good,bad",
-        "--seed",
-        "7",
-        "--rounds",
+        "meta", "--scores", &scores, "--gold", &gold, "--average", "--compare", "good,bad", "--seed", "7", "--rounds",
         "200",
     ];
     let ran = world.run(&arguments).exits(0);
     for part in [
-        "Correlation per context",
-        "Correlation between systems",
-        "Correlation over all scores",
-        "Accuracy of pairs",
-        "Average over attributes",
-        "Differences between metrics",
-        "What was compared",
-        "all scores are equal in 1 of 3 contexts",
-        "seed 7",
-        "seed:7",
+        "Correlation per context", "Correlation between systems", "Correlation over all scores", "Accuracy of pairs",
+        "Average over attributes", "Differences between metrics", "What was compared",
+        "all scores are equal in 1 of 3 contexts", "seed 7", "seed:7",
     ] {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }

@@ -71,17 +71,8 @@ fn gguf_runs_in_every_precision_and_says_which_was_used() {
     let (data, model) = (data(&world), golden("tiny-gguf").join("model.gguf").display().to_string());
     for precision in ["exact", "dots", "tiles"] {
         let arguments = [
-            "compare",
-            "--model",
-            &model,
-            "--data",
-            &data,
-            "--out",
-            precision,
-            "--attribute",
-            "coherence",
-            "--precision",
-            precision,
+            "compare", "--model", &model, "--data", &data, "--out", precision, "--attribute", "coherence",
+            "--precision", precision,
         ];
         let ran = world.run(&arguments).exits(0);
         assert!(ran.stdout.contains(&format!("precision:{precision}")), "{}", ran.stdout);
@@ -138,11 +129,8 @@ fn everything_that_is_wrong_with_a_command_is_told_at_once() {
     let command =
         ["compare", "--model", "absent.gguf", "--data", "absent.jsonl", "--attribute", "coherence", "--out", folder];
     world.run(&command).fails_with(&[
-        "3 problems\n",
-        "\n  absent.jsonl could not be opened",
-        "\n  there is no file or folder absent.gguf",
-        "holds no probity run",
-        "\n    hint: ",
+        "3 problems\n", "\n  absent.jsonl could not be opened", "\n  there is no file or folder absent.gguf",
+        "holds no probity run", "\n    hint: ",
     ]);
 }
 
@@ -191,11 +179,8 @@ fn a_context_that_does_not_fit_is_an_outcome() {
 #[test]
 fn an_attribute_without_gold_suggests_the_nearest() {
     let world = World::new();
-    run(&world, "compare", &data(&world), "run", &["--attribute", "coherense"]).fails_with(&[
-        "coherense",
-        "coherence",
-        "hint:",
-    ]);
+    run(&world, "compare", &data(&world), "run", &["--attribute", "coherense"])
+        .fails_with(&["coherense", "coherence", "hint:"]);
 }
 
 #[test]

@@ -87,9 +87,7 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
     // 2 edits over the mean lengths of references, (5 + 0) / 2 and (6 + 10) / 2.
     assert!(near(&summary["values"]["metrics"][0]["systems"]["x.txt"], 400.0 / 21.0), "{summary}");
     world.run(&[&lines[..], &["r1.txt", "short.txt"]].concat()).fails_with(&[
-        "the files differ in their number of lines",
-        "x.txt has 2 lines",
-        "short.txt has 1 lines",
+        "the files differ in their number of lines", "x.txt has 2 lines", "short.txt has 1 lines",
         "line N of each file",
     ]);
     world
@@ -132,11 +130,7 @@ fn metrics_and_options_that_are_not_there_suggest_the_nearest() {
 fn the_list_has_every_metric_with_its_options() {
     let list = World::new().run(&["metrics", "--list"]).exits(0).stdout;
     for part in [
-        "\nbleu\n",
-        "\nrouge-lsum\n",
-        "tok=13a|intl|char|zh|none [13a]",
-        "stem=yes|no",
-        "also tells: precision, recall",
+        "\nbleu\n", "\nrouge-lsum\n", "tok=13a|intl|char|zh|none [13a]", "stem=yes|no", "also tells: precision, recall",
     ] {
         assert!(format!("\n{list}").contains(part), "{part}\n{list}");
     }

@@ -133,13 +133,8 @@ fn inspect_shows_what_a_model_is_made_of() {
     let world = World::new();
     let folder = world.run(&["model", "inspect", tiny().to_str().expect("UTF-8")]).exits(0).stdout;
     for part in [
-        "model-00001-of-00002.safetensors",
-        "architecture   llama",
-        "context        256",
-        "F32",
-        "<|im_start|>",
-        "memory",
-        "can be asked   yes",
+        "model-00001-of-00002.safetensors", "architecture   llama", "context        256", "F32", "<|im_start|>",
+        "memory", "can be asked   yes",
     ] {
         assert!(folder.contains(part), "{part}\n{folder}");
     }
@@ -236,11 +231,8 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     let run = |arguments: &[&str]| {
         Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"))
     };
-    run(&["model", "get", "org/toy"]).fails_with(&[
-        "could be 2 files",
-        "toy-Q4_K_M.gguf",
-        "probity model get org/toy:toy-Q4_K_M.gguf",
-    ]);
+    run(&["model", "get", "org/toy"])
+        .fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
     run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
     run(&["model", "get", "org/none"]).fails_with(&["shows no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
@@ -280,11 +272,7 @@ fn judges_of_the_hub_are_listed_with_the_memory_that_they_need() {
     let world = World::new();
     let listed = world.run(&["model", "list", "--all"]).exits(0).stdout;
     for part in [
-        "google/flan-t5-base",
-        "Qwen2.5-7B-Instruct",
-        "Mistral-7B-Instruct",
-        "prometheus",
-        "Llama-3.1-8B",
+        "google/flan-t5-base", "Qwen2.5-7B-Instruct", "Mistral-7B-Instruct", "prometheus", "Llama-3.1-8B",
         "memory is computed",
     ] {
         assert!(listed.to_lowercase().contains(&part.to_lowercase()), "{part}\n{listed}");

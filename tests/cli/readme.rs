@@ -292,8 +292,7 @@ fn the_books_commands_run_as_they_stand() {
     for page in pages("docs").iter().filter(|page| !page.name.starts_with("docs/reference/")) {
         // `cargo run -- demo` is the README's first command.
         let text = page.text.replace(
-            "```sh\ncargo run --release -- demo\n",
-            "```sh,ignore\ncargo run --release -- \
+            "```sh\ncargo run --release -- demo\n", "```sh,ignore\ncargo run --release -- \
             demo\n",
         );
         follow(&Page { name: page.name.clone(), text }, &World::new(), real, &mut count);

@@ -63,19 +63,8 @@ fn a_command_and_its_recipe_are_the_same_run() {
         let (command, recipe) = (format!("{name}-command"), format!("{name}-recipe"));
         let model_path = tiny().display().to_string();
         let base = [
-            name,
-            "--model",
-            &model_path,
-            "--data",
-            "d.jsonl",
-            "--limit",
-            "2",
-            "--min-mass",
-            "0.001",
-            "--cache-budget",
-            "1GiB",
-            "--out",
-            &command,
+            name, "--model", &model_path, "--data", "d.jsonl", "--limit", "2", "--min-mass", "0.001", "--cache-budget",
+            "1GiB", "--out", &command,
         ];
         let typed = world.run(&[&base[..], options].concat()).exits(0);
         let text = format!(
@@ -184,23 +173,11 @@ fn the_schema_refuses_what_the_reader_refuses() {
     assert_eq!(schema.refuses(&base), None);
     world.run(&["recipe", "check", &world.file("r.toml", &base)]).exits(0);
     let wrong = [
-        "atribute = \"coherence\"",
-        "label_words = \"A,B\"",
-        "rank = \"wins\"",
-        "seed = \"many\"",
-        "seed = -1",
-        "min-mass = \"much\"",
-        "analyses = \"yes\"",
-        "resume = true",
-        "pairs = [\"full\", \"random:2\"]",
-        "noun = { a = 1 }",
-        "[run.b]\nmethod = \"comapre\"",
-        "[run.b]\nattribute = \"coherence\"",
-        "[model.other]\nprecision = \"fast\"",
-        "[data.other]\npath = \"d.jsonl\"",
-        "[data.other]\ndata = \"d.jsonl\"\nseed = 1",
-        "[defaults]\nsed = 1",
-        "[runs.b]\nmethod = \"compare\"",
+        "atribute = \"coherence\"", "label_words = \"A,B\"", "rank = \"wins\"", "seed = \"many\"", "seed = -1",
+        "min-mass = \"much\"", "analyses = \"yes\"", "resume = true", "pairs = [\"full\", \"random:2\"]",
+        "noun = { a = 1 }", "[run.b]\nmethod = \"comapre\"", "[run.b]\nattribute = \"coherence\"",
+        "[model.other]\nprecision = \"fast\"", "[data.other]\npath = \"d.jsonl\"",
+        "[data.other]\ndata = \"d.jsonl\"\nseed = 1", "[defaults]\nsed = 1", "[runs.b]\nmethod = \"compare\"",
     ];
     for line in wrong {
         let text = format!("{base}{line}\n");

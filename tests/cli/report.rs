@@ -24,22 +24,8 @@ fn every_form_is_written_and_a_second_time_with_the_same_bytes() {
             .map(|name| world.path(name).display().to_string());
         let [html, json, markdown, latex, csv, svg] = &paths;
         let arguments = [
-            "report",
-            &run,
-            "--html",
-            html,
-            "--json",
-            json,
-            "--markdown",
-            markdown,
-            "--latex",
-            latex,
-            "--csv",
-            csv,
-            "--svg",
-            svg,
-            "--rounds",
-            "50",
+            "report", &run, "--html", html, "--json", json, "--markdown", markdown, "--latex", latex, "--csv", csv,
+            "--svg", svg, "--rounds", "50",
         ];
         let ran = world.run(&arguments).exits(0);
         assert!(ran.stdout.is_empty() && ran.stderr.contains("page.html"), "{}", ran.stderr);

@@ -39,17 +39,8 @@ fn revisions_become_data_for_metrics() {
     let world = World::new();
     let (model, data, [prompt, _]) = (tiny().display().to_string(), short_pairs(&world), short_prompts(&world));
     let make = [
-        "revise",
-        "--model",
-        &model,
-        "--data",
-        &data,
-        "--max-tokens",
-        "12",
-        "--use-truncated",
-        "--reviser-template",
-        &prompt,
-        "--export-sets",
+        "revise", "--model", &model, "--data", &data, "--max-tokens", "12", "--use-truncated", "--reviser-template",
+        &prompt, "--export-sets",
     ];
     let ran = world.run(&[&make[..], &["--out", "run"]].concat()).exits(0);
     assert!(ran.stdout.contains("to primary: words") && ran.stdout.contains("tokens generated"), "{}", ran.stdout);
@@ -78,25 +69,9 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     let world = World::new();
     let (model, data, [revise, judge]) = (tiny().display().to_string(), short_pairs(&world), short_prompts(&world));
     let whole = [
-        "reviseval",
-        "--model",
-        &model,
-        "--data",
-        &data,
-        "--revision-tokens",
-        "12",
-        "--max-tokens",
-        "8",
-        "--use-truncated",
-        "--metric",
-        "bleu,rouge-l",
-        "--cost-match",
-        "--reviser-template",
-        &revise,
-        "--template",
-        &judge,
-        "--out",
-        "run",
+        "reviseval", "--model", &model, "--data", &data, "--revision-tokens", "12", "--max-tokens", "8",
+        "--use-truncated", "--metric", "bleu,rouge-l", "--cost-match", "--reviser-template", &revise, "--template",
+        &judge, "--out", "run",
     ];
     let ran = world.run(&whole).exits(0);
     for part in ["References and who judges with them", "Accuracy by subset", "Cost match", "tokens generated"] {
@@ -139,28 +114,9 @@ fn smollm2_revises_and_judges_the_sample_pairs() {
     let (data, out) =
         (world.file("pairs.jsonl", repository("samples/pairs.jsonl")), world.path("run").display().to_string());
     here(&[
-        "reviseval",
-        "--model",
-        "smollm2-135m-instruct",
-        "--precision",
-        "fast",
-        "--data",
-        &data,
-        "--limit",
-        "2",
-        "--reference",
-        "none,adapted",
-        "--revision-tokens",
-        "40",
-        "--max-tokens",
-        "24",
-        "--use-truncated",
-        "--metric",
-        "rouge-l",
-        "--rate",
-        "correctness",
-        "--out",
-        &out,
+        "reviseval", "--model", "smollm2-135m-instruct", "--precision", "fast", "--data", &data, "--limit", "2",
+        "--reference", "none,adapted", "--revision-tokens", "40", "--max-tokens", "24", "--use-truncated", "--metric",
+        "rouge-l", "--rate", "correctness", "--out", &out,
     ])
     .exits(0);
     let revisions = world.rows("run/revisions.jsonl");
@@ -183,27 +139,9 @@ fn candidates_by_themselves_have_scores_that_meta_reads() {
     let model = tiny().display().to_string();
     let data = world.file("d.jsonl", repository("samples/demo.jsonl"));
     let run = [
-        "reviseval",
-        "--model",
-        &model,
-        "--data",
-        &data,
-        "--limit",
-        "2",
-        "--mode",
-        "pointwise",
-        "--attribute",
-        "quality",
-        "--no-judge",
-        "--metric",
-        "rouge-l,levenshtein",
-        "--reference",
-        "direct,adapted",
-        "--revision-tokens",
-        "8",
-        "--use-truncated",
-        "--out",
-        "run",
+        "reviseval", "--model", &model, "--data", &data, "--limit", "2", "--mode", "pointwise", "--attribute",
+        "quality", "--no-judge", "--metric", "rouge-l,levenshtein", "--reference", "direct,adapted",
+        "--revision-tokens", "8", "--use-truncated", "--out", "run",
     ];
     world.run(&run).exits(0);
     assert_eq!(world.rows("run/scores.jsonl").len(), 2 * 4 * 2 * 2);
@@ -237,24 +175,8 @@ fn metrics_of_an_encoder_have_theirs() {
     let (model, encoder) = (tiny().display().to_string(), golden("tiny-masked").display().to_string());
     let (data, [prompt, _]) = (short_pairs(&world), short_prompts(&world));
     let run = [
-        "reviseval",
-        "--model",
-        &model,
-        "--data",
-        &data,
-        "--no-judge",
-        "--reference",
-        "adapted",
-        "--reviser-template",
-        &prompt,
-        "--revision-tokens",
-        "12",
-        "--use-truncated",
-        "--metric",
-        "bert-score",
-        "--out",
-        "run",
-        "--encoder",
+        "reviseval", "--model", &model, "--data", &data, "--no-judge", "--reference", "adapted", "--reviser-template",
+        &prompt, "--revision-tokens", "12", "--use-truncated", "--metric", "bert-score", "--out", "run", "--encoder",
     ];
     world.run(&[&run[..], &[&encoder]].concat()).exits(0);
     let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");

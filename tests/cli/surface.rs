@@ -7,20 +7,8 @@ use serde_json::json;
 use crate::harness::{Ran, World};
 
 const OWN_COMMANDS: [&str; 14] = [
-    "run",
-    "recipe",
-    "model",
-    "logprobs",
-    "generate",
-    "verify-determinism",
-    "metrics",
-    "meta",
-    "import",
-    "data",
-    "report",
-    "demo",
-    "completions",
-    "man",
+    "run", "recipe", "model", "logprobs", "generate", "verify-determinism", "metrics", "meta", "import", "data",
+    "report", "demo", "completions", "man",
 ];
 
 #[test]
@@ -105,11 +93,9 @@ fn a_full_disk_on_standard_output_is_an_error() {
 fn an_unknown_importer_suggests_the_nearest_and_lists_the_rest() {
     let world = World::new();
     let file = world.file("x.json", "{}");
-    world.run(&["import", "sumeval", &file]).fails_with(&[
-        "no importer `sumeval`",
-        "did you mean `summeval`?",
-        "topical-chat",
-    ]);
+    world
+        .run(&["import", "sumeval", &file])
+        .fails_with(&["no importer `sumeval`", "did you mean `summeval`?", "topical-chat"]);
     world.run(&["import", "summeval", "absent.json"]).fails_with(&["absent.json could not be opened", "hint:"]);
     world.run(&["import", "llmbar", &file]).fails_with(&["is not a llmbar file"]);
 }
@@ -260,18 +246,8 @@ fn quiet_does_not_silence_progress_that_is_asked_for_by_name() {
         .file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
     let ran = world
         .run(&[
-            "-q",
-            "--progress",
-            "json",
-            "gpt-score",
-            "--model",
-            &model,
-            "--data",
-            &data,
-            "--attribute",
-            "coherence",
-            "--out",
-            "run",
+            "-q", "--progress", "json", "gpt-score", "--model", &model, "--data", &data, "--attribute", "coherence",
+            "--out", "run",
         ])
         .exits(0);
     assert!(

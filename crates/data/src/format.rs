@@ -75,8 +75,7 @@ pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
     if start.starts_with(b"PK\x03\x04") {
         return Some((
-            "an Excel workbook (.xlsx) or another zip archive",
-            "save the sheet as CSV (UTF-8), or unpack the archive",
+            "an Excel workbook (.xlsx) or another zip archive", "save the sheet as CSV (UTF-8), or unpack the archive",
         ));
     }
     if start.starts_with(OLE) {

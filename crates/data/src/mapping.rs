@@ -320,18 +320,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_written_again() {
         let all = [
-            "id=doc_id",
-            "context=article",
-            "instruction=prompt",
-            "candidate=summary_a",
-            "candidate=summary_b",
-            "candidate.gold one=c",
-            "candidate-id=system",
-            "reference=gold",
-            "score.fluency=flu",
-            "score.summary_a.coherence=x=y",
-            "preference:=summary_a",
-            "preference.0=summary_a",
+            "id=doc_id", "context=article", "instruction=prompt", "candidate=summary_a", "candidate=summary_b",
+            "candidate.gold one=c", "candidate-id=system", "reference=gold", "score.fluency=flu",
+            "score.summary_a.coherence=x=y", "preference:=summary_a", "preference.0=summary_a",
         ];
         let mapping = mapping(&all).expect("a mapping");
         let written: Vec<String> = mapping.entries().iter().map(ToString::to_string).collect();
@@ -370,29 +361,16 @@ mod tests {
     #[test]
     fn columns_with_our_names_map_by_themselves() {
         let columns = [
-            "",
-            "id",
-            "context",
-            "candidate_a",
-            "candidate2",
-            "candidate.x",
-            "candidature",
-            "reference 1",
-            "references",
-            "gold",
+            "", "id", "context", "candidate_a", "candidate2", "candidate.x", "candidature", "reference 1",
+            "references", "gold",
         ];
         let mapping = Mapping::of_columns(&columns.map(str::to_owned));
         let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
         assert_eq!(
             written,
             [
-                "id=id",
-                "context=context",
-                "candidate=candidate_a",
-                "candidate=candidate2",
-                "candidate.x=candidate.x",
-                "reference=reference 1",
-                "reference=references",
+                "id=id", "context=context", "candidate=candidate_a", "candidate=candidate2", "candidate.x=candidate.x",
+                "reference=reference 1", "reference=references",
             ]
         );
         assert_eq!(own_field("candidate_id"), Some(Field::CandidateId));

@@ -231,12 +231,8 @@ mod tests {
         let row = r#"{"prompt": "q", "responses": [{"text": "x", "model": "gpt"}, {"text": "y", "model": "llama"}], "label": 1}"#;
         std::fs::write(&path, row).expect("written");
         let map = [
-            "context=prompt",
-            "candidate=responses[].text",
-            "candidate-id=responses[].model",
-            "preference=label",
-            "preference.0=1",
-            "preference.1=2",
+            "context=prompt", "candidate=responses[].text", "candidate-id=responses[].model", "preference=label",
+            "preference.0=1", "preference.1=2",
         ];
         let map = crate::Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping");
         let read = SampleSource { map, ..SampleSource::new(path) }.samples().unwrap_or_else(|error| panic!("{error}"));

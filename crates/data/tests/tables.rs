@@ -41,16 +41,8 @@ fn packed_json_lines_are_told_by_their_content() {
 #[test]
 fn parallel_lists_in_structs_are_mapped_by_paths() {
     let map = [
-        "id=number",
-        "context=input.text",
-        "instruction=input.turns[0]",
-        "candidate=texts",
-        "score.fluency=flu",
-        "score.coherence=coh",
-        "reference=gold",
-        "preference=label",
-        "preference.0=1",
-        "preference.1=2",
+        "id=number", "context=input.text", "instruction=input.turns[0]", "candidate=texts", "score.fluency=flu",
+        "score.coherence=coh", "reference=gold", "preference=label", "preference.0=1", "preference.1=2",
         "preference.2=tie",
     ];
     let (samples, _, unmapped) = read("lists.parquet", &map);
@@ -69,17 +61,9 @@ fn parallel_lists_in_structs_are_mapped_by_paths() {
 }
 
 const WIDE: [&str; 11] = [
-    "id=id",
-    "context=article",
-    "instruction=prompt",
-    "candidate.first=summary",
-    "candidate.second=baseline",
-    "score.first.fluency=flu_1",
-    "score.second.fluency=flu_2",
-    "score.second.coherence=coh_2",
-    "reference=gold_1",
-    "reference=gold_2",
-    "preference=winner",
+    "id=id", "context=article", "instruction=prompt", "candidate.first=summary", "candidate.second=baseline",
+    "score.first.fluency=flu_1", "score.second.fluency=flu_2", "score.second.coherence=coh_2", "reference=gold_1",
+    "reference=gold_2", "preference=winner",
 ];
 
 #[test]
@@ -99,15 +83,8 @@ fn a_row_a_sample_is_read_from_every_kind_of_table() {
 #[test]
 fn rows_of_one_id_are_gathered_wherever_they_stand() {
     let map = [
-        "id=doc",
-        "context=article",
-        "instruction=prompt",
-        "candidate=text",
-        "candidate-id=system",
-        "score.fluency=fluency",
-        "score.coherence=coherence",
-        "reference=gold",
-        "preference=winner",
+        "id=doc", "context=article", "instruction=prompt", "candidate=text", "candidate-id=system",
+        "score.fluency=fluency", "score.coherence=coherence", "reference=gold", "preference=winner",
     ];
     for name in ["long.csv.zst", "long.jsonl"] {
         assert_eq!(read(name, &map).0, expected(), "{name}");

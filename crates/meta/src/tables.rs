@@ -144,13 +144,7 @@ fn pairs(evaluation: &Evaluation) -> Section {
 
 fn averages(evaluation: &Evaluation) -> Section {
     let columns = [
-        "metric",
-        "attributes",
-        "level",
-        "Pearson",
-        "Spearman",
-        "Kendall τ-b",
-        "accuracy of pairs",
+        "metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs",
         "with ties, at best ε",
     ];
     let mut section = Section::new("Average over attributes", columns);
@@ -172,14 +166,7 @@ fn averages(evaluation: &Evaluation) -> Section {
 
 fn preferences(evaluation: &Evaluation) -> Section {
     let columns = [
-        "metric",
-        "attribute",
-        "accuracy",
-        "Cohen's κ",
-        "Cramér's V",
-        "items",
-        "ties in gold",
-        "ties of scores",
+        "metric", "attribute", "accuracy", "Cohen's κ", "Cramér's V", "items", "ties in gold", "ties of scores",
         "without scores",
     ];
     let mut section = Section::new("Preferences", columns);
@@ -205,16 +192,7 @@ fn preferences(evaluation: &Evaluation) -> Section {
 
 fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
     let columns = [
-        "metrics",
-        "attribute",
-        "figure",
-        "first",
-        "second",
-        "difference",
-        "t p",
-        "randomisation p",
-        "Williams t",
-        "p",
+        "metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p",
     ];
     let mut section = Section::new("Differences between metrics", columns);
     for one in &evaluation.comparisons {
@@ -258,12 +236,7 @@ fn measured(measure: Measured) -> String {
 
 fn counts(evaluation: &Evaluation) -> Section {
     let columns = [
-        "metric",
-        "attribute",
-        "compared",
-        "undefined scores",
-        "gold without a score",
-        "scores without gold",
+        "metric", "attribute", "compared", "undefined scores", "gold without a score", "scores without gold",
         "skipped contexts",
     ];
     let mut section = Section::new("What was compared", columns);

@@ -69,10 +69,8 @@ const CHECKLISTS: &[(&str, &[&str])] = &[
     (
         "helpfulness",
         &[
-            "Does the {noun} address what was asked?",
-            "Is what the {noun} says correct?",
-            "Is the {noun} complete enough to be acted on?",
-            "Is the {noun} free of what is in the reader's way?",
+            "Does the {noun} address what was asked?", "Is what the {noun} says correct?",
+            "Is the {noun} complete enough to be acted on?", "Is the {noun} free of what is in the reader's way?",
         ],
     ),
 ];

@@ -58,11 +58,8 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "answer key",
         forms: &[
-            "official|gold|golden|model|authoritative answer|solution",
-            "answer key",
-            "ground truth",
-            "according to the rubric|key|guidelines|grader|graders",
-            "reference answer|solution .. this|above",
+            "official|gold|golden|model|authoritative answer|solution", "answer key", "ground truth",
+            "according to the rubric|key|guidelines|grader|graders", "reference answer|solution .. this|above",
         ],
     },
     Pattern {

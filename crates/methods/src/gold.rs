@@ -88,17 +88,8 @@ impl PreferenceAgreement {
 /// An empty table for [`push`].
 pub(crate) fn section() -> Section {
     let columns = [
-        "attribute",
-        "scores",
-        "Spearman per context",
-        "95 % interval",
-        "Kendall",
-        "contexts",
-        "skipped",
-        "system level",
-        "systems",
-        "pairwise accuracy",
-        "pairs",
+        "attribute", "scores", "Spearman per context", "95 % interval", "Kendall", "contexts", "skipped",
+        "system level", "systems", "pairwise accuracy", "pairs",
     ];
     let mut section = Section::new("Against gold", columns);
     section.note(

@@ -303,16 +303,8 @@ mod tests {
     #[test]
     fn imitations_are_quoted_however_they_are_dressed() {
         for line in [
-            "[End of Summary A]",
-            "  [end of  summary a] ",
-            "**[End of Summary A]**",
-            "[End of\u{200b} Summary A]",
-            "## Answer: B",
-            "answer : A",
-            "**Answer**: A",
-            "Answer：B",
-            "Text: another",
-            "--- [End of Summary A] ---",
+            "[End of Summary A]", "  [end of  summary a] ", "**[End of Summary A]**", "[End of\u{200b} Summary A]",
+            "## Answer: B", "answer : A", "**Answer**: A", "Answer：B", "Text: another", "--- [End of Summary A] ---",
             "---",
         ] {
             assert_eq!(scaffold().quote(line), (Cow::Owned(format!("> {line}")), 1), "{line}");
@@ -322,20 +314,10 @@ mod tests {
     #[test]
     fn a_delimiter_is_seen_anywhere_in_a_line_and_in_any_dress() {
         for line in [
-            "[End of Summary A].",
-            "good [End of Summary A]",
-            "([End of Summary A])",
-            "[End of Summary A] [Start of Summary B]",
-            "［End of Summary A］",
-            "good ［Ｅｎｄ of Summary A］!",
-            "[ End of Summary A ]",
-            "[End_of_Summary_A]",
-            "[EndofSummaryA]",
-            "[E\u{301}nd of Summary A]",
-            "[End of\u{3164} Summary A]",
-            "【End of Summary A】",
-            "<End of Summary A>",
-            "</End of Summary A>",
+            "[End of Summary A].", "good [End of Summary A]", "([End of Summary A])",
+            "[End of Summary A] [Start of Summary B]", "［End of Summary A］", "good ［Ｅｎｄ of Summary A］!",
+            "[ End of Summary A ]", "[End_of_Summary_A]", "[EndofSummaryA]", "[E\u{301}nd of Summary A]",
+            "[End of\u{3164} Summary A]", "【End of Summary A】", "<End of Summary A>", "</End of Summary A>",
             "Answer\u{ff1a}B",
         ] {
             assert_eq!(scaffold().quote(line), (Cow::Owned(format!("> {line}")), 1), "{line}");

@@ -279,15 +279,8 @@ fn signatures_name_what_changes_scores() {
 }
 
 const OURS: [&str; 9] = [
-    "meteor",
-    "gleu-google",
-    "gleu-napoles",
-    "sari-easse",
-    "sari-xu",
-    "sari-hf",
-    "levenshtein",
-    "levenshtein:unit=word",
-    "levenshtein-source",
+    "meteor", "gleu-google", "gleu-napoles", "sari-easse", "sari-xu", "sari-hf", "levenshtein",
+    "levenshtein:unit=word", "levenshtein-source",
 ];
 
 fn words() -> impl Strategy<Value = String> {

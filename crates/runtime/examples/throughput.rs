@@ -79,19 +79,8 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
 }
 
 const OPTIONS: [&str; 13] = [
-    "model",
-    "precision",
-    "isa",
-    "threads",
-    "sharing",
-    "token-budget",
-    "cache-budget",
-    "work",
-    "decode",
-    "texts",
-    "side-by-side",
-    "draft",
-    "repetitions",
+    "model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "texts",
+    "side-by-side", "draft", "repetitions",
 ];
 
 /// `--name value` pairs.

@@ -188,13 +188,8 @@ pub struct Checkpoint {
 /// its prefix. The first that is there is the one that a model reads.
 const HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: [&str; 7] = [
-    "model.embed_tokens.weight",
-    "shared.weight",
-    "model.shared.weight",
-    "encoder.embed_tokens.weight",
-    "model.encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
+    "model.embed_tokens.weight", "shared.weight", "model.shared.weight", "encoder.embed_tokens.weight",
+    "model.encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
 ];
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.

@@ -11,15 +11,8 @@ use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model};
 const TOLERANCE: f64 = 2e-4;
 
 const TINY: [&str; 9] = [
-    "llama",
-    "llama3-rope",
-    "llama-head-dim",
-    "mistral-window",
-    "qwen2",
-    "qwen3",
-    "tiny-gguf/model.gguf",
-    "tiny-gguf-mixed/model.gguf",
-    "tiny-gguf-qwen3/model.gguf",
+    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "tiny-gguf/model.gguf",
+    "tiny-gguf-mixed/model.gguf", "tiny-gguf-qwen3/model.gguf",
 ];
 
 fn golden(name: &str) -> PathBuf {

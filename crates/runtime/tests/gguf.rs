@@ -342,10 +342,7 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
         assert!(error.contains(key) && error.contains("demo.gguf"), "{key}: {error}");
     };
     for key in [
-        "general.architecture",
-        "llama.block_count",
-        "llama.embedding_length",
-        "llama.attention.layer_norm_rms_epsilon",
+        "general.architecture", "llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon",
     ] {
         refused(with(small(), key, None), key);
         refused(with(small(), key, Some(Meta::Bool(1))), key);

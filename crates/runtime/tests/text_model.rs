@@ -96,9 +96,7 @@ fn largest_difference(metric: &str, rows: &[Vec<Score>], expected: &Value) -> f6
 #[test]
 fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
     let texts = [
-        "The farmer planted apple trees.",
-        "a",
-        "My neighbour repaired wooden boats behind the house.",
+        "The farmer planted apple trees.", "a", "My neighbour repaired wooden boats behind the house.",
         "zzz unknown 日本",
     ];
     let (wide, narrow) = (

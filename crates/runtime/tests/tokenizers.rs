@@ -439,12 +439,7 @@ fn protected_messages_have_the_ids_of_one_ordinary_text() {
 #[test]
 fn encoding_at_the_boundary_equals_encoding_the_whole() {
     let texts = [
-        "Which is better?\nAnswer:",
-        "a",
-        "",
-        "line one\nLine two.\nBoth lines, 12",
-        "日本語\nabc",
-        "x\n\nYes",
+        "Which is better?\nAnswer:", "a", "", "line one\nLine two.\nBoth lines, 12", "日本語\nabc", "x\n\nYes",
         "..\nNo <judge>",
     ];
     let variants = ["A", " A", "B", "10", "\n\nx", "s and more", "日", "!"];

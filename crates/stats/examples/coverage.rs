@@ -119,12 +119,8 @@ impl Tally {
 }
 
 const FIGURES: [&str; 6] = [
-    "Pearson per context",
-    "Spearman per context",
-    "accuracy of pairs",
-    "Pearson over all scores",
-    "Spearman over all scores",
-    "Pearson of systems",
+    "Pearson per context", "Spearman per context", "accuracy of pairs", "Pearson over all scores",
+    "Spearman over all scores", "Pearson of systems",
 ];
 
 fn truths(world: World, noise: &mut Noise) -> [f64; 6] {

@@ -131,12 +131,7 @@ impl KeptQuestion for GenerateRequest {
 
     fn content(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(&(
-            &self.prompt,
-            self.max_tokens,
-            &self.stop,
-            self.sampling,
-            &self.constraint,
-            &self.verdict,
+            &self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict,
         ))
     }
 

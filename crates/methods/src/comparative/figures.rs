@@ -412,19 +412,8 @@ fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
 /// An empty table for [`CellFigures::push`].
 pub(super) fn position_section() -> Section {
     let columns = [
-        "attribute",
-        "template",
-        "judged",
-        "P(A)",
-        "P(B)",
-        "τ",
-        "P(A) after",
-        "order gap",
-        "max",
-        "same verdict",
-        "mass",
-        "min",
-        "low",
+        "attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict",
+        "mass", "min", "low",
     ];
     Section::new("Position and mass", columns)
 }

@@ -320,17 +320,8 @@ impl<'s> JudgeResults<'s> {
             return table;
         }
         let columns = [
-            "attribute",
-            "judge",
-            "decided",
-            "ties",
-            "P(first)",
-            "both orders",
-            "changed",
-            "95 % interval",
-            "order gap",
-            "max",
-            "mass",
+            "attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95 % interval",
+            "order gap", "max", "mass",
         ];
         let mut table = Section::new("Verdicts on pairs", columns);
         for one in figures {
@@ -436,17 +427,8 @@ impl<'s> JudgeResults<'s> {
 
 fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
     let columns = [
-        "attribute",
-        "judge",
-        "accuracy",
-        "95 % interval",
-        "right of all",
-        "correct",
-        "tied",
-        "wrong",
-        "not judged",
-        "given order",
-        "turned",
+        "attribute", "judge", "accuracy", "95 % interval", "right of all", "correct", "tied", "wrong", "not judged",
+        "given order", "turned",
     ];
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {

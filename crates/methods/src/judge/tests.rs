@@ -195,18 +195,9 @@ fn what_prompts_and_verdicts_depend_on_is_in_the_signature() {
         judging.sign(crate::Signature::new("judge", &model)).to_string()
     };
     let lines: Vec<String> = [
-        "",
-        "--ties",
-        "--rubric one",
-        "--criteria one",
-        "--verdict label",
-        "--cycles 2",
-        "--cycles 2 --temperature 0.5",
-        "--mode pointwise",
-        "--mode pointwise --scale 1..7",
-        "--attribute coherence",
-        "--max-tokens 9",
-        "--seed 1",
+        "", "--ties", "--rubric one", "--criteria one", "--verdict label", "--cycles 2",
+        "--cycles 2 --temperature 0.5", "--mode pointwise", "--mode pointwise --scale 1..7", "--attribute coherence",
+        "--max-tokens 9", "--seed 1",
     ]
     .map(line)
     .into();

@@ -150,18 +150,8 @@ impl RevisionTally {
 /// The table for people.
 pub(crate) fn revisions_section(tallies: &[RevisionTally]) -> Section {
     let columns = [
-        "kind",
-        "for",
-        "made",
-        "usable",
-        "truncated",
-        "empty",
-        "unchanged",
-        "tokens",
-        "to primary: words",
-        "characters",
-        "ROUGE-L",
-        "to guidance: words",
+        "kind", "for", "made", "usable", "truncated", "empty", "unchanged", "tokens", "to primary: words",
+        "characters", "ROUGE-L", "to guidance: words",
     ];
     let mut section = Section::new("References", columns);
     for tally in tallies {

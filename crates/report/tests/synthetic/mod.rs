@@ -56,32 +56,9 @@ pub(crate) const HOSTILE: &[&str] = &[
 ];
 
 const WORDS: &[&str] = &[
-    "ferry",
-    "harbour",
-    "council",
-    "voted",
-    "electric",
-    "vessel",
-    "spring",
-    "residents",
-    "reserve",
-    "pier",
-    "diesel",
-    "crossing",
-    "minutes",
-    "island",
-    "fuel",
-    "promise",
-    "budget",
-    "winter",
-    "report",
-    "engine",
-    "captain",
-    "school",
-    "bridge",
-    "night",
-    "market",
-    "storm",
+    "ferry", "harbour", "council", "voted", "electric", "vessel", "spring", "residents", "reserve", "pier", "diesel",
+    "crossing", "minutes", "island", "fuel", "promise", "budget", "winter", "report", "engine", "captain", "school",
+    "bridge", "night", "market", "storm",
 ];
 
 /// Numbers that are the same each time.

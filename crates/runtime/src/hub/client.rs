@@ -316,10 +316,7 @@ mod tests {
     fn an_origin_is_the_whole_of_scheme_host_and_port() {
         assert_eq!(origin("https://hub.example/a?b"), "https://hub.example");
         for other in [
-            "https://hub.example.evil/",
-            "https://hub.example@evil/",
-            "http://hub.example/",
-            "https://hub.example:444/",
+            "https://hub.example.evil/", "https://hub.example@evil/", "http://hub.example/", "https://hub.example:444/",
         ] {
             assert_ne!(origin(other), "https://hub.example", "{other}");
         }

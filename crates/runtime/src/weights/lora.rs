@@ -250,22 +250,9 @@ fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [
 
 /// Fields that say how an adapter was trained or by whom: the tensors that came of it are in its file.
 const SILENT: [&str; 16] = [
-    "auto_mapping",
-    "base_model_name_or_path",
-    "eva_config",
-    "exclude_modules",
-    "inference_mode",
-    "layers_pattern",
-    "layers_to_transform",
-    "lora_dropout",
-    "megatron_core",
-    "peft_version",
-    "qalora_group_size",
-    "revision",
-    "runtime_config",
-    "target_modules",
-    "task_type",
-    "ensure_weight_tying",
+    "auto_mapping", "base_model_name_or_path", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
+    "layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "revision",
+    "runtime_config", "target_modules", "task_type", "ensure_weight_tying",
 ];
 
 /// The rank, and what the product of an adapter's matrices is multiplied by.
