@@ -141,7 +141,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
             {
                 let mut settings = word_settings(words, &params.subject.noun);
                 settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
-                of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?);
+                of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?.using("question")?);
             }
             templates.push(of_attribute);
             asked.push(short_hash(questions.iter().map(String::as_str)));
@@ -255,6 +255,10 @@ mod tests {
         let refused = |args: &str| told(&run(args, &samples, &judge("")).0.expect_err("refused"));
         let error = refused("checklist --attribute charm");
         assert!(error.contains("no checklist for `charm`") && error.contains("--question"), "{error}");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "{{ candidate }} Good? {{ yes }} {{ no }}").expect("written");
+        let error = refused(&format!("checklist --attribute coherence --template {}", file.path().display()));
+        assert!(error.contains("never uses `question`"), "{error}");
         assert!(refused("checklist --attribute charm --question A? --question A?").contains("twice"));
         assert!(refused("checklist --attribute charm --question @/nowhere/list.txt").contains("list.txt"));
         let error = refused("checklist --attribute coherence --attribute fluency --question A?");
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn questions_are_read_from_a_file_line_by_line() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), "\nGood?\r\n\n  Short?  \n").expect("written");
+        std::fs::write(file.path(), "\u{feff}Good?\r\n\n  Short?  \n").expect("written");
         let samples = [sample("a", &[1.0])];
         let args = format!("checklist --attribute charm --no-gold --question @{}", file.path().display());
         let (result, output) = run(&args, &samples, &judge("Good"));

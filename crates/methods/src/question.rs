@@ -144,7 +144,8 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
         Some(path) => std::fs::read_to_string(path)
-            .map(|text| text.trim().to_owned())
+            // Editors put a byte order mark at the head of a file; in a prompt it would be a character.
+            .map(|text| text.trim_start_matches('\u{feff}').trim().to_owned())
             .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,
     };
     if text.trim().is_empty() {

@@ -193,6 +193,11 @@ impl Template {
         Ok(template)
     }
 
+    /// The same template, which must use this setting.
+    pub(crate) fn using(self, setting: &str) -> Result<Self, TemplateError> {
+        self.must_use(setting).map(|()| self)
+    }
+
     /// The same template, and data that hold one of these verdicts in double brackets are altered so that they hold
     /// none.
     #[must_use]
@@ -267,10 +272,14 @@ impl Template {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
             return Err(TemplateError::UnknownSlot { template: self.name.clone(), slot: slot.clone(), known });
         }
-        match self.data_slots.iter().find(|slot| slot.required && !self.used.contains(slot.name)) {
-            Some(slot) => Err(TemplateError::MissingSlot { template: self.name.clone(), slot: slot.name.to_owned() }),
-            None => Ok(()),
+        self.data_slots.iter().filter(|slot| slot.required).try_for_each(|slot| self.must_use(slot.name))
+    }
+
+    fn must_use(&self, slot: &str) -> Result<(), TemplateError> {
+        if self.used.contains(slot) {
+            return Ok(());
         }
+        Err(TemplateError::MissingSlot { template: self.name.clone(), slot: slot.to_owned() })
     }
 
     /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of
