@@ -136,12 +136,12 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
         for words in &words {
             let questions = questions(params, words)?;
             let mut of_attribute = Vec::new();
-            for (choice, question) in
-                params.template.iter().flat_map(|choice| questions.iter().map(move |q| (choice, q)))
-            {
-                let mut settings = word_settings(words, &params.subject.noun);
-                settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
-                of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?.using("question")?);
+            for choice in &params.template {
+                for question in &questions {
+                    let mut settings = word_settings(words, &params.subject.noun);
+                    settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
+                    of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?.using("question")?);
+                }
             }
             templates.push(of_attribute);
             asked.push(short_hash(questions.iter().map(String::as_str)));
@@ -234,6 +234,9 @@ mod tests {
         let asked: Vec<_> = row["answers"].as_array().expect("two").iter().map(|a| a["question"].clone()).collect();
         assert_eq!(asked, [json!("Good?"), json!("Short?")]);
         assert_eq!(summary.cost.requests, 4);
+        // The mass is of answers, of which each candidate has two.
+        let mass = &summary.values["scores"][0]["figures"]["mass"];
+        assert!(mass["answers"] == 4 && (mass["min"].as_f64().expect("some") - 0.3).abs() < 1e-12, "{mass}");
     }
 
     #[test]
@@ -259,6 +262,9 @@ mod tests {
         std::fs::write(file.path(), "{{ candidate }} Good? {{ yes }} {{ no }}").expect("written");
         let error = refused(&format!("checklist --attribute coherence --template {}", file.path().display()));
         assert!(error.contains("never uses `question`"), "{error}");
+        assert!(
+            refused("checklist --attribute coherence --template 1 --template 1").contains("--template 1: given twice")
+        );
         assert!(refused("checklist --attribute charm --question A? --question A?").contains("twice"));
         assert!(refused("checklist --attribute charm --question @/nowhere/list.txt").contains("list.txt"));
         let error = refused("checklist --attribute coherence --attribute fluency --question A?");

@@ -36,6 +36,7 @@ pub fn method(name: &str) -> Option<&'static dyn DynMethod> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
 
     use probity_lm::{LanguageModel, ScriptedModel};
     use serde_json::Value;
@@ -148,6 +149,41 @@ mod tests {
         }
     }
 
+    /// Each method, asked for several things at once where it can be.
+    const ARGUMENTS: &[&str] = &[
+        "compare --attribute coherence",
+        "g-eval --attribute coherence",
+        "prompt-scoring --attribute coherence --samples 2",
+        "checklist --attribute coherence",
+        "gpt-score --attribute coherence",
+        "parapluie --template direct --template meaning",
+        "judge --attribute coherence --ties",
+        "judge --attribute coherence --verdict label",
+        "revise --kind aspects",
+        "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
+    ];
+
+    #[test]
+    fn questions_of_a_run_have_names_of_their_own() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        for args in ARGUMENTS {
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let (scored, written) = (asked.clone(), asked.clone());
+            let model = ScriptedModel::from_probabilities(move |request| {
+                scored.lock().expect("no panic").push(request.id.clone());
+                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
+                vec![0.1; labels.labels().len()]
+            })
+            .with_generation(move |request| {
+                written.lock().expect("no panic").push(request.id.clone());
+                generated("3 [[A]]")
+            });
+            run(args, &samples, &model).0.expect("runs");
+            let asked = asked.lock().expect("no panic");
+            assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), asked.len(), "{args}: {asked:?}");
+        }
+    }
+
     #[test]
     fn results_do_not_depend_on_the_order_of_answers() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
@@ -162,18 +198,7 @@ mod tests {
             })
             .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
         };
-        for args in [
-            "compare --attribute coherence",
-            "g-eval --attribute coherence",
-            "prompt-scoring --attribute coherence --samples 2",
-            "checklist --attribute coherence",
-            "gpt-score --attribute coherence",
-            "parapluie --template direct --template meaning",
-            "judge --attribute coherence --ties",
-            "judge --attribute coherence --verdict label",
-            "revise --kind aspects",
-            "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
-        ] {
+        for args in ARGUMENTS {
             let (backward, rows) = run(args, &samples, &probabilities());
             let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
             let values = |summary: crate::RunSummary| serde_json::to_value(summary).expect("plain values");

@@ -134,11 +134,15 @@ impl Pointwise<'_> {
     }
 
     fn request_id(&self, place: CandidatePlace, question: PointwiseQuestion) -> String {
-        let template = self.templates[place.group][question.template].name();
+        let template = &self.templates[place.group][question.template];
+        // Templates that ask several questions share a name; who looks an answer up must find one.
+        let number = question.template + 1;
+        let asked = template.setting("question").map(|_| format!("/question {number}")).unwrap_or_default();
+        let template = template.name();
         let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
         // Sampled answers are seeded by the id: two attributes must not share one.
         let attribute = if self.other.is_none() { format!("{}/", self.attributes[place.group]) } else { String::new() };
-        format!("{}/{}/{attribute}{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
+        format!("{}/{}/{attribute}{template}{asked}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 
     /// Puts the questions to the model; `keep` gets what each came to, by position.

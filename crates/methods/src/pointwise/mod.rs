@@ -9,6 +9,7 @@ use probity_data::{Candidate, Sample};
 pub(crate) use asking::{LabelReading, PointwiseAsk};
 
 use crate::gold;
+use crate::question::given_twice;
 use crate::run::write_row;
 use crate::template::{PromptLayout, Template};
 use crate::{MethodError, MethodReport, Run, Signature};
@@ -61,6 +62,7 @@ struct CandidatePlace {
 impl<'a> Pointwise<'a> {
     /// Asks everything, writes the rows and sums up.
     pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        self.ask_each_once()?;
         let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
         let without = self.without_other()?;
         let precision = run.model().description().precision;
@@ -105,6 +107,18 @@ impl<'a> Pointwise<'a> {
             section.note(format!("{without} of {all} samples have no {what}: their candidates are not scored"));
         }
         Ok(report)
+    }
+
+    /// A question that is asked twice in the same words would count twice.
+    fn ask_each_once(&self) -> Result<(), MethodError> {
+        for templates in self.templates {
+            let asked: Vec<_> =
+                templates.iter().map(|template| (template.name(), template.setting("question"))).collect();
+            if let Some((twice, _)) = given_twice(&asked) {
+                return MethodError::refuse(format!("--template {twice}"), "given twice", "name each template once");
+            }
+        }
+        Ok(())
     }
 
     fn places(&self) -> Vec<CandidatePlace> {

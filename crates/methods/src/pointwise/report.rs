@@ -94,9 +94,11 @@ impl PointwiseTables {
         });
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
         if low > 0 {
-            let all = rows.len();
+            let asked = rows.iter().filter(|row| row.mass.is_some());
+            let once = if asked.clone().any(|row| row.answers.len() > 1) { ", in one answer at least" } else { "" };
+            let all = asked.count();
             self.scores.note(format!(
-                "for {low} of {all} candidates the model hardly considers any of the labels; read them with care."
+                "for {low} of {all} candidates the model hardly considers any of the labels{once}; read them with care."
             ));
         }
     }
@@ -174,7 +176,10 @@ impl PointwiseFigures {
             min: scores.iter().copied().reduce(f64::min),
             max: scores.iter().copied().reduce(f64::max),
             share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
-            mass: Mass::of(rows.filter_map(|row| row.mass.map(|mass| (mass, row.outcome == Outcome::LowMass)))),
+            mass: Mass::of(rows.flat_map(|row| &row.answers).filter_map(|answer| {
+                let mass = answer.reply.mass?;
+                Some((mass, answer.reply.outcome == Outcome::LowMass))
+            })),
         }
     }
 

@@ -90,8 +90,8 @@ pub struct ComputingOptions {
     #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
     #[default(LoadOptions::default().side_by_side)]
     pub side_by_side: usize,
-    /// The instruction set to compute with: plain, avx2, avx-vnni, avx512, amx; results do not depend on it [default: the widest
-    /// that the machine has]
+    /// The instruction set to compute with: plain, avx2, avx-vnni, avx512, amx; results do not depend on it [default:
+    /// the widest that the machine has]
     #[serde(with = "isa_name")]
     #[schemars(with = "Option<String>", extend("form" = "NAME", "heading" = "Model"))]
     pub isa: Option<Isa>,

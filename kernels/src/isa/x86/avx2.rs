@@ -29,8 +29,8 @@ macro_rules! avx2 {
 }
 pub(crate) use avx2;
 
-/// Two 256-bit halves. `BYTE_DOT` is whether the machine multiplies bytes with bytes in one instruction, which makes other
-/// [integer products](IntProducts) and changes nothing else.
+/// Two 256-bit halves. `BYTE_DOT` is whether the machine multiplies bytes with bytes in one instruction, which makes
+/// other [integer products](IntProducts) and changes nothing else.
 #[derive(Clone, Copy)]
 pub(crate) struct Halves<const BYTE_DOT: bool>;
 

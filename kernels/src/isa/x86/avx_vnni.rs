@@ -1,4 +1,5 @@
-//! AVX-VNNI: AVX2 whose dot products of bytes are one instruction, as processors have it that were made without AVX-512.
+//! AVX-VNNI: AVX2 whose dot products of bytes are one instruction, as processors have it that were made without
+//! AVX-512.
 //!
 //! [`AvxVnni`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
 
