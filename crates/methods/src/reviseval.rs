@@ -57,7 +57,7 @@ A pair is shown to the judge in both orders; it has the verdict in which they ag
 label or rationale-label the one that is more probable over both. `changed` is the share of pairs whose verdict \
 changes with the order. A metric prefers the better score (of distances and error rates the lower one), and equal \
 scores are a tie. Kinds with several references (aspects, each) let each of them have a verdict, and the majority \
-counts; of scores, of paraphrases, and of metrics under each, the mean. References in the data are shown, and scored \
+counts; of probabilities, of scores, of paraphrases, and of metrics under each, the mean. References in the data are shown, and scored \
 against, together. A pair without a usable reference has no verdict under that kind, and is counted.
 
 What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of \

@@ -50,7 +50,7 @@ pub enum References {
     /// Together in one prompt, numbered.
     #[default]
     Together,
-    /// Each in a prompt of its own: the majority of the verdicts counts, of ratings the mean.
+    /// Each in a prompt of its own: the majority of the verdicts counts, of ratings and probabilities the mean.
     Each,
 }
 
@@ -93,13 +93,13 @@ is `unparsed`; `rationale-label` lets it write, and takes the probabilities of a
 text; `label` takes them without a text. A rating is then the expectation over the scale.
 
 A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else \
-a tie; with probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has \
+a tie; with probabilities it is decided by their mean over references and orders. Where one order has no verdict the pair has \
 none. `changed` is the share of pairs whose verdict changes with the order; the order gap, of probabilities, is |p − \
 (1 − p′)|: 0 for a judge who ignores the order, 1 for one who sees nothing else.
 
 --cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each \
 asks about each reference by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and \
-of ratings the mean counts. Voices without a verdict have no part in a vote.
+of ratings the mean counts, as it does of one model's probabilities under several references. Voices without a verdict have no part in a vote.
 
 What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or \
 for a verdict of the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the \
@@ -247,5 +247,5 @@ impl MethodStage for VerdictStage<'_> {
 /// The panel's verdict on a unit; of a single judge its own.
 fn panel(settled: &[Vec<UnitVerdict>], unit: usize) -> Decision {
     let voices = settled.iter().map(|judge| judge[unit].decided.clone()).collect();
-    one_of(voices).expect("there is a judge")
+    one_of(voices, Decision::vote).expect("there is a judge")
 }

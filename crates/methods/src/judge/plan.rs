@@ -1,6 +1,7 @@
 //! Which questions a judge is asked about the samples, and what its verdicts on them come to.
 
 use probity_data::Sample;
+use probity_lm::Outcome;
 use rand::Rng;
 
 use super::judging::{JudgeQuestion, ShownText};
@@ -57,17 +58,17 @@ pub(crate) struct UnitVerdict {
 }
 
 impl UnitVerdict {
-    /// The references' vote in each order, and of both orders what they agree in, else a tie; where verdicts are
-    /// probabilities (`labels`) the mean. Where one order has no verdict there is none. Every verdict is on the pair's
-    /// first, whichever order it was shown in.
+    /// The references' vote in each order, and of both orders what they agree in, else a tie. Where verdicts are
+    /// probabilities (`labels`), their means in the place of both votes: votes of two orders are 0 or 1 each, and a
+    /// doubt on one side would weigh as much as certainty on the other. Where one order has no verdict there is none.
+    /// Every verdict is on the pair's first, whichever order it was shown in.
     pub(crate) fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
-        let orders = orders.map(one_of);
+        let join = if labels { Decision::mean } else { Decision::vote };
+        let orders = orders.map(|references| one_of(references, join));
         let had: Vec<Decision> = orders.iter().flatten().cloned().collect();
         let decided = match had.iter().find(|order| order.says.is_none()) {
             Some(failed) => failed.clone(),
-            None if had.len() == 1 => had[0].clone(),
-            None if labels => Decision::mean(&had),
-            None => Decision::vote(&had),
+            None => one_of(had, join).unwrap_or_else(|| Decision::none(Outcome::Empty)),
         };
         Self { decided, orders }
     }
@@ -193,12 +194,12 @@ impl JudgePlan {
     }
 }
 
-/// The one, or the vote of several; none of none.
-pub(super) fn one_of(mut all: Vec<Decision>) -> Option<Decision> {
+/// The one, or what `join` makes of several; none of none.
+pub(super) fn one_of(mut all: Vec<Decision>, join: fn(&[Decision]) -> Decision) -> Option<Decision> {
     match all.len() {
         0 => None,
         1 => all.pop(),
-        _ => Some(Decision::vote(&all)),
+        _ => Some(join(&all)),
     }
 }
 

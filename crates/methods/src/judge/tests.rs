@@ -278,6 +278,29 @@ fn probabilities_are_averaged_over_the_orders_and_their_gap_is_told() {
 }
 
 #[test]
+fn probabilities_under_several_references_are_averaged_and_not_voted_on() {
+    let mut one = sample("a", &[2.0, 1.0]);
+    one.references = ["sure", "in doubt", "in doubt too"].map(str::to_owned).into();
+    // Sure of the first in either order under one reference, and slightly for whichever is shown second under two.
+    let model = ScriptedModel::from_probabilities(|request: &ScoreRequest| {
+        let first_shown = qualities(&request.prompt)[0] > 1.0;
+        let p = match (request.prompt.text().contains("in doubt"), first_shown) {
+            (true, _) => 0.4,
+            (false, true) => 0.9,
+            (false, false) => 0.1,
+        };
+        vec![p, 1.0 - p]
+    });
+    let args = "judge --no-gold --verdict label --reference given --references each";
+    let (result, output) = run(args, &[one], &model);
+    result.expect("runs");
+    let pair = output.rows("pairs")[0].clone();
+    let p = (0.9 + 0.4 + 0.4 + 0.9 + 0.6 + 0.6) / 6.0;
+    assert!((pair["p"].as_f64().expect("some") - p).abs() < 1e-12, "{pair:#}");
+    assert_eq!(pair["choice"], "first", "two votes of three for whichever is second would have made a tie");
+}
+
+#[test]
 fn a_pair_with_an_unreadable_order_has_no_verdict() {
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|request| {
         let shown = qualities(&request.prompt);

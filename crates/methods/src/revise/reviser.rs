@@ -399,10 +399,13 @@ impl MethodStage for RevisionStage<'_, '_> {
         })
     }
 
-    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary.
+    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary. Texts that
+    /// nobody knows begin alike as little as can be, or their questions would seem to share what they will not: the
+    /// last digit comes first.
     fn stand_in(&self, number: usize) -> Revision {
         let tokens = self.reviser.how.max_tokens as usize;
-        let text = vec!["the"; tokens].join(" ");
+        let own: String = number.to_string().chars().rev().collect();
+        let text = format!("{own}{}", " the".repeat(tokens));
         Revision { text, ended: RevisionOutcome::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
     }
 }

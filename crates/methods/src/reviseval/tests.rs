@@ -1,5 +1,7 @@
 //! The whole against scripted models, with values worked out by hand.
 
+use std::sync::{Arc, Mutex};
+
 use probity_data::{Preference, Sample};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
 use serde_json::{Value, json};
@@ -438,4 +440,22 @@ fn correlations_are_averaged_over_attributes() {
     let [first, second] =
         [0, 1].map(|k| of(k)["figures"]["spearman"]["pooled"]["coefficient"].as_f64().expect("defined"));
     assert!(near(&average["spearman"], f64::midpoint(first, second)), "{average} {first} {second}");
+}
+
+#[test]
+fn references_that_are_not_made_yet_share_no_beginning() {
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let shown = begun.clone();
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |request| {
+        let prompt = request.prompt.text();
+        shown.lock().expect("no panic").extend(block(&prompt, "Reference").and_then(|text| text.chars().next()));
+        generated("")
+    });
+    rehearse("reviseval --reference direct,adapted,each --revision-tokens 8", &pairs(&FOUR[..1]), &model);
+    let mut begun = begun.lock().expect("no panic").clone();
+    assert_eq!(begun.len(), 8, "four references, each in both orders");
+    begun.dedup();
+    begun.sort_unstable();
+    begun.dedup();
+    assert_eq!(begun.len(), 4, "{begun:?}");
 }
