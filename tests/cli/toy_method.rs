@@ -44,10 +44,11 @@ impl Method for Toy {
         vec![RoleModel::language("checker", &params.checker)]
     }
 
-    fn stages(_: &ToyParams) -> Vec<StageSpec> {
-        let stage = |name, roles| StageSpec { name, roles };
-        vec![stage(Claims::NAME, &["model"]), stage(Checks::NAME, &["checker"]), stage(Summaries::NAME, &["model"])]
-    }
+    const STAGES: &'static [StageSpec] = &[
+        StageSpec { name: Claims::NAME, roles: &["model"] },
+        StageSpec { name: Checks::NAME, roles: &["checker"] },
+        StageSpec { name: Summaries::NAME, roles: &["model"] },
+    ];
 
     fn run(_: &ToyParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());

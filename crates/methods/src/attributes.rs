@@ -98,9 +98,19 @@ pub(crate) struct AttributeWords {
     pub(crate) comparative: String,
 }
 
-/// The entry for an attribute, by noun or by adjective, in any case and with `_` or spaces for `-`.
+/// An attribute as it is compared with others: in lower case, and with `-` for `_` and spaces.
+pub(crate) fn plain(attribute: &str) -> String {
+    attribute
+        .to_lowercase()
+        .split(|c: char| c == '_' || c == '-' || c.is_whitespace())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("-")
+}
+
+/// The entry for an attribute, by noun or by adjective, as they are in [`plain`].
 pub(crate) fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
-    let plain = attribute.trim().to_lowercase().replace(['_', ' '], "-");
+    let plain = plain(attribute);
     let name = match plain.as_str() {
         "overall" | "overall-quality" => "quality",
         "engagement" => "engagingness",

@@ -6,6 +6,7 @@ use probity_data::{Candidate, Sample};
 use probity_stats::{AgreementFigures, Interval, Resampling, SystemScore};
 use serde::Serialize;
 
+use crate::attributes;
 use crate::summary::{bounds, mean, number, share_interval, sums_by_id};
 use crate::{MethodError, Section};
 
@@ -150,7 +151,13 @@ pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Op
 
 /// Notes that any method owes its reader.
 pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
-    let absent: Vec<&str> = uses.iter().filter(|one| !one.present).map(|one| one.attribute).collect();
+    let absent = uses.iter().filter(|one| !one.present).map(|GoldUse { attribute, .. }| {
+        // Nothing else would tell that a known attribute was misspelt: any word will do.
+        let meant = probity_lm::nearest(attribute, attributes::KNOWN.iter().map(|known| known.name))
+            .filter(|_| attributes::lookup(attribute).is_none());
+        meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
+    });
+    let absent: Vec<String> = absent.collect();
     if !absent.is_empty() {
         table.note(format!("the data have no gold scores for {}", absent.join(", ")));
     }

@@ -69,9 +69,13 @@ pub trait Method {
         Vec::new()
     }
 
-    /// The stages that it does in this order; none of a method whose questions are all known beforehand.
-    fn stages(_: &Self::Params) -> Vec<StageSpec> {
-        Vec::new()
+    /// The stages that it may have, in the order in which it does them; none of a method whose questions are all known
+    /// beforehand.
+    const STAGES: &'static [StageSpec] = &[];
+
+    /// Whether it does this one of its stages with these options.
+    fn has_stage(_: &Self::Params, _name: &str) -> bool {
+        true
     }
 
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
@@ -109,6 +113,10 @@ pub trait DynMethod: Sync {
     fn prompts(&self) -> &'static [Builtin] {
         &[]
     }
+    /// [`Method::STAGES`].
+    fn all_stages(&self) -> &'static [StageSpec] {
+        &[]
+    }
     /// What it works with; a method judges samples by the model that it asks.
     fn needs(&self) -> Needs {
         Needs { model: true, samples: true }
@@ -127,7 +135,7 @@ pub trait Configured: Send + Sync {
     fn models(&self) -> Vec<RoleModel> {
         Vec::new()
     }
-    /// [`Method::stages`].
+    /// Those of [`Method::STAGES`] that it does.
     fn stages(&self) -> Vec<StageSpec> {
         Vec::new()
     }
@@ -179,6 +187,10 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::PROMPTS
     }
 
+    fn all_stages(&self) -> &'static [StageSpec] {
+        M::STAGES
+    }
+
     fn options(&self) -> Vec<OptionSpec> {
         specs::<AllOptions<M::Params>>()
     }
@@ -200,7 +212,7 @@ impl<M: Method> Configured for WithOptions<M> {
     }
 
     fn stages(&self) -> Vec<StageSpec> {
-        M::stages(&self.0.params)
+        M::STAGES.iter().filter(|stage| M::has_stage(&self.0.params, stage.name)).copied().collect()
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {

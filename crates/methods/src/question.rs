@@ -32,15 +32,16 @@ pub enum PromptFormat {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SubjectOptions {
-    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses
-    /// fitting forms. May be given several times; each attribute is judged by itself.
+    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; of known ones a prompt that
+    /// speaks of a text that is ADJECTIVE uses fitting forms. May be given several times; each attribute is judged by
+    /// itself.
     #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("summary".to_owned())]
     pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit: the prompt then speaks of a text that is
+    /// The attribute as an adjective, where the built-in form does not fit. For prompts that speak of a text that is
     /// ADJECTIVE.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
@@ -52,7 +53,12 @@ impl SubjectOptions {
     /// The word forms of each attribute; an adjective is given for one attribute only.
     pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
-        if let Some(twice) = given_twice(attributes) {
+        if let Some(several) = attributes.iter().find(|attribute| attribute.contains(',')) {
+            let why = "it reads like several, and would be asked about as one";
+            return MethodError::refuse(format!("--attribute {several}"), why, "give each an --attribute of its own");
+        }
+        let plain: Vec<String> = attributes.iter().map(|attribute| attributes::plain(attribute)).collect();
+        if let Some(twice) = given_twice(&plain) {
             return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
         }
         if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
@@ -150,6 +156,11 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
     };
     if text.trim().is_empty() {
         return MethodError::refuse(option, "the text is empty", "leave it out for the built-in text");
+    }
+    // Written by no editor as part of a text: a file of another encoding, or one that is no text.
+    if let Some(control) = text.replace("\r\n", "\n").chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
+        let why = format!("`{value}` holds the control character {}", control.escape_unicode());
+        return MethodError::refuse(option, why, "a text in UTF-8 is wanted, with lines that end in LF or CRLF");
     }
     Ok(text)
 }

@@ -63,9 +63,7 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
 
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
-    fn stages(_: &ReviseParams) -> Vec<StageSpec> {
-        vec![StageSpec { name: REVISIONS, roles: &["model"] }]
-    }
+    const STAGES: &'static [StageSpec] = &[StageSpec { name: REVISIONS, roles: &["model"] }];
 
     fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let options = &params.reviser;

@@ -80,10 +80,18 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         judge.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
     }
 
-    fn stages(params: &RevisEvalParams) -> Vec<StageSpec> {
-        let verdicts = (!params.no_judge).then_some(StageSpec { name: VERDICTS, roles: &["judge"] });
-        let ratings = params.rate.is_some().then_some(StageSpec { name: RATINGS, roles: &["judge"] });
-        std::iter::once(StageSpec { name: REVISIONS, roles: &["model"] }).chain(verdicts).chain(ratings).collect()
+    const STAGES: &'static [StageSpec] = &[
+        StageSpec { name: REVISIONS, roles: &["model"] },
+        StageSpec { name: VERDICTS, roles: &["judge"] },
+        StageSpec { name: RATINGS, roles: &["judge"] },
+    ];
+
+    fn has_stage(params: &RevisEvalParams, name: &str) -> bool {
+        match name {
+            VERDICTS => !params.no_judge,
+            RATINGS => params.rate.is_some(),
+            _ => true,
+        }
     }
 
     fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

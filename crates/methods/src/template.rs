@@ -189,13 +189,23 @@ impl Template {
         };
         template.parse(&source)?;
         template.check_slots()?;
-        template.read_scaffold(layout)?;
+        for announced in [layout.answer_prefix.as_str(), layout.guarded] {
+            template.scaffold.add(announced, true);
+            // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
+            template.scaffold.add(announced, false);
+        }
+        template.read_scaffold()?;
         Ok(template)
     }
 
-    /// The same template, which must use this setting.
-    pub(crate) fn using(self, setting: &str) -> Result<Self, TemplateError> {
-        self.must_use(setting).map(|()| self)
+    /// The same template, which must use this setting. No line of data may begin as the one that it stands in,
+    /// whatever the setting says here: it is one of many.
+    pub(crate) fn using(mut self, setting: &'static str) -> Result<Self, TemplateError> {
+        self.must_use(setting)?;
+        let said = self.settings.insert(setting, MARK.to_string());
+        self.read_scaffold()?;
+        self.settings.extend(said.map(|said| (setting, said)));
+        Ok(self)
     }
 
     /// The same template, and data that hold one of these verdicts in double brackets are altered so that they hold
@@ -282,15 +292,9 @@ impl Template {
         Err(TemplateError::MissingSlot { template: self.name.clone(), slot: slot.to_owned() })
     }
 
-    /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of
+    /// Adds the template's own lines, with all data slots filled and with the required ones only, so that both branches of
     /// an `if` are seen; lists with one text and with as many as may be.
-    fn read_scaffold(&mut self, layout: &PromptLayout) -> Result<(), TemplateError> {
-        let mut scaffold = Scaffold::default();
-        for announced in [layout.answer_prefix.as_str(), layout.guarded] {
-            scaffold.add(announced, true);
-            // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
-            scaffold.add(announced, false);
-        }
+    fn read_scaffold(&mut self) -> Result<(), TemplateError> {
         for (required_only, listed) in [(false, MAX_LIST), (false, 1), (true, 0)] {
             let wanted = self.data_slots.iter().filter(|slot| slot.required || !required_only);
             let mark = |slot: &DataSlot| {
@@ -305,11 +309,10 @@ impl Template {
             };
             for (role, text) in turns {
                 for line in text.lines().filter(|_| role != Role::Assistant) {
-                    scaffold.add_line(line, MARK);
+                    self.scaffold.add_line(line, MARK);
                 }
             }
         }
-        self.scaffold = scaffold;
         Ok(())
     }
 

@@ -18,7 +18,10 @@ pub fn stage_kind(name: &str) -> Option<&'static dyn DynMethod> {
 }
 
 /// Options of a run that are about questions to the model of its command.
-const OF_QUESTIONS: [&str; 3] = ["dry_run", "until", "from"];
+const OF_QUESTIONS: [&str; 1] = ["dry_run"];
+
+/// Options of a run that are about the stages of its method.
+const OF_STAGES: [&str; 2] = ["until", "from"];
 
 /// Options of a run that are about what models answered.
 const OF_ANSWERS: [&str; 2] = ["cache", "no_store"];
@@ -26,6 +29,7 @@ const OF_ANSWERS: [&str; 2] = ["cache", "no_store"];
 /// All options of such a stage: its own, then those of every run that mean something for it.
 pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
     let needs = kind.needs();
+    let stages: Vec<&str> = kind.all_stages().iter().map(|stage| stage.name).collect();
     let computing = match (needs.model, needs.samples) {
         (true, _) => specs::<ModelOptions>(),
         // The models of its metrics compute too.
@@ -35,11 +39,20 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
     let of_data = specs::<DataOptions>();
     let has = |option: &OptionSpec| match option.field.as_str() {
         field if OF_QUESTIONS.contains(&field) => needs.model,
+        field if OF_STAGES.contains(&field) => !stages.is_empty(),
         field if OF_ANSWERS.contains(&field) => needs.model || needs.samples,
         field if of_data.iter().any(|one| one.field == field) => needs.samples,
         _ => true,
     };
-    let run = specs::<RunOptions>().into_iter().filter(has);
+    let with_names = |mut option: OptionSpec| {
+        if OF_STAGES.contains(&option.field.as_str()) {
+            let stages =
+                if stages.len() == 1 { "Its only stage" } else { "Its stages" }.to_owned() + ": " + &stages.join(", ");
+            option.help = format!("{}. {stages}", option.help);
+        }
+        option
+    };
+    let run = specs::<RunOptions>().into_iter().filter(has).map(with_names);
     kind.options().into_iter().chain(computing).chain(run).collect()
 }
 
@@ -69,6 +82,7 @@ mod tests {
         };
         let fields = ["resume", "data", "cache", "adapter", "until", "dry_run"];
         assert_eq!(fields.map(|field| has("judge", field)), [true; 6]);
+        assert_eq!(fields.map(|field| has("compare", field)), [true, true, true, true, false, true]);
         assert_eq!(fields.map(|field| has("metrics", field)), [true, true, true, false, false, false]);
         assert_eq!(fields.map(|field| has("meta", field)), [true, false, false, false, false, false]);
     }

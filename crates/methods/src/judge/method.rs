@@ -119,9 +119,7 @@ rationale, and name_a, name_b, ties or min, max.";
         params.panel.iter().map(|name| RoleModel::language("panel", name)).collect()
     }
 
-    fn stages(_: &JudgeParams) -> Vec<StageSpec> {
-        vec![StageSpec { name: VERDICTS, roles: &["model", "panel"] }]
-    }
+    const STAGES: &'static [StageSpec] = &[StageSpec { name: VERDICTS, roles: &["model", "panel"] }];
 
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         check(params, samples)?;

@@ -50,7 +50,7 @@ pub struct AskOptions {
     /// Exit with 1 where a sample could not be scored
     #[schemars(extend("heading" = "Data and output"))]
     pub strict: bool,
-    /// End after this stage of the method (see its help); the same command without this and with --resume goes on
+    /// End after this stage of the method; the same command without this and with --resume goes on
     #[schemars(extend("form" = "STAGE", "heading" = "Data and output"))]
     pub until: Option<String>,
     /// Take a stage's table from a file in the place of asking: one that a run has left, or one of your own. May be
