@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use probity_lm::did_you_mean;
 use probity_runtime::hub::{
     self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
     memory_needed, nearest_model,
@@ -112,8 +113,7 @@ pub(crate) fn known(name: &str) -> miette::Result<&'static KnownModel> {
     if let Some(model) = known_model(name) {
         return Ok(model);
     }
-    let nearest = nearest_model(name);
-    let near = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let near = did_you_mean(nearest_model(name));
     let known = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
     Err(ModelError::Unknown { name: name.to_owned(), near, known }.into())
 }

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use probity_lm::{did_you_mean, nearest};
 use probity_methods::{Builtin, methods};
 use serde_json::{Value, json};
 
@@ -169,8 +170,7 @@ enum PromptError {
 
 impl PromptError {
     fn unknown(what: &'static str, name: &str, known: &[String]) -> Self {
-        let nearest = probity_lm::nearest(name, known.iter().map(String::as_str));
-        let near = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
+        let near = did_you_mean(nearest(name, known.iter().map(String::as_str)));
         Self::Unknown { what, name: name.to_owned(), near, known: known.join(", ") }
     }
 }

@@ -27,7 +27,7 @@ pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_var
 pub use model::{
     BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, plain_error,
 };
-pub use names::nearest;
+pub use names::{did_you_mean, nearest};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, ScoreRequest};

@@ -10,6 +10,11 @@ pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     scored.filter(|(s, _)| *s >= LEAST).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1))).map(|(_, n)| n)
 }
 
+/// What an error about an unknown name says next: `; did you mean …?`, or nothing where no name is near.
+pub fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,17 +38,13 @@ impl DynMethod for Meta {
 Hold scores against gold: correlations, accuracy of pairs, tests between metrics
 
 Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
-columns item, candidate and either
-metric and score or one column for each metric. Gold comes from samples (their candidates' scores and preferences) or \
-from another such table.
-Both are matched by item and candidate.
+columns item, candidate and either metric and score or one column for each metric. Gold comes from samples (their \
+candidates' scores and preferences) or from another such table. Both are matched by item and candidate.
 
 For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
-(candidate ids) and over all scores,
-with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best \
-taken for equal. What cannot be
-computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of \
-the largest) are equal: in ranks,
+(candidate ids) and over all scores, with p-values and intervals over contexts; accuracy of pairs, also with ties and \
+the ε at which metric scores are best taken for equal. What cannot be computed, constant scores for example, is \
+undefined and said so. Scores that rounding alone tells apart (by 1e-12 of the largest) are equal: in ranks, \
 correlations and accuracy alike."
     }
 

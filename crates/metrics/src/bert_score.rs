@@ -24,6 +24,7 @@ pub(crate) struct BertScoreOptions {
     idf: bool,
     /// A file of bert-score's form (LAYER,P,R,F) whose row of the layer scores are rescaled with: (score - baseline) /
     /// (1 - baseline)
+    #[schemars(extend("form" = "FILE"))]
     baseline: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! `bleu:tok=intl,smooth=floor,rouge-l`: metrics with their options as one text.
 
-use probity_lm::nearest;
+use probity_lm::{did_you_mean, nearest};
 use probity_options::{GivenOptions, OptionKind, OptionSpec};
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ impl ChosenMetric {
             let names = || metrics().iter().map(|metric| metric.name());
             return Err(MetricError::Unknown {
                 name: name.escape_debug().to_string(),
-                near: suggestion(nearest(name, names())),
+                near: did_you_mean(nearest(name, names())),
                 known: names().collect::<Vec<_>>().join(", "),
             });
         };
@@ -187,7 +187,7 @@ fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(
     let (key, text) =
         pair.split_once('=').ok_or_else(|| option(label, no_value(), format!("write KEY=VALUE; {}", hint())))?;
     let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
-        let near = suggestion(nearest(key, names.iter().map(String::as_str)));
+        let near = did_you_mean(nearest(key, names.iter().map(String::as_str)));
         return Err(option(label, format!("there is no option `{}`{near}", key.escape_debug()), hint()));
     };
     let value = spec.parse(text).map_err(|why| {
@@ -198,7 +198,7 @@ fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(
                 let names = || choices.iter().map(|choice| choice.name.as_str());
                 option(
                     label,
-                    format!("{is}{}", suggestion(nearest(text, names()))),
+                    format!("{is}{}", did_you_mean(nearest(text, names()))),
                     format!("it may be {}", names().collect::<Vec<_>>().join(", ")),
                 )
             }
@@ -206,10 +206,6 @@ fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(
         }
     })?;
     Ok((spec.field.clone(), value))
-}
-
-fn suggestion(near: Option<&str>) -> String {
-    near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 fn option(metric: &str, why: impl Into<String>, hint: impl Into<String>) -> MetricError {

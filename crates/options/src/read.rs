@@ -1,6 +1,6 @@
 //! From what was given to the type.
 
-use probity_lm::nearest;
+use probity_lm::{did_you_mean, nearest};
 use serde_json::{Map, Number, Value};
 
 use crate::spec::{OptionKind, OptionSpec, Options, specs};
@@ -104,10 +104,6 @@ pub enum ValueError {
         #[help]
         hint: Option<String>,
     },
-}
-
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 /// The options, with defaults for what was not given.

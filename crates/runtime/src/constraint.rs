@@ -106,7 +106,7 @@ pub(crate) enum ConstraintError {
     NoSchema { place: String, found: String },
     #[error(
         "schema {place}: the keyword `{keyword}` cannot be kept{}",
-        nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+        probity_lm::did_you_mean(*nearest)
     )]
     #[diagnostic(help("leave it out, and check it in the answers; {kept} are kept"))]
     Keyword { keyword: String, place: String, nearest: Option<&'static str>, kept: String },

@@ -118,6 +118,7 @@ fn described(metric: &dyn DynDefinition) -> String {
             OptionKind::Choice(choices) => {
                 choices.iter().map(|choice| choice.name.as_str()).collect::<Vec<_>>().join("|")
             }
+            _ if !option.form.is_empty() => option.form.clone(),
             _ => "N".to_owned(),
         };
         let default = option.typed_defaults().join(",");

@@ -62,7 +62,7 @@ impl UnitVerdict {
     /// probabilities (`labels`), their means in the place of both votes: votes of two orders are 0 or 1 each, and a
     /// doubt on one side would weigh as much as certainty on the other. Where one order has no verdict there is none.
     /// Every verdict is on the pair's first, whichever order it was shown in.
-    pub(crate) fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
+    fn of(orders: [Vec<Decision>; 2], labels: bool) -> Self {
         let join = if labels { Decision::mean } else { Decision::vote };
         let orders = orders.map(|references| one_of(references, join));
         let had: Vec<Decision> = orders.iter().flatten().cloned().collect();
@@ -71,6 +71,22 @@ impl UnitVerdict {
             None => one_of(had, join).unwrap_or_else(|| Decision::none(Outcome::Empty)),
         };
         Self { decided, orders }
+    }
+
+    /// Of each of so many units; `None` where none of the verdicts is on it. A verdict comes with the position of its
+    /// unit and whether the pair's second was shown first.
+    pub(crate) fn settle<'v>(
+        units: usize,
+        verdicts: impl Iterator<Item = (usize, bool, &'v Decision)>,
+        labels: bool,
+    ) -> Vec<Option<Self>> {
+        let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); units];
+        for (unit, turned, decided) in verdicts {
+            by_unit[unit][usize::from(turned)].push(if turned { decided.turned() } else { decided.clone() });
+        }
+        let of =
+            |orders: [Vec<Decision>; 2]| orders.iter().any(|order| !order.is_empty()).then(|| Self::of(orders, labels));
+        by_unit.into_iter().map(of).collect()
     }
 
     /// Whether the verdict depends on the order; `None` unless there is one in both.
@@ -150,14 +166,11 @@ impl JudgePlan {
         self.asked.iter().map(question).collect()
     }
 
-    /// What a judge's verdicts come to for each unit; see [`UnitVerdict::of`].
+    /// What a judge's verdicts come to for each unit.
     pub(super) fn settle(&self, verdicts: &[JudgeVerdict], labels: bool) -> Vec<UnitVerdict> {
-        let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); self.units.len()];
-        for (asked, verdict) in self.asked.iter().zip(verdicts) {
-            let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
-            by_unit[asked.unit][usize::from(asked.turned)].push(decided);
-        }
-        by_unit.into_iter().map(|orders| UnitVerdict::of(orders, labels)).collect()
+        let verdicts = self.asked.iter().zip(verdicts).map(|(asked, said)| (asked.unit, asked.turned, &said.decided));
+        let settled = UnitVerdict::settle(self.units.len(), verdicts, labels).into_iter();
+        settled.map(|unit| unit.expect("each unit is asked about")).collect()
     }
 
     /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as

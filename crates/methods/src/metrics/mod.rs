@@ -57,21 +57,17 @@ impl DynMethod for Metrics {
 Score candidates against references by BLEU, chrF, TER, ROUGE and others
 
 Each candidate of each sample is held against the sample's references, or against the text that it was made from, \
-which is the sample's
-context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' \
-scales. Where candidates of
-several samples have the same id, a system's name say, each id also has a score of its own.
+which is the sample's context. Scores of single candidates and of all together are those of the tools that a metric \
+names, on the tools' scales. Where candidates of several samples have the same id, a system's name say, each id also \
+has a score of its own.
 
 Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by \
---list. bert-score, mover-score and blanc read texts with an encoder,
---encoder; bart-score asks a sequence-to-sequence model, --model. Their scores are comparable where the model is the \
-same, which signatures name.
+--list. bert-score, mover-score and blanc read texts with an encoder, --encoder; bart-score asks a \
+sequence-to-sequence model, --model. Their scores are comparable where the model is the same, which signatures name.
 
 In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), \
-summary.json (scores of all
-candidates and of each system, with their signatures), samples.jsonl and manifest.json. A run that was interrupted goes \
-on with --resume:
-what models made of texts is kept, and everything else is cheap."
+summary.json (scores of all candidates and of each system, with their signatures), samples.jsonl and manifest.json. A \
+run that was interrupted goes on with --resume: what models made of texts is kept, and everything else is cheap."
     }
 
     fn needs(&self) -> Needs {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
-use crate::judge::{Decision, JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
@@ -97,22 +97,25 @@ impl<'a> ReferenceQuestions<'a> {
         labels: bool,
         cycles: bool,
     ) -> Vec<Option<UnitVerdict>> {
-        let mut by_unit: Vec<[Vec<Decision>; 2]> = vec![Default::default(); self.units.len()];
-        for (asked, verdict) in self.asked.iter().zip(verdicts) {
-            if asked.reference == reference && (cycles || asked.temperature.is_none()) {
-                let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
-                by_unit[asked.unit][usize::from(asked.turned)].push(decided);
-            }
-        }
-        let settle = |orders: [Vec<Decision>; 2]| (!orders[0].is_empty()).then(|| UnitVerdict::of(orders, labels));
-        by_unit.into_iter().map(settle).collect()
+        let verdicts = self.under(verdicts, reference, cycles);
+        let verdicts = verdicts.map(|(asked, said)| (asked.unit, asked.turned, &said.decided));
+        UnitVerdict::settle(self.units.len(), verdicts, labels)
     }
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.
     pub(super) fn tokens(&self, verdicts: &[JudgeVerdict], reference: Reference, cycles: bool) -> usize {
-        let counts = |asked: &ReferenceQuestion<'_>| cycles || asked.temperature.is_none();
-        let of = self.asked.iter().zip(verdicts).filter(|(asked, _)| asked.reference == reference && counts(asked));
-        of.map(|(_, verdict)| verdict.tokens()).sum()
+        self.under(verdicts, reference, cycles).map(|(_, verdict)| verdict.tokens()).sum()
+    }
+
+    /// The questions under a reference, with or without the further cycles, and the verdict on each.
+    fn under<'v>(
+        &self,
+        verdicts: &'v [JudgeVerdict],
+        reference: Reference,
+        cycles: bool,
+    ) -> impl Iterator<Item = (&ReferenceQuestion<'a>, &'v JudgeVerdict)> {
+        let counts = move |asked: &ReferenceQuestion<'_>| cycles || asked.temperature.is_none();
+        self.asked.iter().zip(verdicts).filter(move |(asked, _)| asked.reference == reference && counts(asked))
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) struct MeteorOptions {
     tok: Tokens,
     /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with
     /// their synonyms
+    #[schemars(extend("form" = "DIR"))]
     wordnet: Option<PathBuf>,
     /// The weight of recall against precision, from 0 (precision alone) to 1 (recall alone)
     #[default(0.9)]

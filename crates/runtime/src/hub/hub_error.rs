@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use probity_lm::{BoxedError, nearest};
+use probity_lm::{BoxedError, did_you_mean, nearest};
 
 use super::client::{HubClient, RequestError};
 use super::fetch::FetchError;
@@ -52,7 +52,7 @@ pub enum HubError {
     /// The hub does not show such a repository.
     #[error(
         "the hub at {endpoint} shows no repository `{repo}`{}",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+        did_you_mean(nearest.as_deref())
     )]
     #[diagnostic(help(
         "check the name; {}",
@@ -75,7 +75,7 @@ pub enum HubError {
     /// The repository has no such branch, tag or commit.
     #[error(
         "`{repo}` has no revision `{revision}`{}\n  it has {}",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(), listed(revisions)
+        did_you_mean(nearest.as_deref()), listed(revisions)
     )]
     #[diagnostic(help("leave --revision out for `main`, or give a full commit"))]
     NoRevision {
@@ -91,7 +91,7 @@ pub enum HubError {
     /// The repository has no such GGUF file.
     #[error(
         "`{repo}` has no GGUF file `{file}`{}\n  it has {}",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(), listed(held)
+        did_you_mean(nearest.as_deref()), listed(held)
     )]
     #[diagnostic(help(
         "{}",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::known::{KnownModel, known_model, known_models, nearest_model};
 use super::name::{HubName, ggufs, is_gguf, meant};
-use probity_lm::nearest;
+use probity_lm::{did_you_mean, nearest};
 
 /// Where models are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub enum LocateError {
     #[diagnostic(help("set PROBITY_MODELS to a folder"))]
     NoHome,
     /// Nothing is known under that name.
-    #[error("unknown model `{name}`{}\n  known models: {}", suggestion(nearest.as_deref()), known_names())]
+    #[error("unknown model `{name}`{}\n  known models: {}", did_you_mean(nearest.as_deref()), known_names())]
     #[diagnostic(help(
         "a model is one of these names, a path to a .gguf file or to a folder with config.json and safetensors, or a \
          hub name (org/name[:FILE]) that `probity model get` fetched"
@@ -190,10 +190,6 @@ pub enum LocateError {
         /// Why.
         source: std::io::Error,
     },
-}
-
-fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 /// How a model of the hub comes here; a build without network code leaves it to others.
@@ -415,7 +411,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<LocatedMo
             }
             [] => {
                 let list = if held.is_empty() { "no GGUF file".to_owned() } else { held.join(", ") };
-                let nearest = suggestion(nearest(file, held.iter().copied()));
+                let nearest = did_you_mean(nearest(file, held.iter().copied()));
                 let why = format!("`{file}` is not there{nearest}\n  it holds {list}");
                 return Err(refused(why, fetch_hint(&hub.to_string())));
             }
