@@ -136,18 +136,12 @@ fn made_small(text: &str) -> String {
 /// The files that the pages speak of.
 fn files(world: &World) {
     world.file(
-        "news.csv",
-        "doc,article,summary_a,summary_b,coh_a,gold,winner\nn1,The ferry sank.,A ship sank.,Ferries float.,4.5,It \
-         sank.,summary_a\n\
-         n2,Rain fell.,It rained.,It snowed.,4,Rain.,summary_a\n",
-    );
-    world.file(
         "systems.tsv",
         "doc\tarticle\ttext\tsystem\tflu\nd1\tRain fell.\tIt rained.\tbig\t4\nd1\tRain \
                                fell.\train rain\tsmall\t1\n",
     );
     world.file("train.parquet", std::fs::read(root().join("tests/goldens/tables/train.parquet")).expect("a golden"));
-    for sample in ["samples/demo.jsonl", "samples/pairs.jsonl"] {
+    for sample in ["samples/demo.jsonl", "samples/news.csv", "samples/pairs.jsonl"] {
         world.file(sample, std::fs::read(root().join(sample)).expect("a sample"));
     }
     let gold = |coherence: f64, fluency: f64| json!({"coherence": coherence, "consistency": 5.0, "fluency": fluency, "relevance": coherence});

@@ -188,7 +188,7 @@ static KNOWN: [KnownModel; 4] = [
         architecture: "qwen2",
         weights: "GGUF Q4_K_M",
         licence: "Apache-2.0",
-        about: "a judge that judges: the best of these for comparisons",
+        about: "the best of these for comparisons: of use on some texts, of none on others",
         files: &[KnownFile {
             path: "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
             bytes: 1_117_320_768,
