@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::ConfigError;
-use crate::decoder::DecoderConfig;
+use crate::decoder::{DecoderConfig, EMBEDDING, OUTPUT};
 use crate::encoder::EncoderShape;
 use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::gguf::GgufDialect;
@@ -71,20 +71,41 @@ impl ModelConfig {
         if let Self::Decoder(config) = self { Some(config) } else { None }
     }
 
+    /// The output head's tensor, where the configuration says that it is the embedding, and the names that this may
+    /// have: the first that a checkpoint holds is the one that is read.
+    pub fn tied_head(&self) -> Option<(String, Vec<String>)> {
+        // A prefix counts before its absence, as where tensors are loaded.
+        let embeddings = |prefix, tokens: &[&str]| {
+            [prefix, ""]
+                .into_iter()
+                .flat_map(|prefix| tokens.iter().map(move |name| format!("{prefix}{name}")))
+                .collect()
+        };
+        match self {
+            Self::Decoder(config) if config.tie_word_embeddings => {
+                Some((OUTPUT.to_owned(), vec![EMBEDDING.to_owned()]))
+            }
+            Self::EncoderDecoder(config) if config.tie_word_embeddings => {
+                Some((OUTPUT.to_owned(), embeddings(config.prefix, config.decoder.0.tokens)))
+            }
+            Self::Encoder(config) if config.tie_word_embeddings => {
+                Some((format!("{}.weight", config.head.output), embeddings(config.prefix, config.embeddings.tokens)))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from
     /// the configuration, the head that is the embedding, heads of other tasks.
     pub fn is_spare(&self, name: &str) -> bool {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-        match self {
-            Self::Decoder(config) => {
-                // Whether a head beside a tied embedding is that embedding is looked at when weights are loaded: the
-                // name alone does not say it.
-                name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
-            }
-            Self::EncoderDecoder(config) => {
-                any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight")
-            }
+        let spare = match self {
+            Self::Decoder(_) => name.ends_with("rotary_emb.inv_freq"),
+            Self::EncoderDecoder(config) => any(config.spare),
             Self::Encoder(config) => any(config.spare),
-        }
+        };
+        // Whether a head beside a tied embedding is that embedding is looked at when weights are loaded: the name alone
+        // does not say it.
+        spare || self.tied_head().is_some_and(|(head, _)| head == name)
     }
 }

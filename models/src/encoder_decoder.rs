@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{Device, Result, Tensor, bail};
 
 use crate::cpu::{CpuSpan, Workspace};
+use crate::decoder::OUTPUT;
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
 use crate::linear::TensorLoader;
@@ -68,7 +69,7 @@ impl EncoderDecoder {
         let weight = if config.tie_word_embeddings {
             model.packed(model.first_of(config.decoder.0.tokens), vocabulary)?
         } else {
-            all.packed("lm_head.weight", vocabulary)?
+            all.packed(OUTPUT, vocabulary)?
         };
         // A buffer and no weight: some exports leave it out.
         let bias =

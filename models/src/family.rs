@@ -34,7 +34,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     // `DecoderConfig` has no field for it: its stack is always described with SiLU.
     fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
     let num_layers = fields.required_size("num_hidden_layers")?;
-    layer_types(fields)?;
+    layer_types(fields, num_layers)?;
     let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) {
         RopeLayout::Interleaved
     } else {
@@ -74,9 +74,13 @@ pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), Confi
 }
 
 /// A list of layer types must say the same of every layer; the window itself stands in its own field.
-fn layer_types(fields: &mut ConfigFields) -> Result<(), ConfigError> {
+fn layer_types(fields: &mut ConfigFields, num_layers: usize) -> Result<(), ConfigError> {
     let Some(value) = fields.take("layer_types") else { return Ok(()) };
     let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
+    if kinds.len() != num_layers {
+        let expected = format!("as many as num_hidden_layers says, {num_layers}, not {}", kinds.len());
+        return Err(invalid("layer_types", &value, &expected));
+    }
     // One description holds for all layers: windows in some of them only could not be told.
     let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
     let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");

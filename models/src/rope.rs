@@ -2,13 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 
 /// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
 /// them alike.
 const BASES: RangeInclusive<f64> = 1.0..=1e12;
+/// The base where a configuration names none. The reference (transformers 4 and 5) has it for llama, mistral, qwen2 and
+/// qwen3 alike, though published qwen models name another.
+const DEFAULT_BASE: f64 = 10_000.0;
 /// Divisors of frequencies and positions of a first training.
 const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
@@ -53,7 +56,7 @@ impl Rope {
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),
-            (None, None) => return Ok(Self { theta: theta.unwrap_or(10_000.0), scaling: RopeScaling::None }),
+            (None, None) => return Ok(Self { theta: theta.unwrap_or(DEFAULT_BASE), scaling: RopeScaling::None }),
         };
         let Some(map) = value.as_object() else { return Err(invalid(name, &value, "an object")) };
         let number = |key: &str, range: &RangeInclusive<f64>| {
@@ -63,7 +66,18 @@ impl Rope {
         let required = |key: &str| {
             number(key, &FACTORS)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a number"))
         };
-        let theta = number("rope_theta", &BASES)?.or(theta).unwrap_or(10_000.0);
+        let (outside, inside) = (theta, number("rope_theta", &BASES)?);
+        // Again, which one is in force is a question of the version.
+        if let (Some(outside), Some(inside)) = (outside, inside)
+            && outside != inside
+        {
+            return Err(invalid(
+                &format!("{name}.rope_theta"),
+                &json!(inside),
+                &format!("{outside}, which `rope_theta` outside of it says"),
+            ));
+        }
+        let theta = inside.or(outside).unwrap_or(DEFAULT_BASE);
         let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str).unwrap_or("default");
         let (scaling, known): (_, &[&str]) = match kind {
             "default" => (RopeScaling::None, &[]),

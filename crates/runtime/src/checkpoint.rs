@@ -81,7 +81,7 @@ pub enum LoadError {
     },
     /// A head that should be the embedding, and is another tensor.
     #[error(
-        "tensor `lm_head.weight` in {} is not the embedding `{embedding}`, though the configuration says \
+        "tensor `{head}` in {} is not the embedding `{embedding}`, though the configuration says \
          tie_word_embeddings",
         path.display()
     )]
@@ -90,8 +90,10 @@ pub enum LoadError {
          again where it was not changed"
     ))]
     Untied {
+        /// The head.
+        head: String,
         /// The embedding.
-        embedding: &'static str,
+        embedding: String,
         /// The file or folder.
         path: PathBuf,
     },
@@ -183,14 +185,6 @@ pub struct Checkpoint {
     /// Every file that the model is made of.
     pub files: Vec<PathBuf>,
 }
-
-/// The output head's name, and those that an embedding may have to which it is tied: a decoder's, T5's, and BART's with
-/// its prefix. The first that is there is the one that a model reads.
-const HEAD: &str = "lm_head.weight";
-const EMBEDDINGS: [&str; 7] = [
-    "model.embed_tokens.weight", "shared.weight", "model.shared.weight", "encoder.embed_tokens.weight",
-    "model.encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
-];
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.
 const SIDE_FILES: [&str; 5] =
@@ -317,21 +311,14 @@ impl Checkpoint {
 
     /// A head that the configuration says is the embedding is that, where a checkpoint has it besides.
     fn check_tied(&self) -> Result<(), LoadError> {
-        let tensor = |name: &str| {
-            self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose()
-        };
+        let there = |name: &String| self.source.contains(name);
         // Only where the configuration has it tied: else the architecture has taken it.
-        if !self.config.is_spare(HEAD) {
+        let Some((head, embeddings)) = self.config.tied_head().filter(|(head, _)| there(head)) else { return Ok(()) };
+        let Some(embedding) = embeddings.into_iter().find(there) else { return Ok(()) };
+        if says_the_same(&self.source.tensor(&embedding)?, &self.source.tensor(&head)?) {
             return Ok(());
         }
-        let Some(head) = tensor(HEAD)? else { return Ok(()) };
-        for name in EMBEDDINGS {
-            if let Some(embedding) = tensor(name)? {
-                let untied = || LoadError::Untied { embedding: name, path: self.source.path() };
-                return says_the_same(&embedding, &head).then_some(()).ok_or_else(untied);
-            }
-        }
-        Ok(())
+        Err(LoadError::Untied { head, embedding, path: self.source.path() })
     }
 }
 
@@ -441,15 +428,19 @@ mod tests {
     fn a_tied_head_is_the_embedding_whatever_that_is_called_and_however_it_is_stored() {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models");
         let right = [1.0, -2.0, 0.5, 0.0];
-        for (model, embedding) in [
-            ("llama", "model.embed_tokens.weight"),
-            ("t5", "shared.weight"),
-            ("t5", "encoder.embed_tokens.weight"),
-            ("t5", "decoder.embed_tokens.weight"),
-            ("bart", "shared.weight"),
-            ("bart", "model.shared.weight"),
-            ("bart", "model.encoder.embed_tokens.weight"),
-            ("bart", "model.decoder.embed_tokens.weight"),
+        for (model, head_name, embedding) in [
+            ("llama", "lm_head.weight", "model.embed_tokens.weight"),
+            ("t5", "lm_head.weight", "shared.weight"),
+            ("t5", "lm_head.weight", "encoder.embed_tokens.weight"),
+            ("t5", "lm_head.weight", "decoder.embed_tokens.weight"),
+            ("bart", "lm_head.weight", "shared.weight"),
+            ("bart", "lm_head.weight", "model.shared.weight"),
+            ("bart", "lm_head.weight", "model.encoder.embed_tokens.weight"),
+            ("bart", "lm_head.weight", "model.decoder.embed_tokens.weight"),
+            ("bert", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+            ("bert", "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            ("roberta", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+            ("distilbert", "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),
         ] {
             let mut config_json = config_of_folder(&models.join(model)).expect("golden");
             config_json["tie_word_embeddings"] = true.into();
@@ -458,7 +449,7 @@ mod tests {
                 let checkpoint = Checkpoint {
                     config: read_config(&config_json).expect("supported"),
                     config_json: config_json.clone(),
-                    source: Box::new(Tensors(vec![(embedding, kind, bytes), (HEAD, head_kind, head)])),
+                    source: Box::new(Tensors(vec![(embedding, kind, bytes), (head_name, head_kind, head)])),
                     encoder: PromptEncoder::new(
                         Tokenizer::from_json(&models.join("qwen2/tokenizer.json")).expect("golden"),
                     ),
@@ -469,11 +460,10 @@ mod tests {
             checked(floats(right)).expect(embedding);
             checked(halves(right)).expect(embedding);
             for wrong in [floats([1.0, -2.0, 0.5, 0.25]), halves([1.0, -2.0, 0.5, 0.25])] {
-                let refused = checked(wrong);
-                assert!(
-                    matches!(refused, Err(LoadError::Untied { embedding: e, .. }) if e == embedding),
-                    "{embedding}"
-                );
+                let Err(LoadError::Untied { head, embedding: other, .. }) = checked(wrong) else {
+                    panic!("{model}: {head_name} beside {embedding}")
+                };
+                assert_eq!([&*head, &other], [head_name, embedding]);
             }
         }
     }

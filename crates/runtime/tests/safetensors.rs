@@ -113,6 +113,10 @@ fn shards_that_do_not_fit_their_index_are_refused() {
         ("2.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "b": tensor("F32", &[1], 4, 8)}), &[0; 8], 0)),
     ];
     refused(json!({"a": "1.safetensors", "b": "2.safetensors"}), &both, &["`a`", "1.safetensors", "2.safetensors"]);
+    // In one file the architecture would refuse it as unused.
+    let more =
+        [("1.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "q": tensor("F32", &[1], 4, 8)}), &[0; 8], 0))];
+    refused(json!({"a": "1.safetensors"}), &more, &["weight_map", "`q`", "1.safetensors", "index.json"]);
     for escape in ["../1.safetensors", "/etc/passwd", "sub/1.safetensors", "..", ".", "", "c:\\x", "..\\x"] {
         refused(json!({"a": escape}), &[a()], &["plain file name"]);
     }

@@ -94,7 +94,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("roberta", json!({ "pad_token_id": 200 }), "max_position_embeddings"),
         ("distilbert", json!({ "dim": null }), "dim"),
         ("qwen3", json!({ "use_sliding_window": true, "sliding_window": 24 }), "use_sliding_window"),
-        ("qwen3", json!({ "layer_types": ["full_attention", "sliding_attention"] }), "layer_types"),
+        ("qwen3", json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention"] }), "layer_types"),
         ("qwen3", json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_scaling"),
         ("qwen3", json!({ "head_dim": null }), "head_dim"),
         ("qwen3", json!({ "head_dim": 25 }), "head_dim"),
@@ -104,6 +104,20 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         let error = read_config(&changed(name, &changes)).expect_err(name);
         assert!(error.to_string().contains(&format!("`{field}`")), "{name} {changes}: {error}");
         assert!(error.help().is_some(), "{name} {changes}: {error}");
+    }
+    // Where two fields say how many or which, both numbers are told.
+    for (name, changes, numbers) in [
+        ("qwen3", json!({ "layer_types": ["full_attention", "full_attention"] }), ["3", "2"]),
+        ("llama", json!({ "layer_types": [] }), ["3", "0"]),
+        ("qwen3", json!({ "rope_parameters": { "rope_theta": 5e6 } }), ["1000000", "5000000"]),
+        (
+            "llama",
+            json!({ "rope_scaling": { "rope_type": "linear", "factor": 2, "rope_theta": 5e5 } }),
+            ["10000", "500000"],
+        ),
+    ] {
+        let error = read_config(&changed(name, &changes)).expect_err(name).to_string();
+        assert!(numbers.iter().all(|number| error.contains(number)), "{name} {changes}: {error}");
     }
     // Said otherwise, the same.
     for (name, changes) in [
@@ -118,6 +132,10 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
             "qwen3",
             json!({ "use_sliding_window": null, "sliding_window": 24, "max_window_layers": 2, "attention_bias": null }),
         ),
+        ("qwen3", json!({ "layer_types": null, "rope_parameters": { "rope_theta": 1e6 } })),
+        ("qwen3", json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 1e6 } })),
+        // The reference's own base.
+        ("llama", json!({ "rope_theta": null })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

@@ -148,25 +148,36 @@ impl SafetensorsFiles {
         Ok(files)
     }
 
-    /// Every tensor lies where the index says; tensors that the index does not name are not part of the checkpoint.
-    fn check_against(&mut self, path: &Path, index: &ShardIndex) -> Result<(), WeightsError> {
+    /// Every tensor lies where the index says, and the shards hold no other: whether that would count is a question of
+    /// the program that reads it.
+    fn check_against(&self, path: &Path, index: &ShardIndex) -> Result<(), WeightsError> {
+        let disagree = |why: String| {
+            malformed(
+                path,
+                "`weight_map`",
+                why,
+                "the index and the shards are of different checkpoints; download them again",
+            )
+        };
         for (tensor, shard) in &index.weight_map {
-            let holder = self.entries.get(tensor).map(|entry| &self.files[entry.file].0);
-            let holder = holder.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
-            if holder.as_deref() != Some(shard) {
+            let holder = self.entries.get(tensor).map(|entry| self.shard_of(entry));
+            if holder.as_ref() != Some(shard) {
                 let found =
                     holder.map_or_else(|| "it is in no shard".to_owned(), |holder| format!("it is in `{holder}`"));
-                let why = format!("tensor `{tensor}` should be in `{shard}`, but {found}");
-                return Err(malformed(
-                    path,
-                    "`weight_map`",
-                    why,
-                    "the index and the shards are of different checkpoints; download them again",
-                ));
+                return Err(disagree(format!("tensor `{tensor}` should be in `{shard}`, but {found}")));
             }
         }
-        self.entries.retain(|name, _| index.weight_map.contains_key(name));
-        Ok(())
+        match self.entries.iter().find(|(tensor, _)| !index.weight_map.contains_key(*tensor)) {
+            Some((tensor, entry)) => {
+                Err(disagree(format!("it does not name tensor `{tensor}`, which is in `{}`", self.shard_of(entry))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The name of the file that holds a tensor.
+    fn shard_of(&self, entry: &HeaderEntry) -> String {
+        self.files[entry.file].0.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     fn add(&mut self, path: &Path, owner: Owner) -> Result<(), WeightsError> {
