@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_metrics::Direction;
 use probity_stats::{Resampling, quantile};
 use serde_json::Value;
 
@@ -51,7 +52,8 @@ pub(crate) fn plots(
             }
         }
     }
-    for (number, attribute) in attributes.iter().enumerate() {
+    // Parts of what metrics tell are left to the tables.
+    for (number, attribute) in attributes.iter().filter(|attribute| !attribute.is_part()).enumerate() {
         let id = |what: &str| format!("{prefix}-{what}-{number}");
         plots.figures.extend(against_gold(id("gold"), attribute, resampling));
         plots.figures.extend(score_histogram(id("scores"), run, attribute));
@@ -233,6 +235,9 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
             tables::confidence(resampling)
         );
     }
+    if attribute.direction == Direction::LowerIsBetter {
+        caption += " Lower is better: a correlation is positive where lower scores go with higher gold.";
+    }
     if points.len() > crate::plot::POINTS_DRAWN {
         caption += " Points are thinned evenly.";
     }
@@ -251,7 +256,7 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     let bins = Histogram::of(&values, BINS)?;
     let caption = format!(
         "Scores that {} gave to n = {} candidates of {} samples; mean {}.",
-        visible_line(run.method()),
+        visible_line(if attribute.metric.is_empty() { run.method() } else { &attribute.metric }),
         thousands(values.len() as u64),
         thousands(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count() as u64),
         fixed(bins.mean().unwrap_or(0.0), 3)
@@ -281,10 +286,17 @@ fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<F
     }
     let mut spreads: Vec<Spread> =
         by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();
-    spreads.sort_by(|a, b| b.mean.total_cmp(&a.mean).then_with(|| a.name.cmp(&b.name)));
-    let caption = "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the \
-                   median, the dot the mean. The best mean is on top.";
-    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption.into(), "score", &spreads))
+    let mean = |spread: &Spread| attribute.direction.upwards(spread.mean);
+    spreads.sort_by(|a, b| mean(b).total_cmp(&mean(a)).then_with(|| a.name.cmp(&b.name)));
+    let best = match attribute.direction {
+        Direction::HigherIsBetter => "the best mean is on top",
+        Direction::LowerIsBetter => "the best mean, which is the lowest, is on top",
+    };
+    let caption = format!(
+        "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the median, the dot \
+         the mean; {best}."
+    );
+    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption, "score", &spreads))
 }
 
 fn spread(name: &str, mut scores: Vec<f64>) -> Spread {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use probity_metrics::Direction;
 use probity_stats::{Interval, NoInterval, Resampling};
 use serde_json::Value;
 
@@ -112,8 +113,8 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
 /// Figures by attribute, with their intervals.
 pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<ReportTable> {
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
-    let mut table =
-        ReportTable::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
+    let columns = [judged(attributes), "measure", "value", "n", "of"];
+    let mut table = ReportTable::new(&format!("{prefix}-figures"), "Figures", columns);
     for attribute in attributes {
         let mut add =
             |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
@@ -154,6 +155,14 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
                     scores are constant count as 0.",
         );
     }
+    let lower = attributes.iter().filter(|attribute| attribute.direction == Direction::LowerIsBetter);
+    let lower: Vec<&str> = lower.map(|attribute| attribute.name.as_str()).collect();
+    if !lower.is_empty() {
+        table.note(format!(
+            "Lower is better, and is taken so wherever scores are held against people: {}.",
+            lower.join("; ")
+        ));
+    }
     if used(Of::Preference) {
         table.note(
             "Preference accuracy: the candidate that people preferred has the best score; a tie with the best \
@@ -161,6 +170,19 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
         );
     }
     (!table.rows.is_empty()).then_some(table)
+}
+
+/// What names a row of figures: an attribute, a metric, or an attribute under a metric.
+pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) -> &'static str {
+    let mut head = "attribute";
+    for attribute in attributes {
+        match attribute.metric.as_str() {
+            "" => return "attribute",
+            metric if metric == attribute.name => head = "metric",
+            _ => head = "attribute, metric",
+        }
+    }
+    head
 }
 
 /// `95`, of 95 %.
