@@ -140,7 +140,7 @@ impl Configured for MetaConfiguration {
                 .with("seed", &resampling.seed),
             outcomes: evaluation.outcomes(),
             headline: evaluation.headline(),
-            verdict: Vec::new(),
+            verdict: evaluation.conclusions(),
         };
         let summary = RunSummary::new(NAME, report, run.cost());
         // What changes figures most stands first, as it always has.

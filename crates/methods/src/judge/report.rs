@@ -286,8 +286,8 @@ impl<'s> JudgeResults<'s> {
                     gold: agreement_with_gold[attribute].as_ref(),
                     preferences: !self.params.no_gold,
                     turned,
-                    first_wins: None,
                     mass: one.and_then(|one| one.mass),
+                    ..ConclusionCase::default()
                 };
                 case.conclusion()
             })

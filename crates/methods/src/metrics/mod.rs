@@ -1,5 +1,6 @@
 //! Metrics of the registry of [`probity_metrics`] over samples: a stage of plans as methods are, with nobody to judge.
 
+mod conclusions;
 mod figures;
 mod material;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, RunSummary, Signature};
+use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::{MetricMaterial, lacking};
 
@@ -118,6 +120,7 @@ impl Configured for ChosenMetrics {
         let columns: usize = self.choices.iter().map(|choice| choice.components().len()).sum();
         run.table(SCORES, columns * material.items.len())?;
         let (systems, mut written, mut entries) = (material.systems(), 0, Vec::new());
+        let mut concluded = MetricConclusions::new(samples);
         for one in &ready {
             // A metric's rows are written before the next begins.
             let scores = one.score(&material, &mut written, run)?;
@@ -125,9 +128,11 @@ impl Configured for ChosenMetrics {
                 .iter()
                 .map(|(name, positions)| Ok((*name, one.corpus(&material.items, &scores, positions, run)?)))
                 .collect::<Result<Vec<_>, MethodError>>()?;
+            concluded.add(one.choice, &material, &scores);
             entries.extend(MetricEntry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
         }
-        let report = report(samples.len(), material.items.len(), &entries, self.signature(run));
+        let report =
+            report(samples.len(), material.items.len(), &entries, concluded.conclusions(), self.signature(run));
         Ok(RunSummary::new("metrics", report, run.cost()))
     }
 }

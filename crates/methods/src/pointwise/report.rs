@@ -61,8 +61,7 @@ impl PointwiseTables {
             let mass = (figures.mass.answers > 0).then_some(figures.mass);
             let (samples, preferences) = (of.samples, !of.no_gold);
             let about = about(attribute);
-            ConclusionCase { about, samples, scores, gold, preferences, turned: None, first_wins: None, mass }
-                .conclusion()
+            ConclusionCase { about, samples, scores, gold, preferences, mass, ..ConclusionCase::default() }.conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();

@@ -5,9 +5,11 @@ use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::judge::{Decision, JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use crate::summary::Mass;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
@@ -106,6 +108,25 @@ impl<'a> ReferenceQuestions<'a> {
         }
         let settle = |orders: [Vec<Decision>; 2]| (!orders[0].is_empty()).then(|| UnitVerdict::of(orders, labels));
         by_unit.into_iter().map(settle).collect()
+    }
+
+    /// How probable the labels were when the evaluator was asked by this attribute; nothing of one who is asked for none.
+    pub(super) fn mass(
+        &self,
+        verdicts: &[JudgeVerdict],
+        attribute: usize,
+        evaluator: &EvaluatorVerdicts,
+    ) -> Option<Mass> {
+        let is_of = |asked: &ReferenceQuestion<'_>| {
+            asked.reference == evaluator.reference
+                && asked.temperature.is_none()
+                && self.units[asked.unit].attribute == attribute
+        };
+        let asked = self.asked.iter().zip(verdicts).filter(|(asked, _)| is_of(asked));
+        let mass = Mass::of(
+            asked.filter_map(|(_, verdict)| Some((verdict.mass()?, verdict.decided.outcome == Outcome::LowMass))),
+        );
+        (evaluator.by == Evaluator::Judge && mass.answers > 0).then_some(mass)
     }
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.
