@@ -254,7 +254,7 @@ impl ConclusionCase<'_> {
         };
         let over = match (name, n) {
             ("contexts", 1) => "in the one context".to_owned(),
-            ("contexts", _) => format!("mean over {} contexts", thousands(n)),
+            ("contexts", _) => format!("mean over {}", counted(n, "context")),
             _ => format!("over all {}", counted(n, "score")),
         };
         let doubt = match interval {
@@ -266,7 +266,7 @@ impl ConclusionCase<'_> {
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
             None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
             Some(_) if name == "contexts" && n < FEW_CONTEXTS => {
-                Doubt::Caution(format!("it was held against gold in {n} contexts alone"))
+                Doubt::Caution(format!("it was held against gold in {} alone", counted(n, "context")))
             }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
@@ -687,5 +687,62 @@ mod tests {
             (found.trust, found.says.as_str()),
             (Trust::Unreliable, "No verdict: none of 2 candidates has a score")
         );
+    }
+
+    /// Of so many of ten answers the model hardly considers the labels.
+    fn low(of_ten: usize) -> Option<Mass> {
+        Some(Mass::of((0..10).map(|k| (0.5, k < of_ten))))
+    }
+
+    #[test]
+    fn a_low_mass_is_told_whatever_else_speaks_against_a_verdict() {
+        let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+        let (scores, reversed) = (vec![vec![Some(0.2), Some(0.9)]; 12], vec![vec![Some(0.9), Some(0.2)]; 12]);
+        let because = |scores: &[Vec<Option<f64>>], with_gold: bool, mass: Option<Mass>| {
+            let figures = with_gold.then(|| gold::against(&samples, "coherence", scores));
+            let case =
+                ConclusionCase { samples: &samples, scores, gold: figures.as_ref(), mass, ..ConclusionCase::default() };
+            let found = case.conclusion();
+            (found.trust, found.because)
+        };
+        let low_in = |share: &str| format!("in {share} % of answers the model hardly considers the labels");
+        let (trust, why) = because(&scores, false, low(3));
+        assert_eq!((trust, why), (Trust::Caution, format!("{}; it was held against no gold", low_in("30.0"))));
+        let (trust, why) = because(&reversed, true, low(3));
+        assert_eq!((trust, why), (Trust::Unreliable, format!("{}, and it orders texts against gold", low_in("30.0"))));
+        assert_eq!(because(&scores, true, low(6)), (Trust::Caution, low_in("60.0")));
+        assert_eq!(because(&scores, false, low(1)).1, "it was held against no gold", "few are none");
+    }
+
+    #[test]
+    fn samples_of_one_candidate_are_held_against_gold_over_all_scores() {
+        let rows: Vec<[f64; 1]> = (0..12).map(|k| [f64::from(k)]).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(<[f64; 1]>::as_slice).collect();
+        let found = conclusion(&rows, None, None, true);
+        assert!(found.says.starts_with("Agrees with gold: Spearman 1.000"), "{}", found.says);
+        assert!(found.says.contains("(over all 12 scores)"), "{}", found.says);
+    }
+
+    #[test]
+    fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
+        let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
+        let good = || named("good", conclusion(&rows, None, None, true));
+        let level = named("level", conclusion(&[&[0.5, 0.5][..]; 6], None, None, true));
+        let found = best_agreement(Some("q"), vec![level.clone(), good()]).expect("two");
+        assert_eq!((found.about.as_deref(), found.trust), (Some("q"), Trust::Reliable));
+        assert!(
+            found.says.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"),
+            "{}",
+            found.says
+        );
+        assert!(found.says.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{}", found.says);
+        let one = best_agreement(Some("q"), vec![good()]).expect("one");
+        assert_eq!((one.about.as_deref(), one.says), (Some("q, good"), good().says));
+        let none = best_agreement(None, vec![level.clone(), named("other", level)]).expect("two");
+        assert!(none.says.starts_with("None of 2 metrics is known to agree"), "{}", none.says);
+        assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
+        assert_eq!(best_agreement(None, Vec::new()), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::plot::{Figure, ForestEstimate, forest};
 use crate::report::ReportPart;
 use crate::table::{ReportTable, TableCell};
 use crate::tables;
-use crate::text::{thousands, visible_line};
+use crate::text::{counted, visible_line};
 
 /// More runs than this are compared with the first alone.
 const ALL_PAIRS: usize = 5;
@@ -253,10 +253,7 @@ fn pair(first: &ReportPart, second: &ReportPart, resampling: &Resampling, table:
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {
-        table.note(format!(
-            "{names}: {} samples have one id and different content; they are left out.",
-            thousands(changed as u64)
-        ));
+        table.note(format!("{names}: left out are {} of one id and different content.", counted(changed, "sample")));
     }
     if shared.is_empty() {
         table.note(format!("{names} are not compared: they share no sample."));

@@ -10,7 +10,7 @@ use crate::facts::RunFacts;
 use crate::measures::{Attribute, Of};
 use crate::run::ReportedRun;
 use crate::table::{ReportTable, TableCell, fixed};
-use crate::text::{thousands, tokens_text, visible_line};
+use crate::text::{counted, thousands, tokens_text, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
 pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
@@ -40,7 +40,7 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Report
     add("machine", machine(&run.manifest["machine"]));
     add("version", text("/versions/probity"));
     add("started", text("/started"));
-    add("resumed", run.manifest["resumed"].as_array().filter(|r| !r.is_empty()).map(|r| format!("{} times", r.len())));
+    add("resumed", run.manifest["resumed"].as_array().filter(|r| !r.is_empty()).map(|r| counted(r.len(), "time")));
     add("finished", text("/finished"));
     add("cost", cost(run));
     table
@@ -67,16 +67,16 @@ pub(crate) fn is_finished(run: &ReportedRun) -> bool {
 }
 
 fn machine(machine: &Value) -> Option<String> {
-    let processors = machine["cpus"].as_u64().map(|cpus| format!(", {cpus} processors")).unwrap_or_default();
+    let processors =
+        machine["cpus"].as_u64().map(|cpus| format!(", {}", counted(cpus, "processor"))).unwrap_or_default();
     Some(format!("{} {}{processors}", machine["os"].as_str()?, machine["arch"].as_str()?))
 }
 
 fn cost(run: &ReportedRun) -> Option<String> {
     // Runs of the first versions have it in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
-    let whole = |name: &str| cost[name].as_u64().map(thousands);
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
-    let questions = format!("{} questions{seconds}", whole("requests")?);
+    let questions = format!("{}{seconds}", counted(cost["requests"].as_u64()?, "question"));
     let tokens = cost["tokens_computed"].as_u64().zip(cost["tokens_unshared"].as_u64());
     Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {}", tokens_text(computed, all))))
 }
@@ -101,10 +101,10 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
         table.note(format!(
-            "Label mass: {} on average, {} at least, over {} answers.",
+            "Label mass: {} on average, {} at least, over {}.",
             fixed(mean, 3),
             fixed(least, 3),
-            thousands(facts.mass.total)
+            counted(facts.mass.total, "answer")
         ));
     }
     table

@@ -241,6 +241,51 @@ mod tests {
         assert_eq!((summary.outcomes.get("scored"), summary.signature.model.is_none()), (16, true));
     }
 
+    fn verdict(metric: &str, samples: &[Sample]) -> Vec<crate::Conclusion> {
+        let mut output = MemoryOutput::default();
+        configured(metric).run(samples, &mut Run::without_model(&mut output)).expect("scored").verdict
+    }
+
+    #[test]
+    fn without_people_each_metric_says_which_candidates_are_best_in_its_direction() {
+        let samples = [sample("a", &["the cat sat"]), sample("b", &["the cat sat down"])];
+        let found = verdict("ter,rouge-l", &samples);
+        let about: Vec<_> = found.iter().filter_map(|one| one.about.as_deref()).collect();
+        assert_eq!(about, ["ter", "rouge-l"], "parts have no verdict");
+        for one in &found {
+            assert!(one.says.starts_with("No clear winner: against y, x wins 100.0 % of 2 samples"), "{}", one.says);
+        }
+        assert_eq!(found[0].figures["means"][0], json!(12.5), "edits, as they are");
+        assert!(found[0].because.starts_with("the difference may be chance"), "{}", found[0].because);
+        let one = verdict("ter", &samples[..1]);
+        assert!(one[0].says.starts_with("No clear winner: against y, x wins"), "{}", one[0].says);
+    }
+
+    #[test]
+    fn people_say_which_metric_agrees_best_with_them_attribute_by_attribute() {
+        let mut samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &["the cat sat"])).collect();
+        for sample in &mut samples {
+            for (candidate, gold) in sample.candidates.iter_mut().zip([2.0, 1.0]) {
+                candidate.scores = [("q".to_owned(), gold), ("r".to_owned(), -gold)].into();
+            }
+        }
+        let found = verdict("levenshtein,rouge-l", &samples);
+        assert_eq!(found.iter().map(|one| one.about.as_deref()).collect::<Vec<_>>(), [Some("q"), Some("r")]);
+        assert!(
+            found[0].says.starts_with("Of 2 metrics levenshtein agrees best with people. Agrees with gold: Spearman"),
+            "{}",
+            found[0].says
+        );
+        assert!(found[1].says.starts_with("None of 2 metrics is known to agree"), "{}", found[1].says);
+        for sample in &mut samples {
+            sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
+            sample.preference = Some(probity_data::Preference::Candidate("x".to_owned()));
+        }
+        let found = verdict("ter", &samples);
+        assert_eq!((found.len(), found[0].about.as_deref()), (1, Some("ter")));
+        assert!(found[0].says.starts_with("Agrees with the preferences in 100.0 % of 12 samples"), "{}", found[0].says);
+    }
+
     #[test]
     fn a_rehearsal_finds_what_is_missing_and_scores_nothing() {
         let rehearse = |metric: &str, sample: Sample| {
