@@ -46,19 +46,26 @@ fn an_ab_test_without_gold_says_who_won_and_how_far_to_trust_it_in_its_first_lin
     assert!(!page.contains("No comparison matrix for quality: candidate ids differ"), "both samples have the same ids");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
-fn nothing_printed_is_wider_than_the_terminal() {
+fn nothing_printed_is_wider_than_the_terminal_and_a_pipe_has_every_row_in_one_line() {
     let world = World::new();
     let (data, model) = (pairs(&world, 3), tiny().display().to_string());
-    for (width, out) in [("60", "narrow"), ("80", "usual")] {
-        let mut command = world.command(&[&compare(&model, &data)[..], &["--out", out]].concat());
-        let ran = Ran::from(command.env("COLUMNS", width).output().expect("started")).exits(0);
-        let limit: usize = width.parse().expect("a number");
+    for (width, out) in [(60, "narrow"), (80, "usual")] {
+        let compare = [&compare(&model, &data)[..], &["--quiet", "--out", out]].concat().join(" ");
+        // Standard output is a terminal of this width.
+        let run = format!("stty cols {width} && {} {compare}", env!("CARGO_BIN_EXE_probity"));
+        let mut script = world.program("script");
+        let ran = Ran::from(script.args(["-qec", &run, "/dev/null"]).output().expect("started")).exits(0);
         // The signature is one word, to be copied.
-        let printed = ran.stdout.lines().filter(|line| !line.starts_with("compare|"));
-        let wide: Vec<&str> = printed.filter(|line| line.chars().count() > limit).collect();
-        assert!(wide.is_empty(), "{width}: {wide:#?}");
+        let printed = ran.stdout.lines().map(str::trim_end).filter(|line| !line.starts_with("compare|"));
+        let wide: Vec<&str> = printed.filter(|line| line.chars().count() > width).collect();
+        assert!(wide.is_empty() && ran.stdout.contains("Position and mass"), "{width}: {wide:#?}\n{}", ran.stdout);
     }
+    let mut piped = world.command(&[&compare(&model, &data)[..], &["--out", "piped"]].concat());
+    let ran = Ran::from(piped.env("COLUMNS", "60").output().expect("started")).exits(0);
+    let row = ran.stdout.lines().find(|line| line.starts_with(" quality "));
+    assert!(row.is_some_and(|row| row.chars().count() > 60), "{}", ran.stdout);
 }
 
 #[cfg(unix)]

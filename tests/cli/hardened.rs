@@ -210,7 +210,7 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
     assert!(checked.contains("manifest.json: it is missing; the answers are there all the same"), "{checked}");
     let again =
         ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
-    assert!(world.run(&again).exits(0).stderr.contains("2 answers were there already"));
+    assert!(world.run(&again).exits(0).stderr.contains("there already: 2 answers"));
 }
 
 #[cfg(unix)]

@@ -46,7 +46,7 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
     assert_eq!(files, expected, "looking leaves nothing behind");
     let row = &world.rows("run/comparisons.jsonl")[2];
     let p = format!("{:.6}", row["p"].as_f64().expect("a number"));
-    for part in [&p, "mass of the labels", "asked again: 1 of 1 answers have the same bits", "A 1", "\"A\""] {
+    for part in [&p, "mass of the labels", "asked again: the same bits in 1 of 1 answer", "A 1", "\"A\""] {
         assert!(question.contains(part), "{part} is not in\n{question}");
     }
     let tokens = format!("({} tokens)", row["prompt_tokens"]);
@@ -104,7 +104,7 @@ fn two_runs_are_compared_question_by_question() {
         "{same}"
     );
     let other = world.run(&["diff", "a", "c", "--top", "3"]).exits(1).stdout;
-    assert!(other.contains("arguments.method.noun") && other.contains("4 answers differ"), "{other}");
+    assert!(other.contains("arguments.method.noun") && other.contains("differences in 4 answers"), "{other}");
     let gap = |line: &str| line.split_whitespace().nth(1).and_then(|cell| cell.parse::<f64>().ok());
     let gaps: Vec<f64> = other.lines().filter(|line| line.trim_start().starts_with("s/")).filter_map(gap).collect();
     assert!(gaps.len() == 3 && gaps.is_sorted_by(|a, b| a >= b) && gaps[0] > 0.0, "{other}");

@@ -57,7 +57,7 @@ fn a_panel_judges_one_model_after_another_and_a_resumed_one_asks_nothing_again()
     );
     let again = judge(&world, "run", &[&panel[..], &["--resume"]].concat()).exits(0);
     assert!(
-        again.stderr.contains("8 answers were there already") && again.stderr.matches("loaded in").count() == 1,
+        again.stderr.contains("there already: 8 answers") && again.stderr.matches("loaded in").count() == 1,
         "{}",
         again.stderr
     );

@@ -108,6 +108,13 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
         "200",
     ];
     let ran = world.run(&arguments).exits(0);
+    let mut first = ran.stdout.lines();
+    let says = first.next().expect("a line");
+    assert!(
+        says.starts_with("q: Of 2 metrics good agrees best with people. Agrees with gold: Spearman 0.899"),
+        "{says}"
+    );
+    assert_eq!(first.next(), Some("CAUTION: it was held against gold in 3 contexts alone"));
     for part in [
         "Correlation per context", "Correlation between systems", "Correlation over all scores", "Accuracy of pairs",
         "Average over attributes", "Differences between metrics", "What was compared",

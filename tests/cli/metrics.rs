@@ -24,6 +24,9 @@ fn a_run_writes_rows_summary_and_manifest() {
         ran.stdout
     );
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
+    let mut first = ran.stdout.lines();
+    assert!(first.next().is_some_and(|line| line.starts_with("bleu: No clear winner: against y, x wins 100.0 %")));
+    assert!(first.next().is_some_and(|line| line.starts_with("CAUTION: the difference may be chance")));
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
     assert_eq!(
@@ -42,6 +45,8 @@ fn a_run_writes_rows_summary_and_manifest() {
     );
     assert!(bleu["item_signature"].as_str().is_some_and(|signature| signature.contains("|eff:yes|")), "{bleu}");
     assert_eq!(summary["outcomes"], json!({"scored": 16}));
+    let about: Vec<&Value> = summary["verdict"].as_array().expect("a list").iter().map(|one| &one["about"]).collect();
+    assert_eq!(about, ["bleu", "rouge-l:stem=yes"]);
     let rouge = &summary["values"]["metrics"][1];
     assert_eq!(rouge["corpus"], rouge["mean"]);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
@@ -87,7 +92,7 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
     // 2 edits over the mean lengths of references, (5 + 0) / 2 and (6 + 10) / 2.
     assert!(near(&summary["values"]["metrics"][0]["systems"]["x.txt"], 400.0 / 21.0), "{summary}");
     world.run(&[&lines[..], &["r1.txt", "short.txt"]].concat()).fails_with(&[
-        "the files differ in their number of lines", "x.txt has 2 lines", "short.txt has 1 lines",
+        "the files differ in their number of lines", "x.txt has 2 lines", "short.txt has 1 line\n",
         "line N of each file",
     ]);
     world

@@ -52,6 +52,23 @@ fn every_form_is_written_and_a_second_time_with_the_same_bytes() {
 }
 
 #[test]
+fn metrics_are_reported_with_their_verdict_and_one_by_one() {
+    let world = World::new();
+    let data = DATA.replace("\"candidates\"", "\"references\":[\"It is late.\"],\"candidates\"");
+    let data = world.file("data.jsonl", data);
+    world.run(&["metrics", "--metric", "ter,rouge-1", "--data", &data, "--out", "run"]).exits(0);
+    let ran = world.run(&["report", "run"]).exits(0);
+    for part in ["What the run says", "Of 2 metrics", " rouge-1.recall ", "Lower is better", ": ter."] {
+        assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
+    }
+    world.run(&["report", "run", "--html", "page.html"]).exits(0);
+    let page = world.read("page.html");
+    for part in ["class=\"verdict ", "Scores by candidate, ter", "2 samples · 24 scores"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn without_an_output_the_tables_are_printed() {
     let world = judged();
     let run = world.path("run").display().to_string();

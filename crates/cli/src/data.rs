@@ -18,7 +18,7 @@ use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
 use crate::progress::Reporter;
-use crate::terminal::{print, table, thousands, visible, visible_line};
+use crate::terminal::{counted, print, table, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
@@ -238,10 +238,6 @@ fn tell_rest(text: &mut String, rest: usize) {
     }
 }
 
-fn counted(number: usize, what: &str) -> String {
-    format!("{} {what}{}", thousands(number as u64), if number == 1 { "" } else { "s" })
-}
-
 /// Options of `data convert`.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
@@ -273,7 +269,7 @@ pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> m
         out.flush().map_err(OutputError::from)?;
     }
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
-    let counts = format!("{} samples, {} candidates", thousands(samples.len() as u64), thousands(candidates as u64));
+    let counts = format!("{}, {}", counted(samples.len(), "sample"), counted(candidates, "candidate"));
     let to = out.map(|path| format!(" in {}", path.display())).unwrap_or_default();
     Reporter::new(global).say(&format!("{counts}{to}"));
     Ok(())

@@ -1,5 +1,6 @@
 //! `probity diff`: two runs, request by request.
 
+use probity_lm::text::fixed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::exit::Completed;
 use crate::show::open_answers;
-use crate::terminal::{print, table, thousands, visible};
+use crate::terminal::{counted, print, table, thousands, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Compare two runs: what was set differently, and every question that both asked and whose answers differ, the largest \
@@ -61,14 +62,20 @@ impl DiffArgs {
         let mut tally = DiffTally::default();
         let overlap =
             answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top))?;
-        let shown = |count: usize| thousands(count as u64);
-        let [both, here, there] = [overlap.both, overlap.only_here, overlap.only_there].map(shown);
-        let counts = format!("{both} questions in both runs, {here} in the first alone, {there} in the second alone");
-        let [differ, turned] = [overlap.differ, tally.turned].map(shown);
+        let [here, there] = [overlap.only_here, overlap.only_there].map(thousands);
+        let counts = format!(
+            "{} in both runs, {here} in the first alone, {there} in the second alone",
+            counted(overlap.both, "question")
+        );
         let says = match (overlap.both, overlap.differ) {
             (0, _) => "The runs have no question in common".to_owned(),
             (_, 0) => "Every answer has the same bits".to_owned(),
-            _ => format!("{differ} of {both} answers differ; {turned} of them have another verdict"),
+            (both, differ) => format!(
+                "Of {} {} with other bits, {} with another verdict",
+                counted(both, "answer"),
+                thousands(differ),
+                thousands(tally.turned)
+            ),
         };
         print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
@@ -139,7 +146,7 @@ fn said(answer: &AnyAnswer) -> String {
                 let label = |label: &LabelScore| format!("{} {:.6}", label.name, label.prob);
                 labels.labels.iter().map(label).collect::<Vec<_>>().join("  ")
             }
-            Some(ScoreAnswer::Continuation(answer)) => format!("log P {:.6}", answer.logprob),
+            Some(ScoreAnswer::Continuation(answer)) => format!("log P {}", fixed(answer.logprob, 6)),
             None => result.outcome.name().to_owned(),
         },
         AnyAnswer::Generate(result) => result.text.chars().take(40).collect(),
@@ -165,14 +172,14 @@ impl DiffTally {
     }
 
     fn text(&self, both: usize, differ: usize) -> String {
-        let (count, mean) = (thousands(differ as u64), self.sum / both as f64);
-        let mut lines = vec![format!("{count} answers differ; mean difference over all {mean:.6}")];
+        let (count, mean) = (counted(differ, "answer"), self.sum / both as f64);
+        let mut lines = vec![format!("differences in {count}; mean difference over all {mean:.6}")];
         if self.turned > 0 {
-            let turned = thousands(self.turned as u64);
-            lines.push(format!("{turned} verdicts are others: another label is the most probable"));
+            let turned = counted(self.turned, "verdict");
+            lines.push(format!("another label is the most probable: {turned}"));
         }
         for ((first, second), count) in &self.outcomes {
-            lines.push(format!("{} were {first} and are {second}", thousands(*count as u64)));
+            lines.push(format!("{} were {first} and are {second}", thousands(count)));
         }
         let size = |gap: &AnswerGap| if gap.size.is_finite() { format!("{:.6}", gap.size) } else { "–".to_owned() };
         let row = |gap: &AnswerGap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];

@@ -10,7 +10,7 @@ use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, Session
 use crate::error::OutputError;
 use crate::global::Global;
 use crate::progress::{Reporter, seconds_text};
-use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
+use crate::terminal::{counted, print, size, table, thousands, visible, visible_line, wrapped};
 
 /// Results on standard output, all else on standard error.
 pub(crate) struct Terminal {
@@ -95,8 +95,8 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
     let cost = summary.cost;
     if summary.signature.model.is_some() {
         let told = format!(
-            "{} questions in {}; {}; {} of keys and values at most",
-            thousands(cost.requests as u64),
+            "{} in {}; {}; {} of keys and values at most",
+            counted(cost.requests, "question"),
             seconds_text(cost.seconds),
             tokens_text(cost.usage.tokens_computed, cost.usage.tokens_unshared),
             size(cost.usage.peak_cache_bytes),
@@ -125,7 +125,7 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.
 fn generation_text(cost: &Cost) -> Option<String> {
-    let generated = (cost.usage.tokens_generated > 0).then(|| thousands(cost.usage.tokens_generated))?;
+    let generated = (cost.usage.tokens_generated > 0).then(|| counted(cost.usage.tokens_generated, "token"))?;
     let drafts = cost.acceptance().map(|share| {
         format!(
             "; {} drafted, {} of them accepted ({:.0} %)",
@@ -134,7 +134,7 @@ fn generation_text(cost: &Cost) -> Option<String> {
             100.0 * share
         )
     });
-    Some(format!("{generated} tokens generated{}", drafts.unwrap_or_default()))
+    Some(format!("{generated} generated{}", drafts.unwrap_or_default()))
 }
 
 /// A section as it is printed.
@@ -164,8 +164,8 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     }
     let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
     let questions: u64 = dry_run.parts.iter().map(|part| part.plan.questions).sum();
-    let (questions, time) = (thousands(questions), seconds_text(seconds));
-    lines.push(format!("all together {questions} questions at most, about {time} at most"));
+    let (questions, time) = (counted(questions, "question"), seconds_text(seconds));
+    lines.push(format!("all together {questions} at most, about {time} at most"));
     lines.join("\n")
 }
 
@@ -190,9 +190,10 @@ fn part_text(part: &PlannedPart) -> String {
         rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));
     }
     let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
-    let (threads, tokens, rate) = (options.threads.unwrap_or(0), estimate.tokens, estimate.tokens_per_second);
+    let (threads, tokens) = (counted(options.threads.unwrap_or(0), "thread"), counted(estimate.tokens, "token"));
+    let rate = estimate.tokens_per_second;
     let mut rests = format!(
-        "the time rests on what was just measured with {threads} threads: {tokens} tokens of the longest prompt at \
+        "the time rests on what was just measured with {threads}: {tokens} of the longest prompt at \
          {rate:.0} tokens/s"
     );
     if let Some(rate) = estimate.generated_per_second {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::progress::seconds_text;
 use crate::raw::{AskedLine, at_most_one, check_prompt, prompt};
-use crate::terminal::thousands;
+use crate::terminal::{counted, thousands};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Continue prompts: the raw interface to texts.
@@ -182,8 +182,8 @@ impl AskedLine for GenerateLine {
             }
         };
         let rate = tokens_generated as f64 / seconds;
-        let (count, time) = (thousands(tokens_generated), seconds_text(seconds));
-        Some(format!("{count} tokens generated in {time}: {rate:.1} tokens/s; {drafts}"))
+        let (count, time) = (counted(tokens_generated, "token"), seconds_text(seconds));
+        Some(format!("{count} generated in {time}: {rate:.1} tokens/s; {drafts}"))
     }
 }
 

@@ -38,9 +38,9 @@ enum StepUnit {
 impl StepUnit {
     fn name(self) -> &'static str {
         match self {
-            Self::Bytes => "bytes",
-            Self::Questions => "questions",
-            Self::Candidates => "candidates",
+            Self::Bytes => "byte",
+            Self::Questions => "question",
+            Self::Candidates => "candidate",
         }
     }
 }
@@ -279,7 +279,7 @@ impl Reporter {
         if self.how == How::Lines && (unit == StepUnit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
                 (StepUnit::Bytes, _) | (_, None) => String::new(),
-                (unit, Some(total)) => format!(": {} {}", thousands(total), unit.name()),
+                (unit, Some(total)) => format!(": {}", counted(total, unit.name())),
             };
             self.say(&format!("{what}{amount}"));
         }

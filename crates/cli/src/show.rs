@@ -7,19 +7,22 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use miette::IntoDiagnostic as _;
 use probity_data::{Sample, SampleSource};
+use probity_lm::text::fixed;
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, Prompt,
     ScoreAnswer, ScoreRequest, ScoreResult, nearest,
 };
+use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, LoadOptions, Model};
 use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES, sample_of};
+use serde_json::Value;
 
 use crate::error::JsonError;
 use crate::exit::Completed;
-use crate::terminal::{print, table, thousands, visible, visible_line};
+use crate::terminal::{counted, print, table, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the \
@@ -111,7 +114,7 @@ impl RunShowArgs {
                 visible(&error.to_string())
             ),
         };
-        let outcome = json_line(asked.answer.outcome())?;
+        let outcome = outcome_line(&asked.answer)?;
         Ok(format!("{}\n\n{prompt}\n\n{}\n{outcome}", heading(&asked.request), answer(&asked.answer)))
     }
 
@@ -173,14 +176,14 @@ enum ShowError {
 fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Completed> {
     let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
     let mut rows: Vec<(String, usize, BTreeMap<String, usize>)> = Vec::new();
-    answers.outcomes(|request, outcome| {
+    answers.outcomes(|request, is_text, outcome| {
         let sample = sample_of(request, |id| known.get(id).copied()).unwrap_or(request);
         if rows.last().is_none_or(|(last, ..)| last != sample) {
             rows.push((sample.to_owned(), 0, BTreeMap::new()));
         }
         if let Some((_, questions, outcomes)) = rows.last_mut() {
             *questions += 1;
-            *outcomes.entry(outcome.to_owned()).or_default() += 1;
+            *outcomes.entry(outcome_name(is_text, outcome).to_owned()).or_default() += 1;
         }
     })?;
     let outcomes = |counts: BTreeMap<String, usize>| {
@@ -232,12 +235,16 @@ fn questions(asked: &[AskedRequest]) -> String {
                     let said: Vec<String> = labels.labels.iter().map(label).collect();
                     (said.join("  "), format!("{:.4}", labels.mass))
                 }
-                Some(ScoreAnswer::Continuation(answer)) => (format!("log P = {:.4}", answer.logprob), String::new()),
+                Some(ScoreAnswer::Continuation(answer)) => {
+                    (format!("log P = {}", fixed(answer.logprob, 4)), String::new())
+                }
                 None => Default::default(),
             },
             AnyAnswer::Generate(result) => (result.text.chars().take(60).collect(), String::new()),
         };
-        vec![one.request.clone(), one.answer.outcome().name().to_owned(), said, mass]
+        let is_text = matches!(one.answer, AnyAnswer::Generate(_));
+        let outcome = outcome_name(is_text, one.answer.outcome().name()).to_owned();
+        vec![one.request.clone(), outcome, said, mass]
     };
     let rows: Vec<Vec<String>> = asked.iter().map(row).collect();
     format!(
@@ -279,7 +286,7 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
             text.push_str(&visible(&tokenizer.decode(run)?).replace('⟦', "\\u{27e6}").replace('⟧', "\\u{27e7}"));
         }
     }
-    Ok(format!("{text}\n\n({} tokens)", thousands(ids.len() as u64)))
+    Ok(format!("{text}\n\n({})", counted(ids.len(), "token")))
 }
 
 /// An answer token by token.
@@ -304,9 +311,8 @@ const TOKENS: [&str; 4] = ["token", "id", "log P", "P"];
 
 fn tokens(answer: &ContinuationAnswer) -> impl Iterator<Item = Vec<String>> {
     let parts = answer.tokens.iter().zip(&answer.token_ids).zip(&answer.token_logprobs);
-    parts.map(|((token, id), logprob)| {
-        vec![format!("{token:?}"), id.to_string(), format!("{logprob:.6}"), percent(*logprob)]
-    })
+    parts
+        .map(|((token, id), logprob)| vec![format!("{token:?}"), id.to_string(), fixed(*logprob, 6), percent(*logprob)])
 }
 
 fn percent(logprob: f64) -> String {
@@ -315,7 +321,7 @@ fn percent(logprob: f64) -> String {
 
 fn label_tables(answer: &LabelAnswer) -> String {
     let label = |label: &LabelScore| {
-        vec![label.name.clone(), format!("{:.6}", label.logprob), percent(label.logprob), format!("{:.6}", label.prob)]
+        vec![label.name.clone(), fixed(label.logprob, 6), percent(label.logprob), format!("{:.6}", label.prob)]
     };
     let labels: Vec<Vec<String>> = answer.labels.iter().map(label).collect();
     let of_label = |label: &LabelScore| -> Vec<Vec<String>> {
@@ -337,8 +343,8 @@ fn label_tables(answer: &LabelAnswer) -> String {
 }
 
 fn generated(result: &GenerateResult) -> String {
-    let finish = result.finish.map(|finish| format!("{finish:?}")).unwrap_or_default();
-    let mut text = format!("{}\n\n{} tokens {finish}", visible(&result.text), result.token_ids.len());
+    let finish = result.finish.map(|finish| format!(", ended by {}", name(&finish))).unwrap_or_default();
+    let mut text = format!("{}\n\n{}{finish}", visible(&result.text), counted(result.token_ids.len(), "token"));
     if let Some(verdict) = &result.verdict {
         let _ = write!(text, "\n\nat the verdict\n{}", answer(&AnyAnswer::Score(verdict.clone())));
     }
@@ -359,13 +365,27 @@ fn recompute(asked: &[AskedRequest], model: &Model) -> miette::Result<Completed>
         }
     }
     let scored = asked.iter().filter(|one| one.ask.is_some()).count();
-    print(&format!("asked again: {same} of {scored} answers have the same bits"))?;
+    print(&format!("asked again: the same bits in {same} of {}", counted(scored, "answer")))?;
     if scored < asked.len() {
-        print(&format!("{} generated texts were not asked again", thousands((asked.len() - scored) as u64)))?;
+        print(&format!("not asked again: {}", counted(asked.len() - scored, "generated text")))?;
     }
     Ok(if same == scored { Completed::Success } else { Completed::Differs })
 }
 
-fn json_line(outcome: &Outcome) -> miette::Result<String> {
-    Ok(format!("outcome: {}", visible_line(&serde_json::to_string(outcome).into_diagnostic()?)))
+/// How an answer ended, by the name that tables have: of a text that was written that it is there, since what it says
+/// is the method's to read and stands in the run's tables.
+fn outcome_name(is_text: bool, outcome: &str) -> &str {
+    if is_text && outcome == Outcome::Scored.name() { "written" } else { outcome }
+}
+
+/// The outcome's name with what else is known of it.
+fn outcome_line(answer: &AnyAnswer) -> miette::Result<String> {
+    let Value::Object(mut fields) = serde_json::to_value(answer.outcome()).into_diagnostic()? else {
+        unreachable!("an outcome is an object")
+    };
+    fields.remove("outcome");
+    let fields = fields.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+    let fields = if fields.is_empty() { fields } else { format!(" ({fields})") };
+    let name = outcome_name(matches!(answer, AnyAnswer::Generate(_)), answer.outcome().name());
+    Ok(visible_line(&format!("outcome: {name}{fields}")))
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use probity_report::text::is_hostile;
-pub(crate) use probity_report::text::{thousands, visible, visible_line};
+pub(crate) use probity_report::text::{counted, thousands, visible, visible_line};
 use unicode_width::UnicodeWidthStr;
 
 use crate::error::OutputError;
@@ -30,7 +30,7 @@ pub(crate) fn visible_json(json: &str) -> String {
 /// `98.4 MB`: powers of ten.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
-        0..1_000 => format!("{bytes} bytes"),
+        0..1_000 => counted(bytes, "byte"),
         1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
@@ -40,12 +40,15 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A line under the head and none between rows.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How many characters a line of standard output has: those of the terminal, else of `$COLUMNS` where that is set;
-/// elsewhere a line has no end.
+/// How many characters a line of standard output has: those of the terminal, or where it does not say, of `$COLUMNS`.
+/// What goes to a file or another program has lines without an end: whoever reads it finds each row in one line.
 fn width() -> Option<usize> {
-    let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    if !io::stdout().is_terminal() {
+        return None;
+    }
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    terminal.map(|(width, _)| usize::from(width.0)).or_else(told).filter(|width| *width >= NARROWEST)
+    let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    terminal.or_else(told).filter(|width| *width >= NARROWEST)
 }
 
 /// Nothing can be laid out in fewer characters.

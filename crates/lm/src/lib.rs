@@ -18,6 +18,7 @@ mod prompt;
 mod request;
 mod scripted;
 mod scripted_encoder;
+pub mod text;
 mod text_encoder;
 
 pub use answer::{

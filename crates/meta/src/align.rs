@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::{MetaError, NoOverlap};
 use crate::gold::{GoldCandidate, GoldScores};
 use crate::scores::EvaluatedScores;
-use probity_report::text::{thousands, visible_line};
+use probity_report::text::{counted, visible_line};
 
 /// A metric's scores by gold's items and candidates.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,8 +88,11 @@ impl<'a> AlignedScores<'a> {
         }))
     }
 
+    /// With the sign that makes a higher score the better one: what is held against people says more agreement by a
+    /// higher figure, whatever the metric.
     pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
-        if let PlaceScore::Score(score) = self.scores[item][candidate] { Some(score) } else { None }
+        let PlaceScore::Score(score) = self.scores[item][candidate] else { return None };
+        Some(self.metric.direction.upwards(score))
     }
 
     /// Scores with gold, by context.
@@ -125,8 +128,8 @@ impl<'a> AlignedScores<'a> {
     /// What is said of scores that gold does not know.
     pub(crate) fn note(&self) -> Option<String> {
         let first = self.first_unknown.as_ref()?;
-        let (name, count) = (&self.metric.name, thousands(self.unknown as u64));
-        Some(format!("{name}: {count} scores are of items or candidates that gold does not have, the first on {first}"))
+        let (name, count) = (&self.metric.name, counted(self.unknown, "score"));
+        Some(format!("{name}: {count} of items or candidates that gold does not have, the first on {first}"))
     }
 }
 

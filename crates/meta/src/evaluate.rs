@@ -1,6 +1,9 @@
 //! Every metric against every attribute, averages, preferences and differences.
 
-use probity_methods::{Headline, MethodError, Outcomes};
+use std::collections::BTreeSet;
+
+use probity_methods::{Conclusion, Headline, MethodError, Outcomes, agreement_with_gold, best_agreement};
+use probity_metrics::{Direction, whole};
 use probity_stats::{AgreementFigures, Correlation, MetricDifference, Resampling, compare_metrics};
 use serde::Serialize;
 
@@ -59,6 +62,8 @@ pub(crate) struct Evaluation {
     pub(crate) averages: Vec<AveragedFigures>,
     pub(crate) preferences: Vec<PreferenceFigures>,
     pub(crate) comparisons: Vec<ComparedMetrics>,
+    /// Metrics of which lower scores are better: their scores are turned before they are held against gold.
+    pub(crate) lower_is_better: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -70,12 +75,14 @@ impl Evaluation {
         resampling: &Resampling,
         going_on: &mut dyn FnMut() -> Result<(), MethodError>,
     ) -> Result<Self, MethodError> {
+        let lower = aligned.iter().filter(|one| one.metric.direction == Direction::LowerIsBetter);
         let mut evaluation = Self {
             gold: gold.file.clone(),
             metrics: Vec::new(),
             averages: Vec::new(),
             preferences: aligned.iter().filter_map(|one| preference(one, gold, resampling)).collect(),
             comparisons: Vec::new(),
+            lower_is_better: lower.map(|one| one.metric.name.clone()).collect(),
             notes: aligned.iter().filter_map(AlignedScores::note).collect(),
         };
         for one in aligned {
@@ -130,6 +137,41 @@ impl Evaluation {
         outcomes.add_several("without_gold", sum(|c| c.without_gold));
         outcomes.add_several("without_choice", self.preferences.iter().map(|one| one.without_scores).sum());
         outcomes
+    }
+
+    /// Which metrics agree with people, the best first: for each attribute, and for preferences. Parts of what a metric
+    /// tells stand back where the metric itself is there.
+    pub(crate) fn conclusions(&self) -> Vec<Conclusion> {
+        let names: BTreeSet<&str> = self
+            .metrics
+            .iter()
+            .map(|one| one.metric.as_str())
+            .chain(self.preferences.iter().map(|one| one.metric.as_str()))
+            .collect();
+        let stands = |name: &str| whole(name).is_none_or(|whole| !names.contains(whole));
+        let mut attributes: Vec<&str> = Vec::new();
+        for one in &self.metrics {
+            if !attributes.contains(&one.attribute.as_str()) {
+                attributes.push(&one.attribute);
+            }
+        }
+        let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
+        let of_attribute = |attribute: &str| {
+            let held = self.metrics.iter().filter(|one| one.attribute == attribute && stands(&one.metric));
+            let found = held.filter_map(|one| Some(named(&one.metric, agreement_with_gold(&one.figures)?)));
+            best_agreement(Some(attribute), found.collect())
+        };
+        let mut conclusions: Vec<Conclusion> = attributes.into_iter().filter_map(of_attribute).collect();
+        let held = self.preferences.iter().filter(|one| stands(&one.metric));
+        let found = held.filter_map(|one| {
+            let name = one.attribute.iter().fold(one.metric.clone(), |name, attribute| format!("{name}, {attribute}"));
+            Some(named(&name, one.agreement.clone()?))
+        });
+        conclusions.extend(best_agreement(None, found.collect()));
+        if conclusions.is_empty() {
+            conclusions.push(Conclusion::without_agreement());
+        }
+        conclusions
     }
 
     /// Spearman per context; over all scores where no item has several candidates.

@@ -1,6 +1,7 @@
 //! A metric's choices against people's preferences.
 
 use probity_data::Preference;
+use probity_methods::{Conclusion, agreement_with_preferences};
 use probity_stats::{
     Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
     preference_point,
@@ -33,10 +34,24 @@ pub(crate) struct PreferenceFigures {
     pub(crate) score_ties: usize,
     /// Items with a preference where a candidate has no score.
     pub(crate) without_scores: usize,
+    /// What the accuracy says; nothing where there is none.
+    #[serde(skip)]
+    pub(crate) agreement: Option<Conclusion>,
 }
 
 /// A choice by the candidate's place; none for a tie.
 type CandidateChoice = Option<usize>;
+
+/// What people and the metric choose of an item.
+#[derive(Debug, Clone, Copy)]
+struct ItemChoices {
+    preferred: CandidateChoice,
+    best: CandidateChoice,
+    /// How far the metric's choice is people's.
+    hit: f64,
+    /// How far a guess would be.
+    guessing: f64,
+}
 
 pub(crate) fn preference(
     aligned: &AlignedScores<'_>,
@@ -45,12 +60,13 @@ pub(crate) fn preference(
 ) -> Option<PreferenceFigures> {
     let with_preference =
         gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
-    let all: Vec<Option<(CandidateChoice, CandidateChoice, f64)>> =
-        with_preference.map(|(place, item)| choices(aligned, place, item)).collect();
-    let chosen: Vec<(CandidateChoice, CandidateChoice, f64)> = all.iter().flatten().copied().collect();
-    let hits: Vec<f64> = chosen.iter().filter(|(preferred, ..)| preferred.is_some()).map(|(.., hit)| *hit).collect();
+    let all: Vec<Option<ItemChoices>> =
+        with_preference.map(|(place, item)| ItemChoices::of(aligned, place, item)).collect();
+    let chosen: Vec<ItemChoices> = all.iter().flatten().copied().collect();
+    let (hits, guesses): (Vec<f64>, Vec<f64>) =
+        chosen.iter().filter(|one| one.preferred.is_some()).map(|one| (one.hit, one.guessing)).unzip();
     let (preferred, best): (Vec<CandidateChoice>, Vec<CandidateChoice>) =
-        chosen.iter().map(|(preferred, best, _)| (*preferred, *best)).unzip();
+        chosen.iter().map(|one| (one.preferred, one.best)).unzip();
     let mean = |values: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
         (count > 0).then(|| sum / count as f64)
@@ -66,28 +82,28 @@ pub(crate) fn preference(
         gold_ties: preferred.iter().filter(|choice| choice.is_none()).count(),
         score_ties: best.iter().filter(|choice| choice.is_none()).count(),
         without_scores: all.len() - chosen.len(),
+        agreement: agreement_with_preferences(&hits, &guesses),
     })
 }
 
-/// People's choice, the metric's, and how far it is theirs; nothing where a candidate has no score.
-fn choices(
-    aligned: &AlignedScores<'_>,
-    place: usize,
-    item: &GoldItem,
-) -> Option<(CandidateChoice, CandidateChoice, f64)> {
-    let given: Vec<Option<f64>> = (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
-    let scores: Vec<f64> = given.iter().copied().collect::<Option<_>>()?;
-    let preferred = match item.preference.as_ref()? {
-        Preference::Tie => None,
-        Preference::Candidate(id) => {
-            Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?)
-        }
-    };
-    let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let at_best: Vec<usize> =
-        // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
-        (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
-    let best = if let [only] = at_best[..] { Some(only) } else { None };
-    let hit = preferred.and_then(|own| preference_point(&given, own)).unwrap_or(0.0);
-    Some((preferred, best, hit))
+impl ItemChoices {
+    /// Nothing where a candidate has no score.
+    fn of(aligned: &AlignedScores<'_>, place: usize, item: &GoldItem) -> Option<Self> {
+        let given: Vec<Option<f64>> =
+            (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
+        let scores: Vec<f64> = given.iter().copied().collect::<Option<_>>()?;
+        let preferred = match item.preference.as_ref()? {
+            Preference::Tie => None,
+            Preference::Candidate(id) => {
+                Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?)
+            }
+        };
+        let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let at_best: Vec<usize> =
+            // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
+            (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
+        let best = if let [only] = at_best[..] { Some(only) } else { None };
+        let hit = preferred.and_then(|own| preference_point(&given, own)).unwrap_or(0.0);
+        Some(Self { preferred, best, hit, guessing: 1.0 / scores.len() as f64 })
+    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
+use probity_metrics::Direction;
 use probity_store::Manifest;
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub(crate) struct EvaluatedScores {
     /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have
     /// one of that name.
     pub(crate) name: String,
+    /// In which direction its scores get better.
+    pub(crate) direction: Direction,
     /// What the scores judge, where their rows say so.
     pub(crate) attribute: Option<String>,
     /// Where they come from, in messages: `line 3 of scores.jsonl` begins with the unit.
@@ -185,7 +188,8 @@ fn of_table(table: ScoreTable, own_name: &str) -> Vec<EvaluatedScores> {
         let name = row.metric.unwrap_or_else(|| own_name.to_owned());
         let place = *places.entry((name.clone(), row.attribute.clone())).or_insert_with(|| {
             let (file, unit) = (table.file.clone(), table.unit.to_string());
-            metrics.push(EvaluatedScores { name, attribute: row.attribute, file, unit, rows: Vec::new() });
+            let direction = Direction::of_label(&name);
+            metrics.push(EvaluatedScores { name, direction, attribute: row.attribute, file, unit, rows: Vec::new() });
             metrics.len() - 1
         });
         let (line, item, candidate, score) = (row.line, row.item, row.candidate, row.score);

@@ -136,7 +136,7 @@ impl Configured for MetaConfiguration {
                 .with("seed", &resampling.seed),
             outcomes: evaluation.outcomes(),
             headline: evaluation.headline(),
-            verdict: Vec::new(),
+            verdict: evaluation.conclusions(),
         };
         let summary = RunSummary::new(NAME, report, run.cost());
         // What changes figures most stands first, as it always has.
@@ -181,6 +181,45 @@ mod tests {
         let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
         assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));
         assert!(summary.signature_line.starts_with("meta|version:"), "{}", summary.signature_line);
+    }
+
+    /// The summary of scores `ter`, `rouge-1` and `rouge-1.recall`, all of which order `a` before `b` as people do, and
+    /// `c` is in the first item alone.
+    fn judged(more: &Value) -> RunSummary {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let rows: String = (0..12).map(|k| format!("{k},a,10,0.9,0.9\n{k},b,60,0.{},0.1\n", k % 2 * 9)).collect();
+        let scores = format!("item,candidate,ter,rouge-1,rouge-1.recall\n{rows}0,c,99,0.0,0.0\n");
+        let gold: String = (0..12).map(|k| format!("{k},a,2\n{k},b,1\n")).collect();
+        fs::write(folder.path().join("scores.csv"), scores).expect("written");
+        fs::write(folder.path().join("gold.csv"), format!("item,candidate,human\n{gold}0,c,0\n")).expect("written");
+        let mut output = MemoryOutput::default();
+        configured(folder.path(), more).run(&[], &mut Run::without_model(&mut output)).expect("compared")
+    }
+
+    #[test]
+    fn the_verdict_names_what_agrees_best_and_lower_is_better_where_it_is() {
+        let summary = judged(&json!({}));
+        let [found] = &summary.verdict[..] else { panic!("{:?}", summary.verdict) };
+        assert_eq!(found.about.as_deref(), Some("human"));
+        assert!(
+            found.says.starts_with("Of 2 metrics ter agrees best with people. Agrees with gold: Spearman 1.000"),
+            "its part stands back behind rouge-1: {}",
+            found.says
+        );
+        assert!(found.says.contains("Next is rouge-1 with 0.4"), "{}", found.says);
+        let metrics = summary.values["metrics"].as_array().expect("a list");
+        assert_eq!(metrics[0]["pairwise"]["accuracy"], json!(1.0), "fewer edits, better text");
+        assert_eq!(summary.values["lower_is_better"], json!(["ter"]));
+        let part = judged(&json!({"metric": ["rouge-1.recall"]}));
+        assert_eq!(part.verdict[0].about.as_deref(), Some("human, rouge-1.recall"));
+    }
+
+    #[test]
+    fn systems_that_are_left_out_are_counted_for_readers() {
+        let summary = judged(&json!({}));
+        let counts = summary.sections.iter().find(|section| section.title == "What was compared").expect("there");
+        assert_eq!(counts.columns.last().map(String::as_str), Some("systems left out"));
+        assert!(counts.rows.iter().all(|row| row.last().map(String::as_str) == Some("1")), "{:?}", counts.rows);
     }
 
     #[test]

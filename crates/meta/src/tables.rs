@@ -1,10 +1,10 @@
 //! What was found, as tables for people.
 
-use probity_methods::Section;
+use probity_lm::text::{counted, fixed, thousands};
+use probity_methods::{Section, lower_is_better};
 use probity_stats::{Correlation, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures};
-use probity_report::text::thousands;
 
 /// All tables, those that have rows.
 pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
@@ -20,11 +20,19 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
     ];
     sections[0].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
-         contexts.",
+         contexts; over few of them the interval, which is made on Fisher's scale, says how sure it is, and p says too \
+         much.",
     );
-    sections[1]
-        .note("Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.");
-    sections[2].note("n: scores. p takes scores of one context for independent.");
+    if !evaluation.lower_is_better.is_empty() {
+        sections[0].note(lower_is_better(&evaluation.lower_is_better));
+    }
+    sections[1].note(
+        "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
+         how many are left out. n: systems. p is over systems, and does not know over how few contexts their means are.",
+    );
+    sections[2].note(
+        "n: scores. p takes scores of one context for independent; the interval does not, and holds where they disagree.",
+    );
     sections[3].note(
         "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
          over contexts; scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All \
@@ -52,8 +60,10 @@ type AtLevel = fn(&EvaluatedMetric, Correlation) -> Option<(ShownFigure, usize)>
 fn estimate(value: Option<f64>, interval: Option<Interval>) -> String {
     match (value, interval) {
         (None, _) => "–".to_owned(),
-        (Some(value), None) => format!("{value:.3}"),
-        (Some(value), Some(Interval { low, high, .. })) => format!("{value:.3} [{low:.3}, {high:.3}]"),
+        (Some(value), None) => fixed(value, 3),
+        (Some(value), Some(Interval { low, high })) => {
+            format!("{} [{}, {}]", fixed(value, 3), fixed(low, 3), fixed(high, 3))
+        }
     }
 }
 
@@ -66,7 +76,7 @@ fn p_value(p: Option<f64>) -> String {
     match p {
         None => "–".to_owned(),
         // `0.0e0` says no more.
-        Some(p) if p >= 0.001 || p == 0.0 => format!("{p:.3}"),
+        Some(p) if p >= 0.001 || p == 0.0 => fixed(p, 3),
         Some(p) => format!("{p:.1e}"),
     }
 }
@@ -131,10 +141,10 @@ fn pairs(evaluation: &Evaluation) -> Section {
     for one in &evaluation.metrics {
         let pairwise = one.figures.pairwise;
         let ties = |ties: Option<TieCalibration>| {
-            let epsilon = ties.map_or_else(|| "–".to_owned(), |t| format!("{:.3}", t.epsilon));
+            let epsilon = ties.map_or_else(|| "–".to_owned(), |t| fixed(t.epsilon, 3));
             [number(ties.map(|t| t.uncalibrated)), number(ties.map(|t| t.accuracy)), epsilon]
         };
-        let count = thousands((pairwise.correct + pairwise.wrong + pairwise.tied) as u64);
+        let count = thousands(pairwise.correct + pairwise.wrong + pairwise.tied);
         let heads = [one.metric.clone(), one.attribute.clone(), number(pairwise.accuracy), count];
         let ties = [one.figures.pairwise_with_ties, one.figures.pairwise_with_ties_pooled].map(ties);
         section.push(heads.into_iter().chain(ties.into_iter().flatten()));
@@ -218,7 +228,7 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
          none where leaving out any context changes nothing, and of systems' correlations none under ten contexts. \
          Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). \
          Williams' test is for Pearson and takes scores for independent.",
-        thousands(resampling.rounds as u64),
+        thousands(resampling.rounds),
         resampling.seed
     ));
     section
@@ -237,7 +247,7 @@ fn measured(measure: Measured) -> String {
 fn counts(evaluation: &Evaluation) -> Section {
     let columns = [
         "metric", "attribute", "compared", "undefined scores", "gold without a score", "scores without gold",
-        "skipped contexts",
+        "skipped contexts", "systems left out",
     ];
     let mut section = Section::new("What was compared", columns);
     for one in &evaluation.metrics {
@@ -249,7 +259,9 @@ fn counts(evaluation: &Evaluation) -> Section {
             counts.without_gold,
             one.figures.spearman.per_context.figure.skipped(),
         ];
-        let cells = numbers.map(|number| thousands(number as u64));
+        let excluded = one.figures.spearman.system.map(|system| system.figure.excluded);
+        let excluded = excluded.map_or_else(|| "–".to_owned(), thousands);
+        let cells = numbers.map(thousands).into_iter().chain([excluded]);
         section.push([one.metric.clone(), one.attribute.clone()].into_iter().chain(cells));
         let spearman = one.figures.spearman;
         let reasons = [spearman.pooled.figure.undefined, spearman.system.and_then(|system| system.figure.undefined)];
@@ -261,8 +273,10 @@ fn counts(evaluation: &Evaluation) -> Section {
         if constant > 0 {
             let contexts = spearman.per_context.figure.contexts;
             section.note(format!(
-                "{}, {}: all scores are equal in {constant} of {contexts} contexts, which count as 0",
-                one.metric, one.attribute
+                "{}, {}: all scores are equal in {constant} of {}, which count as 0",
+                one.metric,
+                one.attribute,
+                counted(contexts, "context")
             ));
         }
     }

@@ -161,7 +161,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
             layout,
             other: None,
             no_gold: params.subject.no_gold,
-            unit: "mean P(Yes)",
+            unit: &format!("mean P({yes})"),
+            signed: false,
         };
         pointwise.run(signature, run)
     }
@@ -242,6 +243,15 @@ mod tests {
         // The mass is of answers, of which each candidate has two.
         let mass = &summary.values["scores"][0]["figures"]["mass"];
         assert!(mass["answers"] == 4 && (mass["min"].as_f64().expect("some") - 0.3).abs() < 1e-12, "{mass}");
+    }
+
+    #[test]
+    fn the_table_is_called_by_the_label_word_and_has_no_share_above_zero_of_a_probability() {
+        let args = "checklist --attribute coherence --question Good? --label-words Ja,Nein --no-gold";
+        let scores = run(args, &[sample("a", &[1.0])], &judge("Good")).0.expect("runs").sections.remove(0);
+        assert_eq!(scores.title, "Scores (mean P(Ja))");
+        assert_eq!(scores.columns, ["attribute", "scored", "mean", "min", "max", "mass", "low mass"]);
+        assert!(scores.notes[0].starts_with("Mass: "), "{}", scores.notes[0]);
     }
 
     #[test]

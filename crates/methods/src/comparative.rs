@@ -279,6 +279,7 @@ fn conclusion(
         // shown first.
         first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
         mass: (answers > 0).then_some(mass),
+        ..ConclusionCase::default()
     };
     case.conclusion()
 }

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
+use probity_lm::text::{counted, fixed, thousands};
+use probity_metrics::Direction;
 use probity_options::name;
 use probity_stats::{AgreementFigures, Interval, equalised, order, preference_point, sign_test};
 use serde::{Deserialize, Serialize};
@@ -54,6 +56,19 @@ pub enum Trust {
     Unreliable,
 }
 
+impl Conclusion {
+    /// Where nothing that was scored can be held against what people said.
+    pub fn without_agreement() -> Self {
+        Self {
+            about: None,
+            says: "No verdict: no figure of agreement with people is defined".to_owned(),
+            trust: Trust::Unreliable,
+            because: "there is nothing to trust; the tables say why".to_owned(),
+            figures: json!({}),
+        }
+    }
+}
+
 impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&name(self))
@@ -61,11 +76,14 @@ impl fmt::Display for Trust {
 }
 
 /// What a conclusion is drawn from.
+#[derive(Default)]
 pub(crate) struct ConclusionCase<'a> {
     pub(crate) about: Option<String>,
     pub(crate) samples: &'a [Sample],
-    /// By sample and candidate; higher is better.
+    /// By sample and candidate; higher is better, whatever the scores' own direction is.
     pub(crate) scores: &'a [Vec<Option<f64>>],
+    /// In which direction the scores themselves get better; means are told as they are.
+    pub(crate) direction: Direction,
     /// Agreement with gold scores.
     pub(crate) gold: Option<&'a AgreementFigures>,
     /// Whether preferences in the samples may be looked at.
@@ -75,6 +93,56 @@ pub(crate) struct ConclusionCase<'a> {
     /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
     pub(crate) first_wins: Option<f64>,
     pub(crate) mass: Option<Mass>,
+}
+
+/// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
+pub fn agreement_with_gold(figures: &AgreementFigures) -> Option<Conclusion> {
+    ConclusionCase { gold: Some(figures), ..ConclusionCase::default() }.agreement()
+}
+
+/// The same of preferences: a point for each sample, 1 where its preferred candidate has the best score, and what
+/// guessing has in it.
+pub fn agreement_with_preferences(points: &[f64], guesses: &[f64]) -> Option<Conclusion> {
+    Some(ConclusionCase::default().concluded(accuracy(points, guesses)?))
+}
+
+/// One conclusion about several metrics: which agrees best with people, how surely, and which is next. Each has been
+/// held against the same gold, and is called by what its conclusion is about; nothing where there is none.
+pub fn best_agreement(about: Option<&str>, mut found: Vec<Conclusion>) -> Option<Conclusion> {
+    let agreement = |one: &Conclusion| {
+        let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
+        value.unwrap_or(f64::NEG_INFINITY)
+    };
+    let agrees = |one: &Conclusion| one.trust != Trust::Unreliable && !one.figures["interval"].is_null();
+    // By name where they are level, so that the sentence does not depend on the order of the files.
+    found.sort_by(|a, b| {
+        let level = agrees(b).cmp(&agrees(a)).then(agreement(b).total_cmp(&agreement(a)));
+        level.then_with(|| a.about.cmp(&b.about))
+    });
+    let name = |one: &Conclusion| one.about.clone().unwrap_or_default();
+    let (trust, because) = found.first().map(|best| (best.trust, best.because.clone()))?;
+    let clear = found.iter().filter(|one| agrees(one)).count();
+    let (about, says) = match &found[..] {
+        [only] => (about.into_iter().chain(only.about.as_deref()).collect::<Vec<_>>().join(", "), only.says.clone()),
+        [best, next, ..] => {
+            let all = found.len();
+            let first = match clear {
+                0 => format!(
+                    "None of {all} metrics is known to agree with people beyond chance; first is {}",
+                    name(best)
+                ),
+                _ => format!("Of {all} metrics {} agrees best with people", name(best)),
+            };
+            let value = agreement(next);
+            let value = value.is_finite().then(|| format!(" with {}", fixed(value, 3))).unwrap_or_default();
+            let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
+            let says = format!("{first}. {}. Next is {}{value}{others}", best.says, name(next));
+            (about.unwrap_or_default().to_owned(), says)
+        }
+        [] => return None,
+    };
+    let about = Some(about).filter(|about| !about.is_empty());
+    Some(Conclusion { about, says, trust, because, figures: json!({ "best_first": found }) })
 }
 
 /// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
@@ -102,22 +170,28 @@ enum Doubt {
 impl ConclusionCase<'_> {
     /// What a reader should know first.
     pub(crate) fn conclusion(&self) -> Conclusion {
-        let said = self
-            // Gold scores before preferences, and both before what needs none: the first that can be had says most.
-            .correlation()
-            .or_else(|| self.preference())
-            .or_else(|| self.best())
-            .unwrap_or_else(|| self.no_systems());
+        // What people say comes before what needs none.
+        self.agreement().unwrap_or_else(|| self.concluded(self.best().unwrap_or_else(|| self.no_systems())))
+    }
+
+    /// What people's judgement says of the scores, where there is any.
+    pub(crate) fn agreement(&self) -> Option<Conclusion> {
+        // Gold scores before preferences: the first that can be had says most.
+        Some(self.concluded(self.correlation().or_else(|| self.preference())?))
+    }
+
+    fn concluded(&self, said: Finding) -> Conclusion {
         let (trust, because) = self.trust(&said);
         let says = said.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(said.says);
         Conclusion { about: self.about.clone(), says, trust, because, figures: said.figures }
     }
 
+    /// What agrees with gold in spite of places or of labels that are hardly considered has some worth, which was shown;
+    /// else these outweigh a caution and a clear interval alike: what was measured then is places, or next to nothing.
     fn trust(&self, said: &Finding) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
         let turns = self.turned.map(|(share, pairs)| {
-            let pairs = format!("{} {}", thousands(pairs), if pairs == 1 { "pair" } else { "pairs" });
-            (share, format!("the verdict turns with the order in {} of {pairs}", percent(share)))
+            (share, format!("the verdict turns with the order in {} of {}", percent(share), counted(pairs, "pair")))
         });
         // Twice as far from one half as one half is from the end: what turns with the order, seen from one side.
         let by_place = self.first_wins.map(|share| {
@@ -126,31 +200,39 @@ impl ConclusionCase<'_> {
         });
         // Pairs seen in both orders come first: the share won by the first place also follows which texts stood there.
         let turns = turns.or(by_place);
-        if let Doubt::Unreliable(why) = &said.doubt {
-            let cause = turns.filter(|(share, _)| *share > MOST_TURN).map(|(_, turns)| format!("{turns}, and {why}"));
-            return (Trust::Unreliable, cause.unwrap_or_else(|| why.clone()));
-        }
         let low = self.mass.and_then(|mass| mass.low_share);
         let low =
             low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
-        // These outweigh a caution and a clear interval alike: what was measured then is places, or next to nothing.
-        for (found, most) in [(&turns, MOST_TURN), (&low, MOST_LOW)] {
-            if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > most) {
-                let more = if let Doubt::Caution(more) = &said.doubt { format!("; {more}") } else { String::new() };
-                // What agrees with gold in spite of that has some worth, which was shown.
-                return (if held { Trust::Caution } else { Trust::Unreliable }, format!("{why}{more}"));
+        let above = |found: &Option<(f64, String)>, limit: f64| found.as_ref().is_some_and(|(share, _)| *share > limit);
+        let most = above(&turns, MOST_TURN) || above(&low, MOST_LOW);
+        let many = above(&turns, MANY_TURN) || above(&low, MANY_LOW);
+        let trust = match said.doubt {
+            Doubt::Unreliable(_) => Trust::Unreliable,
+            _ if most => {
+                if held {
+                    Trust::Caution
+                } else {
+                    Trust::Unreliable
+                }
             }
+            Doubt::None if !many => Trust::Reliable,
+            Doubt::None | Doubt::Caution(_) => Trust::Caution,
+        };
+        if trust == Trust::Reliable {
+            let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
+            return (trust, format!("it was held against gold, and the interval is clear of chance{order}"));
         }
-        if let Doubt::Caution(why) = &said.doubt {
-            return (Trust::Caution, why.clone());
-        }
-        for (found, many) in [(&turns, MANY_TURN), (&low, MANY_LOW)] {
-            if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > many) {
-                return (Trust::Caution, why.clone());
-            }
-        }
-        let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
-        (Trust::Reliable, format!("it was held against gold, and the interval is clear of chance{order}"))
+        // A good part in the verdict is told where nothing else speaks against it; a low mass wherever there is one.
+        let turns = turns.filter(|(share, _)| *share > if held { MANY_TURN } else { MOST_TURN });
+        let low = low.filter(|(share, _)| *share > MANY_LOW);
+        let causes: Vec<String> = turns.into_iter().chain(low).map(|(_, why)| why).collect();
+        let because = match &said.doubt {
+            Doubt::None => causes.join("; "),
+            Doubt::Caution(why) | Doubt::Unreliable(why) if causes.is_empty() => why.clone(),
+            Doubt::Caution(why) => format!("{}; {why}", causes.join("; ")),
+            Doubt::Unreliable(why) => format!("{}, and {why}", causes.join("; ")),
+        };
+        (trust, because)
     }
 
     fn correlation(&self) -> Option<Finding> {
@@ -172,8 +254,8 @@ impl ConclusionCase<'_> {
         };
         let over = match (name, n) {
             ("contexts", 1) => "in the one context".to_owned(),
-            ("contexts", _) => format!("mean over {} contexts", thousands(n)),
-            _ => format!("over all {} scores", thousands(n)),
+            ("contexts", _) => format!("mean over {}", counted(n, "context")),
+            _ => format!("over all {}", counted(n, "score")),
         };
         let doubt = match interval {
             // Chance is looked for before few contexts: an interval that holds 0 says enough, however few they were.
@@ -184,7 +266,7 @@ impl ConclusionCase<'_> {
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
             None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
             Some(_) if name == "contexts" && n < FEW_CONTEXTS => {
-                Doubt::Caution(format!("it was held against gold in {n} contexts alone"))
+                Doubt::Caution(format!("it was held against gold in {} alone", counted(n, "context")))
             }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
@@ -197,9 +279,9 @@ impl ConclusionCase<'_> {
         let pairs = figures.pairwise;
         let count = pairs.correct + pairs.wrong + pairs.tied;
         let right = pairs.accuracy;
-        let right = right.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)));
+        let right = right.map(|share| format!("; right on {} of {}", percent(share), counted(count, "pair")));
         let right = right.unwrap_or_default();
-        let says = format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval));
+        let says = format!("{agrees}: Spearman {}{} ({over}){right}", fixed(value, 3), bracket(interval));
         let figures = json!({
             "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
         });
@@ -216,35 +298,9 @@ impl ConclusionCase<'_> {
             let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
             Some((preference_point(scores, own)?, 1.0 / sample.candidates.len() as f64))
         };
-        // With what guessing has in each sample.
         let (points, guesses): (Vec<f64>, Vec<f64>) =
             self.samples.iter().zip(self.scores).filter_map(of_sample).unzip();
-        let share = mean(points.iter().copied())?;
-        let guessing = mean(guesses.iter().copied())?;
-        let (interval, n) = (share_interval(&points).ok(), points.len());
-        let doubt = match interval {
-            // Chance comes before few samples here too.
-            Some(Interval { low, high }) if low <= guessing && high >= guessing => {
-                let why = format!("guessing would do as well: the interval holds {}", short_percent(guessing, ' '));
-                Doubt::Unreliable(why)
-            }
-            Some(Interval { high, .. }) if high < guessing => {
-                Doubt::Unreliable("it is against the preferences".to_owned())
-            }
-            None => Doubt::Caution("there are too few samples for an interval".to_owned()),
-            Some(_) if n < FEW_CONTEXTS => {
-                Doubt::Caution(format!("it was held against preferences in {n} samples alone"))
-            }
-            Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
-            Some(_) => Doubt::None,
-        };
-        let chance = format!("; guessing has {}", short_percent(guessing, '\u{a0}'));
-        let agrees = match doubt {
-            Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
-            _ => "Agrees with the preferences",
-        };
-        let says = format!("{agrees} in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval));
-        Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "samples": n }), doubt))
+        accuracy(&points, &guesses)
     }
 
     /// The best of candidates that recur from sample to sample, against the next.
@@ -292,24 +348,25 @@ impl ConclusionCase<'_> {
                 format!("None of {all} is the best: first by mean score is {first}, before {second}; {met}")
             }
         });
+        let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));
         Some(Finding {
             says,
             unbelieved,
             figures: json!({
-                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear, "candidates": systems.len(), "means": [mean, second_mean],
+                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear, "candidates": systems.len(), "means": means,
                 "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
             }),
             doubt,
         })
     }
 
-    /// Whether no sample's candidates are told apart.
+    /// Whether no sample's candidates are told apart; where each has one alone, there is nothing to tell apart.
     fn is_level(&self) -> bool {
-        let level = |scores: &Vec<Option<f64>>| {
-            let mut found = scores.iter().flatten();
-            found.next().is_none_or(|first| found.all(|other| order(*first, *other).is_eq()))
-        };
-        self.scores.iter().flatten().flatten().next().is_some() && self.scores.iter().all(level)
+        let several: Vec<Vec<f64>> =
+            self.scores.iter().map(|scores| scores.iter().flatten().copied().collect()).collect();
+        let mut several = several.iter().filter(|scores| scores.len() > 1).peekable();
+        let level = |scores: &Vec<f64>| scores.iter().all(|other| order(scores[0], *other).is_eq());
+        several.peek().is_some() && several.all(level)
     }
 
     fn no_systems(&self) -> Finding {
@@ -317,17 +374,45 @@ impl ConclusionCase<'_> {
         let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
         let figures = json!({ "scored": scored, "candidates": all });
         if scored == 0 {
-            let says = format!("No verdict: none of {} candidates has a score", thousands(all));
+            let says = format!("No verdict: none of {} has a score", counted(all, "candidate"));
             let doubt = Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned());
             return Finding::new(says, figures, doubt);
         }
-        let [scored, all, samples] = [scored, all, self.samples.len()].map(thousands);
+        let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
         let says = format!(
-            "{scored} of {all} candidates in {samples} samples have scores; fewer than two ids recur, so none is the \
-             best overall"
+            "With scores: {} of {all} in {samples}; fewer than two ids recur, so none is the best overall",
+            thousands(scored)
         );
         Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))
     }
+}
+
+/// Agreement with preferences: a point for each sample, and what guessing has in it.
+fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
+    let share = mean(points.iter().copied())?;
+    let guessing = mean(guesses.iter().copied())?;
+    let (interval, n) = (share_interval(points).ok(), points.len());
+    let doubt = match interval {
+        // Chance comes before few samples here too.
+        Some(Interval { low, high }) if low <= guessing && high >= guessing => {
+            let why = format!("guessing would do as well: the interval holds {}", short_percent(guessing, ' '));
+            Doubt::Unreliable(why)
+        }
+        Some(Interval { high, .. }) if high < guessing => Doubt::Unreliable("it is against the preferences".to_owned()),
+        None => Doubt::Caution("there are too few samples for an interval".to_owned()),
+        Some(_) if n < FEW_CONTEXTS => {
+            Doubt::Caution(format!("it was held against preferences in {} alone", counted(n, "sample")))
+        }
+        Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
+        Some(_) => Doubt::None,
+    };
+    let chance = format!("; guessing has {}", short_percent(guessing, '\u{a0}'));
+    let agrees = match doubt {
+        Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
+        _ => "Agrees with the preferences",
+    };
+    let says = format!("{agrees} in {} of {}{}{chance}", percent(share), counted(n, "sample"), percents(interval));
+    Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "samples": n }), doubt))
 }
 
 /// How two candidates fare against each other in the samples that have scores of both.
@@ -358,16 +443,14 @@ impl HeadToHead {
 
     fn text(&self, wins: &str) -> String {
         let Self { wins: won, ties, losses, .. } = self;
-        let counted =
-            |n: usize, one: &str, several: &str| format!("{} {}", thousands(n), if n == 1 { one } else { several });
         format!(
             "{wins} {} of {}{} ({}, {}, {}; {})",
             percent(self.share),
-            counted(won + ties + losses, "sample", "samples"),
+            counted(won + ties + losses, "sample"),
             percents(self.interval),
-            counted(*won, "win", "wins"),
-            counted(*ties, "tie", "ties"),
-            counted(*losses, "loss", "losses"),
+            counted(won, "win"),
+            counted(ties, "tie"),
+            counted(losses, "loss"),
             p_text(self.p)
         )
     }
@@ -405,15 +488,7 @@ fn percents(interval: Option<Interval>) -> String {
 }
 
 fn bracket(interval: Option<Interval>) -> String {
-    interval.map(|i| format!(" [{:.3}, {:.3}]", i.low, i.high)).unwrap_or_default()
-}
-
-/// `1,600`.
-pub(crate) fn thousands(n: usize) -> String {
-    let digits = n.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
-    groups.join(",")
+    interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -438,14 +513,12 @@ mod tests {
             scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
         let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
         let case = ConclusionCase {
-            about: None,
             samples: &samples,
             scores: &scores,
             gold: figures.as_ref(),
             preferences: true,
             turned,
-            first_wins: None,
-            mass: None,
+            ..ConclusionCase::default()
         };
         case.conclusion()
     }
@@ -501,14 +574,11 @@ mod tests {
         let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
         let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
         let case = |first_wins| ConclusionCase {
-            about: None,
             samples: &samples,
             scores: &scores,
-            gold: None,
             preferences: true,
-            turned: None,
             first_wins,
-            mass: None,
+            ..ConclusionCase::default()
         };
         let found = case(Some(1.0)).conclusion();
         assert_eq!(found.trust, Trust::Unreliable);
@@ -609,16 +679,70 @@ mod tests {
             about: Some("coherence".into()),
             samples: &samples,
             scores: &[vec![None, None]],
-            gold: None,
             preferences: true,
-            turned: None,
-            first_wins: None,
-            mass: None,
+            ..ConclusionCase::default()
         };
         let found = case.conclusion();
         assert_eq!(
             (found.trust, found.says.as_str()),
             (Trust::Unreliable, "No verdict: none of 2 candidates has a score")
         );
+    }
+
+    /// Of so many of ten answers the model hardly considers the labels.
+    fn low(of_ten: usize) -> Option<Mass> {
+        Some(Mass::of((0..10).map(|k| (0.5, k < of_ten))))
+    }
+
+    #[test]
+    fn a_low_mass_is_told_whatever_else_speaks_against_a_verdict() {
+        let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+        let (scores, reversed) = (vec![vec![Some(0.2), Some(0.9)]; 12], vec![vec![Some(0.9), Some(0.2)]; 12]);
+        let because = |scores: &[Vec<Option<f64>>], with_gold: bool, mass: Option<Mass>| {
+            let figures = with_gold.then(|| gold::against(&samples, "coherence", scores));
+            let case =
+                ConclusionCase { samples: &samples, scores, gold: figures.as_ref(), mass, ..ConclusionCase::default() };
+            let found = case.conclusion();
+            (found.trust, found.because)
+        };
+        let low_in = |share: &str| format!("in {share} % of answers the model hardly considers the labels");
+        let (trust, why) = because(&scores, false, low(3));
+        assert_eq!((trust, why), (Trust::Caution, format!("{}; it was held against no gold", low_in("30.0"))));
+        let (trust, why) = because(&reversed, true, low(3));
+        assert_eq!((trust, why), (Trust::Unreliable, format!("{}, and it orders texts against gold", low_in("30.0"))));
+        assert_eq!(because(&scores, true, low(6)), (Trust::Caution, low_in("60.0")));
+        assert_eq!(because(&scores, false, low(1)).1, "it was held against no gold", "few are none");
+    }
+
+    #[test]
+    fn samples_of_one_candidate_are_held_against_gold_over_all_scores() {
+        let rows: Vec<[f64; 1]> = (0..12).map(|k| [f64::from(k)]).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(<[f64; 1]>::as_slice).collect();
+        let found = conclusion(&rows, None, None, true);
+        assert!(found.says.starts_with("Agrees with gold: Spearman 1.000"), "{}", found.says);
+        assert!(found.says.contains("(over all 12 scores)"), "{}", found.says);
+    }
+
+    #[test]
+    fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
+        let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
+        let good = || named("good", conclusion(&rows, None, None, true));
+        let level = named("level", conclusion(&[&[0.5, 0.5][..]; 6], None, None, true));
+        let found = best_agreement(Some("q"), vec![level.clone(), good()]).expect("two");
+        assert_eq!((found.about.as_deref(), found.trust), (Some("q"), Trust::Reliable));
+        assert!(
+            found.says.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"),
+            "{}",
+            found.says
+        );
+        assert!(found.says.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{}", found.says);
+        let one = best_agreement(Some("q"), vec![good()]).expect("one");
+        assert_eq!((one.about.as_deref(), one.says), (Some("q, good"), good().says));
+        let none = best_agreement(None, vec![level.clone(), named("other", level)]).expect("two");
+        assert!(none.says.starts_with("None of 2 metrics is known to agree"), "{}", none.says);
+        assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
+        assert_eq!(best_agreement(None, Vec::new()), None);
     }
 }

@@ -132,6 +132,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             other: None,
             no_gold: params.subject.no_gold,
             unit: "expected rating",
+            signed: false,
         };
         pointwise.run(signature, run)
     }

@@ -93,6 +93,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             other: None,
             no_gold: params.subject.no_gold,
             unit,
+            signed: false,
         };
         pointwise.run(signature, run)
     }

@@ -114,7 +114,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             layout,
             other: Some(other),
             no_gold: params.no_gold,
-            unit: "log P(Yes) − log P(No), nats",
+            unit: &format!("log P({yes}) − log P({no}), nats"),
+            signed: true,
         };
         pointwise.run(signature, run)
     }

@@ -103,6 +103,7 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             other: None,
             no_gold: params.subject.no_gold,
             unit: "written score",
+            signed: false,
             layout: layout.clone(),
         };
         let signature = params.subject.sign(Signature::new(Self::NAME, run.model())).with_layout(&layout);

@@ -8,6 +8,7 @@ mod similarity;
 mod tests;
 
 use probity_data::Sample;
+use probity_lm::text::counted;
 use serde_json::json;
 
 pub(crate) use options::RevisionFocus;
@@ -150,7 +151,8 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let mut section = revisions_section(&tallies);
     outcomes.notes(signature.model.as_ref(), &mut section);
     if left_out > 0 {
-        section.note(format!("{left_out} samples have no usable reference and are not in revised.jsonl"));
+        let left_out = counted(left_out, "sample");
+        section.note(format!("without a usable reference, and not in revised.jsonl: {left_out}"));
     }
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();

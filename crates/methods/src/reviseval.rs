@@ -132,7 +132,7 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         let mut told = SummaryParts::default();
         told.pairs(&tables, params);
         told.gold(&tables, &gold);
-        told.verdict = tables.conclusions(&gold, params);
+        told.verdict = tables.conclusions(&gold, params, &asking, &verdicts);
         told.analyses(&work, &asking, &verdicts, &evaluators, &similarity);
         if let Some((ratings, attribute)) = rated {
             told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
+use probity_lm::text::fixed;
 use probity_lm::{LanguageModel, ModelDescription, Outcome};
 use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, mean_interval};
 use serde::{Deserialize, Serialize};
@@ -339,7 +340,16 @@ impl Mass {
 
 /// Three decimals, or a dash where there is nothing.
 pub(crate) fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.3}"))
+    value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3))
+}
+
+/// What a table says of scores that were turned before they were held against people.
+pub fn lower_is_better(names: &[String]) -> String {
+    format!(
+        "Lower is better: {}. Their scores are held against people with their signs turned, so that a higher figure is \
+         more agreement.",
+        names.join("; ")
+    )
 }
 
 /// The sum and the number of scores by candidate id.
@@ -358,7 +368,7 @@ pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>])
 
 /// An interval's ends, or a dash where there is none.
 pub(crate) fn bounds(interval: Option<Interval>) -> String {
-    interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
+    interval.map_or_else(|| "–".to_owned(), |i| format!("{} … {}", fixed(i.low, 3), fixed(i.high, 3)))
 }
 
 /// A share.

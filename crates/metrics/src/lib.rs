@@ -26,6 +26,7 @@ mod blanc;
 mod bleu;
 mod choose;
 mod chrf;
+mod direction;
 mod encoded;
 mod error;
 #[cfg(test)]
@@ -49,6 +50,7 @@ mod token_f1;
 mod transport;
 
 pub use choose::{ChosenMetric, choose};
+pub use direction::{Direction, whole};
 pub use error::MetricError;
 pub use metric::{
     Definition, DynDefinition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score,

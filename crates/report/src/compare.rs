@@ -9,7 +9,7 @@ use crate::plot::{Figure, ForestEstimate, forest};
 use crate::report::ReportPart;
 use crate::table::{ReportTable, TableCell};
 use crate::tables;
-use crate::text::{thousands, visible_line};
+use crate::text::{counted, visible_line};
 
 /// More runs than this are compared with the first alone.
 const ALL_PAIRS: usize = 5;
@@ -39,7 +39,7 @@ fn most_different(parts: &[ReportPart]) -> Option<ReportTable> {
     let mut table = ReportTable::new(
         "different",
         "Samples on which the runs differ most",
-        ["sample", "attribute", "measure", "A", "B", "A − B"],
+        ["sample", tables::judged(&first.attributes), "measure", "A", "B", "A − B"],
     );
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
@@ -222,8 +222,9 @@ fn data_unknown(first: &ReportPart, second: &ReportPart) -> bool {
 }
 
 fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
+    let judged = tables::judged(parts.iter().flat_map(|part| &part.attributes));
     let columns =
-        ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
+        [judged, "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = ReportTable::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
         // Pairs grow with the square of the runs, and a table of dozens is not read.
@@ -252,10 +253,7 @@ fn pair(first: &ReportPart, second: &ReportPart, resampling: &Resampling, table:
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {
-        table.note(format!(
-            "{names}: {} samples have one id and different content; they are left out.",
-            thousands(changed as u64)
-        ));
+        table.note(format!("{names}: left out are {} of one id and different content.", counted(changed, "sample")));
     }
     if shared.is_empty() {
         table.note(format!("{names} are not compared: they share no sample."));

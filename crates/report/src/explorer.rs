@@ -134,7 +134,8 @@ impl SampleAgreement {
     fn new(part: &ReportPart) -> Self {
         let sums = |of: Of| {
             let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-            for unit in part.attributes.iter().filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
+            let whole = part.attributes.iter().filter(|attribute| !attribute.is_part());
+            for unit in whole.filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
                 let sum = sums.entry(unit.sample).or_default();
                 *sum = (sum.0 + unit.sum, sum.1 + unit.weight);
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use probity_data::{Preference, Sample};
+use probity_metrics::Direction;
 use sha2::{Digest, Sha256};
 
 use crate::ReportError;
@@ -25,6 +26,7 @@ pub(crate) struct GoldScore {
 pub(crate) struct ScoredCandidate {
     pub(crate) sample: u32,
     pub(crate) attribute: u32,
+    pub(crate) metric: u32,
     pub(crate) candidate: u32,
     pub(crate) score: f64,
     pub(crate) gold: Option<f64>,
@@ -52,6 +54,7 @@ pub(crate) struct SampleFacts {
     pub(crate) least_mass: Option<f64>,
     pub(crate) gap_sum: f64,
     pub(crate) gaps: u32,
+    /// The best score; of several metrics, whose scores have several units, that of the first.
     pub(crate) best: Option<f64>,
 }
 
@@ -87,6 +90,8 @@ pub(crate) struct RunFacts {
     pub(crate) ids: Names,
     pub(crate) candidates: Names,
     pub(crate) attributes: Names,
+    /// What scores call their metric; one without a name where they are a method's.
+    pub(crate) metrics: Names,
     pub(crate) templates: Names,
     pub(crate) outcomes: Names,
     pub(crate) samples: Vec<SampleFacts>,
@@ -112,6 +117,7 @@ impl RunFacts {
             ids: Names::default(),
             candidates: Names::default(),
             attributes: Names::default(),
+            metrics: Names::default(),
             templates: Names::default(),
             outcomes: Names::default(),
             samples: Vec::new(),
@@ -247,6 +253,7 @@ impl RunFacts {
         let row: CandidateScoreRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
+        let metric = self.metrics.number(&row.metric);
         let candidate = self.candidates.number(&row.candidate);
         // Counted once: of scores made of comparisons the comparisons are the judgements.
         if !compared && row.answers.is_empty() {
@@ -257,8 +264,12 @@ impl RunFacts {
         let facts = &mut self.samples[sample as usize];
         let gold = facts.gold.iter().find(|g| g.candidate == candidate && g.attribute == attribute).map(|g| g.score);
         if let Some(score) = row.score {
-            facts.best = Some(facts.best.map_or(score, |best| best.max(score)));
-            self.scores.push(ScoredCandidate { sample, attribute, candidate, score, gold });
+            if metric == 0 {
+                let direction = Direction::of_label(&row.metric);
+                let better = |best: f64| direction.upwards(score) > direction.upwards(best);
+                facts.best = facts.best.filter(|best| !better(*best)).or(Some(score));
+            }
+            self.scores.push(ScoredCandidate { sample, attribute, metric, candidate, score, gold });
         }
         Ok(())
     }

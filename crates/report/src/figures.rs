@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_metrics::Direction;
 use probity_stats::{Resampling, quantile};
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::published;
 use crate::run::ReportedRun;
 use crate::table::fixed;
 use crate::tables;
-use crate::text::{thousands, visible_line};
+use crate::text::{counted, visible_line};
 
 /// More systems than this make a matrix that nobody can read.
 const MATRIX_LIMIT: usize = 60;
@@ -51,7 +52,8 @@ pub(crate) fn plots(
             }
         }
     }
-    for (number, attribute) in attributes.iter().enumerate() {
+    // Parts of what metrics tell are left to the tables.
+    for (number, attribute) in attributes.iter().filter(|attribute| !attribute.is_part()).enumerate() {
         let id = |what: &str| format!("{prefix}-{what}-{number}");
         plots.figures.extend(against_gold(id("gold"), attribute, resampling));
         plots.figures.extend(score_histogram(id("scores"), run, attribute));
@@ -87,10 +89,9 @@ fn position_bias(prefix: &str, run: &ReportedRun) -> Option<Figure> {
     let caption = format!(
         "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons \
          where it is furthest from that; the \
-         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {} \
-         comparisons.",
+         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {}.",
         percent(furthest),
-        thousands(comparisons)
+        counted(comparisons, "comparison")
     );
     (!rows.is_empty()).then(|| bias(format!("{prefix}-bias"), "Position bias, before and after".into(), caption, &rows))
 }
@@ -104,9 +105,9 @@ fn preferences(id: String, attribute: &str, pairs: &FactPairs) -> Figure {
     let caption = format!(
         "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the \
          model is sure; a heap on one side is a \
-         preference for a place. The first place wins {} of n = {} comparisons.",
+         preference for a place. The first place wins {} of n = {}.",
         percent(pairs.first_wins / n.max(1) as f64),
-        thousands(n)
+        counted(n, "comparison")
     );
     let title = format!("Verdicts{}", of(attribute));
     let words = Bars { id, title, caption, x: "p, the first is better", y: "comparisons", reference: Some(0.5) };
@@ -118,9 +119,9 @@ fn order_gap(id: String, attribute: &str, pairs: &FactPairs) -> Option<Figure> {
     let caption = format!(
         "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 \
          for one that sees nothing else. Mean {} \
-         over n = {} pairs.",
+         over n = {}.",
         fixed(mean, 3),
-        thousands(pairs.gaps.total)
+        counted(pairs.gaps.total, "pair")
     );
     let words = Bars {
         id,
@@ -137,9 +138,9 @@ fn mass(id: String, mass: &Histogram) -> Figure {
     let caption = format!(
         "Probability that the model gives to all offered labels together, under its full vocabulary. Near 1 the model \
          wanted to answer so; near 0 it wanted to \
-         say something else. Mean {} over n = {} answers.",
+         say something else. Mean {} over n = {}.",
         fixed(mass.mean().unwrap_or(0.0), 3),
-        thousands(mass.total)
+        counted(mass.total, "answer")
     );
     histogram(
         mass,
@@ -198,11 +199,9 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
         "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for \
-         a place cancels out; the best row is on top. {} \
-         comparisons of {} {}.",
-        thousands(u64::from(met / 2)),
-        thousands(samples as u64),
-        if samples == 1 { "sample" } else { "samples" }
+         a place cancels out; the best row is on top. {} of {}.",
+        counted(met / 2, "comparison"),
+        counted(samples, "sample")
     );
     if left_out > 0 {
         caption = format!("{caption} The {left_out} lowest candidates are left out.");
@@ -218,7 +217,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     let measure = attribute.measures.get(&measures::Of::Spearman);
     let per_context = measure.and_then(measures::Measure::value).map_or_else(
         || "not defined".to_owned(),
-        |rho| format!("{} over {} contexts", fixed(rho, 3), measure.map_or(0, |m| m.units.len())),
+        |rho| format!("{} over {}", fixed(rho, 3), counted(measure.map_or(0, |m| m.units.len()), "context")),
     );
     let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
@@ -232,6 +231,9 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
              jackknife over samples.",
             tables::confidence(resampling)
         );
+    }
+    if attribute.direction == Direction::LowerIsBetter {
+        caption += " Lower is better: a correlation is positive where lower scores go with higher gold.";
     }
     if points.len() > crate::plot::POINTS_DRAWN {
         caption += " Points are thinned evenly.";
@@ -250,10 +252,10 @@ fn score_histogram(id: String, run: &ReportedRun, attribute: &Attribute) -> Opti
     let values: Vec<f64> = attribute.scores.iter().map(|s| s.score).collect();
     let bins = Histogram::of(&values, BINS)?;
     let caption = format!(
-        "Scores that {} gave to n = {} candidates of {} samples; mean {}.",
-        visible_line(run.method()),
-        thousands(values.len() as u64),
-        thousands(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count() as u64),
+        "Scores that {} gave to n = {} of {}; mean {}.",
+        visible_line(if attribute.metric.is_empty() { run.method() } else { &attribute.metric }),
+        counted(values.len(), "candidate"),
+        counted(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count(), "sample"),
         fixed(bins.mean().unwrap_or(0.0), 3)
     );
     let words = Bars {
@@ -281,10 +283,17 @@ fn by_candidate(id: String, facts: &RunFacts, attribute: &Attribute) -> Option<F
     }
     let mut spreads: Vec<Spread> =
         by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();
-    spreads.sort_by(|a, b| b.mean.total_cmp(&a.mean).then_with(|| a.name.cmp(&b.name)));
-    let caption = "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the \
-                   median, the dot the mean. The best mean is on top.";
-    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption.into(), "score", &spreads))
+    let mean = |spread: &Spread| attribute.direction.upwards(spread.mean);
+    spreads.sort_by(|a, b| mean(b).total_cmp(&mean(a)).then_with(|| a.name.cmp(&b.name)));
+    let best = match attribute.direction {
+        Direction::HigherIsBetter => "the best mean is on top",
+        Direction::LowerIsBetter => "the best mean, which is the lowest, is on top",
+    };
+    let caption = format!(
+        "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the median, the dot \
+         the mean; {best}."
+    );
+    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption, "score", &spreads))
 }
 
 fn spread(name: &str, mut scores: Vec<f64>) -> Spread {

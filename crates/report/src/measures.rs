@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use probity_metrics::{Direction, whole};
 use probity_stats::{
     Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy,
     per_context, preference_point, ratio_interval, spearman, system_coverage, system_estimate,
@@ -101,10 +102,15 @@ impl Of {
     }
 }
 
-/// One attribute of one run.
+/// One attribute of one run; where scores are of several metrics, under one of them.
 #[derive(Debug)]
 pub(crate) struct Attribute {
+    /// The attribute's, the metric's, or both.
     pub(crate) name: String,
+    /// The metric; empty where scores are a method's.
+    pub(crate) metric: String,
+    pub(crate) direction: Direction,
+    /// As the run has them.
     pub(crate) scores: Vec<ScoredCandidate>,
     pub(crate) measures: BTreeMap<Of, Measure>,
     pub(crate) pooled: Option<f64>,
@@ -114,20 +120,28 @@ pub(crate) struct Attribute {
     pub(crate) systems: usize,
 }
 
-/// The attributes that have scores, in the order of the data.
+/// The attributes that have scores, in the order of the data; metrics before the parts that they also tell.
 pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attribute> {
-    let mut by_attribute: BTreeMap<u32, Vec<ScoredCandidate>> = BTreeMap::new();
+    let is_part: Vec<bool> = facts.metrics.texts().map(|metric| whole(metric).is_some()).collect();
+    let mut groups: BTreeMap<(bool, u32, u32), Vec<ScoredCandidate>> = BTreeMap::new();
     for score in &facts.scores {
-        by_attribute.entry(score.attribute).or_default().push(*score);
+        let group = (is_part[score.metric as usize], score.attribute, score.metric);
+        groups.entry(group).or_default().push(*score);
     }
-    by_attribute.into_iter().map(|(number, scores)| Attribute::new(facts, number, scores, resampling)).collect()
+    groups.into_values().map(|scores| Attribute::new(facts, scores, resampling)).collect()
 }
 
 impl Attribute {
-    fn new(facts: &RunFacts, number: u32, mut scores: Vec<ScoredCandidate>, resampling: &Resampling) -> Self {
+    fn new(facts: &RunFacts, mut scores: Vec<ScoredCandidate>, resampling: &Resampling) -> Self {
         // A run that was interrupted may have scores out of order; groups are made of neighbours.
         scores.sort_by_key(|score| score.sample);
-        let groups: Vec<&[ScoredCandidate]> = scores.chunk_by(|a, b| a.sample == b.sample).collect();
+        let attribute = facts.attributes.text(scores[0].attribute);
+        let metric = facts.metrics.text(scores[0].metric);
+        let direction = Direction::of_label(metric);
+        // Whoever says which score is the better one is shown them so that it is the higher.
+        let upwards = |score: &ScoredCandidate| ScoredCandidate { score: direction.upwards(score.score), ..*score };
+        let upwards: Vec<ScoredCandidate> = scores.iter().map(upwards).collect();
+        let groups: Vec<&[ScoredCandidate]> = upwards.chunk_by(|a, b| a.sample == b.sample).collect();
         let measure = |unit: &dyn Fn(&[ScoredCandidate]) -> (f64, f64)| {
             Measure::new(groups.iter().map(|group| {
                 let (sum, weight) = unit(group);
@@ -140,7 +154,8 @@ impl Attribute {
         measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
         // Of comparisons the mean is what it is by construction.
         if facts.pairs.is_empty() {
-            measures.insert(Of::Score, measure(&|group| (group.iter().map(|s| s.score).sum(), group.len() as f64)));
+            let sum = |group: &[ScoredCandidate]| group.iter().map(|s| direction.upwards(s.score)).sum();
+            measures.insert(Of::Score, measure(&|group| (sum(group), group.len() as f64)));
         }
         measures.retain(|_, measure| !measure.units.is_empty());
         let with_gold: Vec<Vec<(f64, f64)>> =
@@ -148,7 +163,9 @@ impl Attribute {
         let (pooled, pooled_interval) = pooled(&with_gold, resampling);
         let (system, system_interval, systems) = system_level(facts, &groups, resampling);
         Self {
-            name: facts.attributes.text(number).to_owned(),
+            name: [attribute, metric].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "),
+            metric: metric.to_owned(),
+            direction,
             measures,
             pooled,
             pooled_interval,
@@ -157,6 +174,11 @@ impl Attribute {
             systems,
             scores,
         }
+    }
+
+    /// Whether it is a part of what a metric tells, its recall say.
+    pub(crate) fn is_part(&self) -> bool {
+        whole(&self.metric).is_some()
     }
 
     /// `(score, gold)` of each sample that has any, sample by sample.

@@ -31,6 +31,10 @@ impl Names {
         &self.texts[number as usize]
     }
 
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(String::as_str)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }

@@ -35,6 +35,9 @@ pub(crate) struct CandidateScoreRow<'a> {
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(crate) attribute: Cow<'a, str>,
+    /// Which number it is, where a run has several of a candidate.
+    #[serde(borrow, default)]
+    pub(crate) metric: Cow<'a, str>,
     #[serde(borrow)]
     pub(crate) candidate: Cow<'a, str>,
     pub(crate) score: Option<f64>,

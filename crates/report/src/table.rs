@@ -136,10 +136,7 @@ impl Serialize for ReportTable {
     }
 }
 
-/// With so many decimals, a true minus sign, and no minus before zeros.
+/// With so many decimals and a true minus sign.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    // Rounded to zero, a number that was negative would keep its sign.
-    let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
-    if zero { text.trim_start_matches('-').to_owned() } else { text.replace('-', "−") }
+    probity_lm::text::fixed(value, decimals).replace('-', "−")
 }

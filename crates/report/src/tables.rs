@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use probity_metrics::Direction;
 use probity_stats::{Interval, NoInterval, Resampling};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::facts::RunFacts;
 use crate::measures::{Attribute, Of};
 use crate::run::ReportedRun;
 use crate::table::{ReportTable, TableCell, fixed};
-use crate::text::{thousands, tokens_text, visible_line};
+use crate::text::{counted, thousands, tokens_text, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
 pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
@@ -39,7 +40,7 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Report
     add("machine", machine(&run.manifest["machine"]));
     add("version", text("/versions/probity"));
     add("started", text("/started"));
-    add("resumed", run.manifest["resumed"].as_array().filter(|r| !r.is_empty()).map(|r| format!("{} times", r.len())));
+    add("resumed", run.manifest["resumed"].as_array().filter(|r| !r.is_empty()).map(|r| counted(r.len(), "time")));
     add("finished", text("/finished"));
     add("cost", cost(run));
     table
@@ -66,16 +67,16 @@ pub(crate) fn is_finished(run: &ReportedRun) -> bool {
 }
 
 fn machine(machine: &Value) -> Option<String> {
-    let processors = machine["cpus"].as_u64().map(|cpus| format!(", {cpus} processors")).unwrap_or_default();
+    let processors =
+        machine["cpus"].as_u64().map(|cpus| format!(", {}", counted(cpus, "processor"))).unwrap_or_default();
     Some(format!("{} {}{processors}", machine["os"].as_str()?, machine["arch"].as_str()?))
 }
 
 fn cost(run: &ReportedRun) -> Option<String> {
     // Runs of the first versions have it in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
-    let whole = |name: &str| cost[name].as_u64().map(thousands);
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
-    let questions = format!("{} questions{seconds}", whole("requests")?);
+    let questions = format!("{}{seconds}", counted(cost["requests"].as_u64()?, "question"));
     let tokens = cost["tokens_computed"].as_u64().zip(cost["tokens_unshared"].as_u64());
     Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {}", tokens_text(computed, all))))
 }
@@ -100,10 +101,10 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
         table.note(format!(
-            "Label mass: {} on average, {} at least, over {} answers.",
+            "Label mass: {} on average, {} at least, over {}.",
             fixed(mean, 3),
             fixed(least, 3),
-            thousands(facts.mass.total)
+            counted(facts.mass.total, "answer")
         ));
     }
     table
@@ -112,8 +113,8 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
 /// Figures by attribute, with their intervals.
 pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<ReportTable> {
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
-    let mut table =
-        ReportTable::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
+    let columns = [judged(attributes), "measure", "value", "n", "of"];
+    let mut table = ReportTable::new(&format!("{prefix}-figures"), "Figures", columns);
     for attribute in attributes {
         let mut add =
             |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
@@ -154,6 +155,14 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
                     scores are constant count as 0.",
         );
     }
+    let lower = attributes.iter().filter(|attribute| attribute.direction == Direction::LowerIsBetter);
+    let lower: Vec<&str> = lower.map(|attribute| attribute.name.as_str()).collect();
+    if !lower.is_empty() {
+        table.note(format!(
+            "Lower is better, and is taken so wherever scores are held against people: {}.",
+            lower.join("; ")
+        ));
+    }
     if used(Of::Preference) {
         table.note(
             "Preference accuracy: the candidate that people preferred has the best score; a tie with the best \
@@ -161,6 +170,19 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
         );
     }
     (!table.rows.is_empty()).then_some(table)
+}
+
+/// What names a row of figures: an attribute, a metric, or an attribute under a metric.
+pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) -> &'static str {
+    let mut head = "attribute";
+    for attribute in attributes {
+        match attribute.metric.as_str() {
+            "" => return "attribute",
+            metric if metric == attribute.name => head = "metric",
+            _ => head = "attribute, metric",
+        }
+    }
+    head
 }
 
 /// `95`, of 95 %.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+pub use probity_lm::text::{counted, thousands};
+
 /// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks and tabs stay.
 pub fn visible(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -38,18 +40,6 @@ pub fn is_hostile(c: char) -> bool {
     c.is_control() || bidirectional || hidden || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// `12,345`.
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
 /// What was computed of what was asked; where guesses came to nothing it is more.
 pub fn tokens_text(computed: u64, unshared: u64) -> String {
     match computed.checked_sub(unshared) {

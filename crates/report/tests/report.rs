@@ -4,7 +4,7 @@ mod synthetic;
 
 use std::fs;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -261,6 +261,66 @@ fn a_preference_counts_only_where_all_candidates_have_scores() {
         panic!("a verdict")
     };
     assert!(accuracy.abs() < 1e-12, "{accuracy}");
+}
+
+/// A run of metrics over two samples of two systems, of which `good` is preferred and nearer to the references.
+fn metrics_run(path: &Path) {
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).expect("written");
+    write(
+        "manifest.json",
+        r#"{"probity_run":1,"status":"finished","command":"metrics","files":["samples.jsonl","scores.jsonl"]}"#,
+    );
+    let sample = |id: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"context\":\"c\",\"candidates\":[{{\"id\":\"bad\",\"text\":\"x\"}},{{\"id\":\"good\",\"text\":\"y\"}}],\"preference\":\"good\"}}\n"
+        )
+    };
+    write("samples.jsonl", &["s", "t"].map(sample).concat());
+    let rows = ["ter", "rouge-1", "rouge-1.recall"].into_iter().zip([[60.0, 20.0], [0.25, 0.5], [0.1, 0.9]]);
+    let row = |metric: &str, item: &str, candidate: &str, score: f64| {
+        format!(
+            "{{\"item\":\"{item}\",\"candidate\":\"{candidate}\",\"metric\":\"{metric}\",\"score\":{score},\"outcome\":\"scored\"}}\n"
+        )
+    };
+    let rows = rows.flat_map(|(metric, scores)| {
+        ["s", "t"].into_iter().flat_map(move |item| {
+            ["bad", "good"].into_iter().zip(scores).map(move |(candidate, score)| row(metric, item, candidate, score))
+        })
+    });
+    write("scores.jsonl", &rows.collect::<String>());
+}
+
+#[test]
+fn metrics_are_reported_one_by_one_before_their_parts_and_lower_may_be_better() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    metrics_run(folder.path());
+    let report = report(&[&folder.path().to_owned()]);
+    let figures = table(&report, "run1-figures");
+    assert_eq!(figures.columns[0], "metric");
+    let shown: Vec<String> =
+        figures.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(TableCell::shown).join(" ")).collect();
+    let each = |metric: &str, mean: &str| {
+        [format!("{metric} preference accuracy 1.000 [0.158, 1.000]"), format!("{metric} mean score {mean}")]
+    };
+    let expected = [each("ter", "40.000"), each("rouge-1", "0.375"), each("rouge-1.recall", "0.500")];
+    assert_eq!(shown, expected.concat());
+    assert!(figures.notes.iter().any(|note| note.starts_with("Lower is better") && note.ends_with(": ter.")));
+    let plots: Vec<&str> = report.figures().map(|figure| figure.title.as_str()).collect();
+    assert_eq!(
+        plots,
+        ["Scores, ter", "Scores by candidate, ter", "Scores, rouge-1", "Scores by candidate, rouge-1"],
+        "parts are left to the table"
+    );
+    let of = |title: &str| report.figures().find(|figure| figure.title == title).expect("plotted");
+    assert!(of("Scores, ter").caption.starts_with("Scores that ter gave to n = 4 candidates of 2 samples"));
+    let order = |title: &str| {
+        let drawing = of(title).standalone();
+        drawing.find(">good<").expect("named") < drawing.find(">bad<").expect("named")
+    };
+    assert!(order("Scores by candidate, ter") && order("Scores by candidate, rouge-1"), "the best on top");
+    let page = page(&report);
+    assert!(page.contains("2 samples · 12 scores"));
+    assert_eq!(block(&page, "index")["columns"]["best"], serde_json::json!([20.0, 20.0]), "of the first metric");
 }
 
 #[test]

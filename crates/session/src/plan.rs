@@ -6,7 +6,7 @@ use std::sync::Arc;
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
 use probity_metrics::MetricModels;
-use probity_report::text::{thousands, visible};
+use probity_report::text::{counted, thousands, visible};
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
@@ -315,12 +315,10 @@ fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
     if unscored == 0 || !needs.samples {
         return;
     }
-    let count = thousands(unscored as u64);
     let told = if needs.model {
-        let results = if unscored == 1 { "result" } else { "results" };
-        format!("{count} {results} without a score; the outcomes say why")
+        format!("{} without a score; the outcomes say why", counted(unscored, "result"))
     } else {
-        format!("{count} scores are undefined; the rows say why")
+        format!("{}; the rows say why", counted(unscored, "undefined score"))
     };
     events.notice(Notice::Warning(&told));
 }
@@ -337,8 +335,8 @@ const NAMED: usize = 5;
 pub fn tell_answers(recorded: &Recorded<'_>, events: &dyn Events) {
     tell_damaged(&recorded.damaged(), events);
     if recorded.found() > 0 {
-        let found = thousands(recorded.found() as u64);
-        events.notice(Notice::Message(&format!("{found} answers were there already")));
+        let found = counted(recorded.found(), "answer");
+        events.notice(Notice::Message(&format!("there already: {found}")));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use probity_report::text::thousands;
+use probity_report::text::counted;
 use probity_store::{ANSWERS, Answers, AnswersExtent, ENCODINGS, MANIFEST, Manifest, RunStatus, StoreError};
 
 use crate::{ErrorText, SessionError};
@@ -50,7 +50,7 @@ impl CheckedRun {
         };
         let status = manifest.as_ref().map_or("answers", |run| run.status.name());
         let files = contents.map_or(0, BTreeMap::len);
-        Ok(Self { said: format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong })
+        Ok(Self { said: format!("{status}, {}, {} of answers", counted(files, "file"), counted(rows, "row")), wrong })
     }
 }
 

@@ -99,11 +99,12 @@ impl Answers {
         )
     }
 
-    /// The id of every request and how its answer ended, in the run's order.
-    pub fn outcomes(&self, mut each: impl FnMut(&str, &str)) -> Result<(), StoreError> {
+    /// The id of every request, whether it was for a text, and how its answer ended, in the run's order.
+    pub fn outcomes(&self, mut each: impl FnMut(&str, bool, &str)) -> Result<(), StoreError> {
         let joined = "FROM requests r LEFT JOIN answers a USING (key) ORDER BY r.position";
-        self.each_row(&format!("SELECT {}, r.request, a.outcome {joined}", both_sealed()), |row| {
-            each(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+        self.each_row(&format!("SELECT {}, r.request, a.kind, a.outcome {joined}", both_sealed()), |row| {
+            let is_text = row.get_ref(2)?.as_str()? == GenerateRequest::KIND;
+            each(row.get_ref(1)?.as_str()?, is_text, row.get_ref(3)?.as_str()?);
             Ok(())
         })
     }

@@ -559,7 +559,7 @@ mod tests {
             .lock()
             .execute_batch("PRAGMA foreign_keys = off; DELETE FROM answers WHERE question LIKE '%xy%'")
             .expect("changed");
-        assert!(matches!(answers.outcomes(|_, _| {}), Err(StoreError::Damaged { .. })));
+        assert!(matches!(answers.outcomes(|_, _, _| {}), Err(StoreError::Damaged { .. })));
         assert!(matches!(answers.named("id of xy"), Err(StoreError::Damaged { .. })));
     }
 }

@@ -11,7 +11,7 @@ use probity_session::GivenSamples;
 use serde_json::{Value, json};
 
 use crate::error::FileError;
-use crate::terminal::thousands;
+use crate::terminal::counted;
 
 /// Candidates, references and sources as files of lines.
 #[derive(Debug, Args)]
@@ -124,8 +124,8 @@ fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Cl
     if lengths.all(|length| Some(length) == first) {
         return Ok(());
     }
-    let counts = files.map(|(path, lines)| (path.display(), thousands(lines.len() as u64)));
-    let counts: Vec<String> = counts.map(|(path, count)| format!("  {path} has {count} lines")).collect();
+    let counts = files.map(|(path, lines)| (path.display(), counted(lines.len(), "line")));
+    let counts: Vec<String> = counts.map(|(path, count)| format!("  {path} has {count}")).collect();
     Err(TextsError::Lengths { counts: counts.join("\n") }.into())
 }
 

@@ -11,7 +11,7 @@ use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, Stage, stage_options};
 
 use crate::error::OutputError;
-use crate::events::{Terminal, section_text};
+use crate::events::{Terminal, section_text, verdict_text};
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{of_plan, run_plan, typed};
@@ -100,10 +100,11 @@ impl MetricsArgs {
     }
 }
 
-/// The tables; their notes say what each score depends on.
+/// What they say, and the tables; their notes say what each score depends on.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
-    let sections: Vec<String> = summary.sections.iter().map(section_text).collect();
-    print(sections.join("\n").trim_end())
+    let verdict = std::iter::once(verdict_text(&summary.verdict));
+    let parts: Vec<String> = verdict.chain(summary.sections.iter().map(section_text)).collect();
+    print(parts.join("\n").trim_end())
 }
 
 fn show_json(summary: &RunSummary) -> Result<(), OutputError> {

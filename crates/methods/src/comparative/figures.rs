@@ -1,6 +1,7 @@
 //! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
 
 use probity_data::Sample;
+use probity_lm::text::counted;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
     AgreementFigures, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PairComparison, PairwiseAccuracy,
@@ -462,9 +463,9 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
         }
         if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
             table.note(format!(
-                "{place}: the most likely order is known for {exact} samples; for {local} with more than \
-                 {EXACT_SEARCH} texts it is the best of many local searches, and no order is more than \
-                 {largest_gap:.3} nats more likely."
+                "{place}: the most likely order is known for {}; for {local} with more than {EXACT_SEARCH} texts it is \
+                 the best of many local searches, and no order is more than {largest_gap:.3} nats more likely.",
+                counted(exact, "sample")
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
@@ -488,15 +489,15 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
         if cell.mass.low > 0 {
             let Mass { low, answers, .. } = cell.mass;
             table.note(format!(
-                "{place}: in {low} of {answers} comparisons the model hardly considers either label; read them with \
-                 care."
+                "{place}: in {low} of {} the model hardly considers either label; read them with care.",
+                counted(answers, "comparison")
             ));
         }
         if let Some(after) = cell.after.filter(PositionBias::many_ties) {
             let PositionBias { ties, comparisons, .. } = after;
             table.note(format!(
-                "{place}: {ties} of {comparisons} comparisons have p = τ exactly and are undecided; no threshold parts \
-                 them."
+                "{place}: p = τ exactly, and no verdict, in {ties} of {}; no threshold parts them.",
+                counted(comparisons, "comparison")
             ));
         }
     }
@@ -508,10 +509,10 @@ fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Sect
         return;
     }
     for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
-        let n = one.tau_comparisons;
+        let n = counted(one.tau_comparisons, "comparison");
         let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (here of the first row)" } else { "" };
         table.note(format!(
-            "τ: the median of p over {n} comparisons{each}, all whose pair was judged in both orders; P(A) after: P(A) \
+            "τ: the median of p over {n}{each}, all whose pair was judged in both orders; P(A) after: P(A) \
              at τ."
         ));
     }

@@ -1,6 +1,7 @@
 //! Pairs with a known better one: accuracy in each order, over both, and how often the orders agree.
 
 use probity_data::{Preference, Sample};
+use probity_lm::text::counted;
 use probity_stats::{PairComparison, PairwiseAccuracy, RankMethod, comparison_accuracy};
 use serde::Serialize;
 
@@ -137,8 +138,10 @@ pub(super) fn section(figures: &[ComparativePreferenceFigures], rank: RankMethod
             table.note(format!("The verdict is by the candidates' scores: {}, averaged over templates.", rank.name()));
         }
         if one.preferred_none + one.not_a_pair > 0 {
-            let (none, no_pair) = (one.preferred_none, one.not_a_pair);
-            table.note(format!("left out: {none} items where people saw no difference, {no_pair} that are no pair"));
+            let [none, no_pair] = [one.preferred_none, one.not_a_pair].map(|count| counted(count, "item"));
+            table.note(format!(
+                "left out: {none} where people saw no difference, {no_pair} of other than two candidates"
+            ));
         }
     }
     table

@@ -2,6 +2,7 @@
 
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
+use probity_lm::text::counted;
 use probity_stats::{
     FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, preference_point,
 };
@@ -286,8 +287,8 @@ impl<'s> JudgeResults<'s> {
                     gold: agreement_with_gold[attribute].as_ref(),
                     preferences: !self.params.no_gold,
                     turned,
-                    first_wins: None,
                     mass: one.and_then(|one| one.mass),
+                    ..ConclusionCase::default()
                 };
                 case.conclusion()
             })
@@ -355,7 +356,7 @@ impl<'s> JudgeResults<'s> {
         }
         let unparsed: usize = figures.iter().filter_map(|one| one.unparsed_answers).sum();
         if unparsed > 0 {
-            table.note(format!("{unparsed} answers hold no verdict"));
+            table.note(format!("without a verdict: {}", counted(unparsed, "answer")));
         }
         table
     }
@@ -446,7 +447,7 @@ fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
     );
     let preferred_none = figures.first().and_then(|one| one.preference).map(|figures| figures.preferred_none);
     if let Some(none) = preferred_none.filter(|none| *none > 0) {
-        table.note(format!("left out: {none} items where people saw no difference"));
+        table.note(format!("left out: {} where people saw no difference", counted(none, "item")));
     }
     table
 }

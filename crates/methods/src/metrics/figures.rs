@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::{ChosenMetric, MetricScores, Score};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::conclusion::thousands;
-use crate::{Headline, MethodReport, Outcomes, Section, Signature};
+use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
 
 /// One number of a metric.
 #[derive(Debug, Serialize)]
@@ -81,7 +81,13 @@ impl MetricEntry {
 }
 
 /// What is said of so many candidates.
-pub(super) fn report(samples: usize, candidates: usize, metrics: &[MetricEntry], signature: Signature) -> MethodReport {
+pub(super) fn report(
+    samples: usize,
+    candidates: usize,
+    metrics: &[MetricEntry],
+    verdict: Vec<Conclusion>,
+    signature: Signature,
+) -> MethodReport {
     let mut outcomes = Outcomes::default();
     outcomes.add_several("scored", metrics.iter().map(|entry| entry.scored).sum());
     outcomes.add_several("undefined", metrics.iter().map(|entry| entry.undefined).sum());
@@ -92,12 +98,12 @@ pub(super) fn report(samples: usize, candidates: usize, metrics: &[MetricEntry],
         signature,
         outcomes,
         headline: whole.map(|entry| Headline::new(entry.metric.clone(), None, entry.corpus)).collect(),
-        verdict: Vec::new(),
+        verdict,
     }
 }
 
 fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Section> {
-    let title = format!("{} candidates of {} samples", thousands(candidates), thousands(samples));
+    let title = format!("{} of {}", counted(candidates, "candidate"), counted(samples, "sample"));
     let mut all = Section::new(&title, ["metric", "all", "mean", "undefined"]);
     for entry in metrics {
         let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined)];
@@ -110,7 +116,7 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
     for (why, count) in metrics.iter().flat_map(|entry| &entry.why) {
         *reasons.entry(*why).or_default() += count;
     }
-    all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count))));
+    all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {}: {why}", counted(count, "time"))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
     if names.is_empty() {
         return vec![all];
@@ -125,7 +131,7 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
 }
 
 fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))
+    value.map_or_else(|| "–".to_owned(), |value| fixed(value, 4))
 }
 
 #[cfg(test)]
@@ -139,7 +145,7 @@ mod tests {
         let label = "meteor:alpha=0.85";
         let entry = |part: usize, label: &str| MetricEntry::new(label.to_owned(), &signatures, part, &scores, &[]);
         let entries = [entry(0, label), entry(1, &format!("{label}.recall"))];
-        let report = report(1, 1, &entries, Signature::without_model("metrics"));
+        let report = report(1, 1, &entries, Vec::new(), Signature::without_model("metrics"));
         assert_eq!(report.headline.len(), 1);
         assert_eq!(report.sections[0].notes, [format!("{label}|v:1")]);
     }

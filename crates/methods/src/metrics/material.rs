@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::{LineError, Sample};
-use probity_metrics::{ChosenMetric, MetricItem, Score};
+use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Score};
 use serde::Serialize;
 
 /// Samples candidate by candidate.
@@ -59,6 +59,15 @@ impl<'s> MetricMaterial<'s> {
             |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
         let candidates = samples.iter().flat_map(|sample| sample.candidates.iter().map(move |c| item(sample, &c.text)));
         Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
+    }
+
+    /// A metric's own scores by sample and candidate, higher being better.
+    pub(super) fn upwards(&self, direction: Direction, scores: &MetricScores) -> Vec<Vec<Option<f64>>> {
+        let mut by_sample: Vec<Vec<Option<f64>>> = vec![Vec::new(); self.samples.len()];
+        for ((sample, _), row) in self.places.iter().zip(&scores.items) {
+            by_sample[*sample].push(row[0].value().map(|score| direction.upwards(score)));
+        }
+        by_sample
     }
 
     /// Positions among the items by candidate id, in the order in which ids come first; none where no two samples share

@@ -1,5 +1,6 @@
 //! Metrics of the registry of [`probity_metrics`] over samples: a stage of plans as methods are, with nobody to judge.
 
+mod conclusions;
 mod figures;
 mod material;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, RunSummary, Signature};
+use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::{MetricMaterial, lacking};
 
@@ -114,6 +116,7 @@ impl Configured for ChosenMetrics {
         let columns: usize = self.choices.iter().map(|choice| choice.components().len()).sum();
         run.table(SCORES, columns * material.items.len())?;
         let (systems, mut written, mut entries) = (material.systems(), 0, Vec::new());
+        let mut concluded = MetricConclusions::new(samples);
         for one in &ready {
             // A metric's rows are written before the next begins.
             let scores = one.score(&material, &mut written, run)?;
@@ -121,9 +124,11 @@ impl Configured for ChosenMetrics {
                 .iter()
                 .map(|(name, positions)| Ok((*name, one.corpus(&material.items, &scores, positions, run)?)))
                 .collect::<Result<Vec<_>, MethodError>>()?;
+            concluded.add(one.choice, &material, &scores);
             entries.extend(MetricEntry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
         }
-        let report = report(samples.len(), material.items.len(), &entries, self.signature(run));
+        let report =
+            report(samples.len(), material.items.len(), &entries, concluded.conclusions(), self.signature(run));
         Ok(RunSummary::new("metrics", report, run.cost()))
     }
 }
@@ -230,6 +235,51 @@ mod tests {
         // No edit of three words, and two of two.
         assert_eq!(summary.values["metrics"][0]["systems"]["x"], json!(40.0), "{:#}", summary.values);
         assert_eq!((summary.outcomes.get("scored"), summary.signature.model.is_none()), (16, true));
+    }
+
+    fn verdict(metric: &str, samples: &[Sample]) -> Vec<crate::Conclusion> {
+        let mut output = MemoryOutput::default();
+        configured(metric).run(samples, &mut Run::without_model(&mut output)).expect("scored").verdict
+    }
+
+    #[test]
+    fn without_people_each_metric_says_which_candidates_are_best_in_its_direction() {
+        let samples = [sample("a", &["the cat sat"]), sample("b", &["the cat sat down"])];
+        let found = verdict("ter,rouge-l", &samples);
+        let about: Vec<_> = found.iter().filter_map(|one| one.about.as_deref()).collect();
+        assert_eq!(about, ["ter", "rouge-l"], "parts have no verdict");
+        for one in &found {
+            assert!(one.says.starts_with("No clear winner: against y, x wins 100.0 % of 2 samples"), "{}", one.says);
+        }
+        assert_eq!(found[0].figures["means"][0], json!(12.5), "edits, as they are");
+        assert!(found[0].because.starts_with("the difference may be chance"), "{}", found[0].because);
+        let one = verdict("ter", &samples[..1]);
+        assert!(one[0].says.starts_with("No clear winner: against y, x wins"), "{}", one[0].says);
+    }
+
+    #[test]
+    fn people_say_which_metric_agrees_best_with_them_attribute_by_attribute() {
+        let mut samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &["the cat sat"])).collect();
+        for sample in &mut samples {
+            for (candidate, gold) in sample.candidates.iter_mut().zip([2.0, 1.0]) {
+                candidate.scores = [("q".to_owned(), gold), ("r".to_owned(), -gold)].into();
+            }
+        }
+        let found = verdict("levenshtein,rouge-l", &samples);
+        assert_eq!(found.iter().map(|one| one.about.as_deref()).collect::<Vec<_>>(), [Some("q"), Some("r")]);
+        assert!(
+            found[0].says.starts_with("Of 2 metrics levenshtein agrees best with people. Agrees with gold: Spearman"),
+            "{}",
+            found[0].says
+        );
+        assert!(found[1].says.starts_with("None of 2 metrics is known to agree"), "{}", found[1].says);
+        for sample in &mut samples {
+            sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
+            sample.preference = Some(probity_data::Preference::Candidate("x".to_owned()));
+        }
+        let found = verdict("ter", &samples);
+        assert_eq!((found.len(), found[0].about.as_deref()), (1, Some("ter")));
+        assert!(found[0].says.starts_with("Agrees with the preferences in 100.0 % of 12 samples"), "{}", found[0].says);
     }
 
     #[test]

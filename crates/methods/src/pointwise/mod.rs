@@ -5,6 +5,7 @@ mod report;
 mod rows;
 
 use probity_data::{Candidate, Sample};
+use probity_lm::text::counted;
 
 pub(crate) use asking::{LabelReading, PointwiseAsk};
 
@@ -39,7 +40,9 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) other: Option<OtherText>,
     pub(crate) no_gold: bool,
     /// What the score is, for the table's head.
-    pub(crate) unit: &'static str,
+    pub(crate) unit: &'a str,
+    /// Scores lie on either side of zero, and which side says something.
+    pub(crate) signed: bool,
 }
 
 /// One prompt: a candidate under one template, against one reference where there are several.
@@ -103,8 +106,8 @@ impl<'a> Pointwise<'a> {
         let mut report = self.report(&places, &rows, &gold, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == OtherText::Context { "context" } else { "reference" };
-            let all = self.samples.len();
-            section.note(format!("{without} of {all} samples have no {what}: their candidates are not scored"));
+            let all = counted(self.samples.len(), "sample");
+            section.note(format!("without a {what}, and so without scores: {without} of {all}"));
         }
         Ok(report)
     }

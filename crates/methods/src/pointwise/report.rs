@@ -1,6 +1,7 @@
 //! What all scores come to.
 
 use probity_lm::Outcome;
+use probity_lm::text::counted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What stands for an attribute where the prompt names none.
 const NO_ATTRIBUTE: &str = "–";
+/// The column of shares of scores above zero.
+const ABOVE_ZERO: &str = "> 0";
 
 /// Tables and figures, filled question by question.
 struct PointwiseTables {
@@ -30,10 +33,11 @@ struct PointwiseTables {
 }
 
 impl PointwiseTables {
-    fn new(unit: &str) -> Self {
-        let columns = ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"];
+    fn new(of: &Pointwise<'_>) -> Self {
+        let unit = of.unit;
+        let columns = ["attribute", "scored", "mean", "min", "max"].into_iter().chain(of.signed.then_some(ABOVE_ZERO));
         Self {
-            scores: Section::new(&format!("Scores ({unit})"), columns),
+            scores: Section::new(&format!("Scores ({unit})"), columns.chain(["mass", "low mass"])),
             gold: gold::section(),
             systems: gold::systems_section(unit),
             groups: Vec::new(),
@@ -54,15 +58,14 @@ impl PointwiseTables {
         gold: &[GoldUse<'_>],
     ) {
         let named = (name != NO_ATTRIBUTE).then_some(name);
-        figures.push(name, &mut self.scores);
+        figures.push(name, of.signed, &mut self.scores);
         self.means.push(Headline::new("mean", named, figures.mean));
         let about = |attribute: &str| (of.attributes.len() > 1).then(|| attribute.to_owned());
         let conclude = |attribute: &str, gold: Option<&probity_stats::AgreementFigures>| {
             let mass = (figures.mass.answers > 0).then_some(figures.mass);
             let (samples, preferences) = (of.samples, !of.no_gold);
             let about = about(attribute);
-            ConclusionCase { about, samples, scores, gold, preferences, turned: None, first_wins: None, mass }
-                .conclusion()
+            ConclusionCase { about, samples, scores, gold, preferences, mass, ..ConclusionCase::default() }.conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();
@@ -83,22 +86,21 @@ impl PointwiseTables {
 
     /// What a reader must know of the scores.
     fn note(&mut self, of: &Pointwise<'_>, rows: &[PointwiseRow<'_>]) {
-        self.scores.note(match of.asking {
+        let above_zero = if of.signed { format!("{ABOVE_ZERO}: share of scores above zero. ") } else { String::new() };
+        let mass = match of.asking {
             PointwiseAsk::Labels { .. } => {
-                "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged \
-                 low_mass (--min-mass)."
+                "Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
             }
-            PointwiseAsk::Candidate { .. } | PointwiseAsk::Texts { .. } => {
-                "> 0: share of scores above zero. No labels are asked for: there is no mass."
-            }
-        });
+            PointwiseAsk::Candidate { .. } | PointwiseAsk::Texts { .. } => "No labels are asked for: there is no mass.",
+        };
+        self.scores.note(format!("{above_zero}{mass}"));
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
         if low > 0 {
             let asked = rows.iter().filter(|row| row.mass.is_some());
             let once = if asked.clone().any(|row| row.answers.len() > 1) { ", in one answer at least" } else { "" };
-            let all = asked.count();
+            let all = counted(asked.count(), "candidate");
             self.scores.note(format!(
-                "for {low} of {all} candidates the model hardly considers any of the labels{once}; read them with care."
+                "for {low} of {all} the model hardly considers any of the labels{once}; read them with care."
             ));
         }
     }
@@ -119,7 +121,7 @@ impl Pointwise<'_> {
         for row in rows {
             outcomes.add(&row.outcome);
         }
-        let mut tables = PointwiseTables::new(self.unit);
+        let mut tables = PointwiseTables::new(self);
         for (group, templates) in self.templates.iter().enumerate() {
             let of_group: Vec<(&CandidatePlace, &PointwiseRow<'_>)> =
                 places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
@@ -141,7 +143,10 @@ impl Pointwise<'_> {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
             values["unparsed_samples"] = json!(unparsed);
             if unparsed > 0 {
-                tables.scores.note(format!("{unparsed} generated texts hold no score; a mean is over the others"));
+                tables.scores.note(format!(
+                    "without a score: {}; a mean is over the others",
+                    counted(unparsed, "generated text")
+                ));
             }
         }
         if self.other.is_none() {
@@ -183,10 +188,10 @@ impl PointwiseFigures {
         }
     }
 
-    fn push(&self, name: &str, table: &mut Section) {
+    fn push(&self, name: &str, signed: bool, table: &mut Section) {
         let scored = format!("{} of {}", self.scored, self.candidates);
-        let cells =
-            [self.mean, self.min, self.max, self.share_above_zero, self.mass.mean, self.mass.low_share].map(number);
+        let figures = [self.mean, self.min, self.max].into_iter().chain(signed.then_some(self.share_above_zero));
+        let cells = figures.chain([self.mass.mean, self.mass.low_share]).map(number);
         table.push([name.to_owned(), scored].into_iter().chain(cells));
     }
 }

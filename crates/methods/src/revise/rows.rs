@@ -95,12 +95,12 @@ pub(crate) struct RevisionTally {
     usable: usize,
     truncated: usize,
     empty: usize,
-    /// Of those with text, how many repeat the text to be revised; absent where none was.
+    /// Of the usable ones, how many repeat the text to be revised; absent where none was.
     unchanged: Option<usize>,
     /// How often the coin chose the candidate that the file names first; absent where there was no coin.
     first_is_primary: Option<f64>,
+    /// Means over usable references, here and below.
     mean_tokens: Option<f64>,
-    /// Means over references with text.
     to_primary: Similarity,
     to_guidance: Similarity,
     /// To the candidates, where the reference was made without them.
@@ -116,11 +116,14 @@ impl RevisionTally {
 
     fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
         let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
-        let unchanged: Vec<bool> = revisions.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
+        let is_usable = |revision: &Revision| revision.is_usable(reviser.how.options.use_truncated);
+        // What nothing is held against says nothing of references.
+        let usable: Vec<&Revision> = revisions.iter().copied().filter(|revision| is_usable(revision)).collect();
+        let unchanged: Vec<bool> = usable.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
         let coins = revisions.iter().filter(|r| r.job.guidance.is_some());
         let coins = coins.map(|r| f64::from(u8::from(r.job.primary == Some(0))));
         let likeness = |of: &dyn Fn(&Revision, usize) -> bool| {
-            let all = revisions
+            let all = usable
                 .iter()
                 .flat_map(|r| r.similarity.iter().filter(|(candidate, _)| of(r, *candidate)).map(|(_, s)| *s));
             Similarity::mean(&all.collect::<Vec<_>>())
@@ -129,12 +132,12 @@ impl RevisionTally {
             kind: reviser.sets[set].kind,
             aspect: reviser.sets[set].focus.name.clone(),
             references: revisions.len(),
-            usable: count(&|revision| revision.is_usable(reviser.how.options.use_truncated)),
+            usable: usable.len(),
             truncated: count(&|revision| revision.ended == RevisionOutcome::Truncated),
             empty: count(&|revision| revision.ended == RevisionOutcome::Empty),
             unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
             first_is_primary: mean(coins),
-            mean_tokens: mean(revisions.iter().map(|revision| revision.tokens as f64)),
+            mean_tokens: mean(usable.iter().map(|revision| revision.tokens as f64)),
             to_primary: likeness(&|revision, candidate| revision.job.primary == Some(candidate)),
             to_guidance: likeness(&|revision, candidate| revision.job.guidance == Some(candidate)),
             to_candidates: likeness(&|revision, _| revision.job.primary.is_none()),
@@ -165,7 +168,7 @@ pub(crate) fn revisions_section(tallies: &[RevisionTally]) -> Section {
     }
     section.note(
         "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; \
-         tokens: mean length.",
+         tokens: mean length. Means are over the usable references.",
     );
     section
 }

@@ -88,7 +88,9 @@ pub(super) fn effects(
         let mut known: Vec<UnitWithGold> = (0..units.len()).filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
-        known.sort_by(|a, b| a.similarity.total_cmp(&b.similarity));
+        // A distance is least where texts are most alike.
+        let alike = |one: &UnitWithGold| similarity.direction.upwards(one.similarity);
+        known.sort_by(|a, b| alike(a).total_cmp(&alike(b)));
         let thirds =
             ["least alike", "between", "most alike"].into_iter().enumerate().filter(|_| pairs && known.len() >= 6);
         effects.extend(thirds.map(|(k, group)| {
@@ -165,12 +167,19 @@ pub(super) fn disagreements_section(disagreements: &[Disagreement]) -> Section {
     section
 }
 
-/// Tokens that a kind of reference takes, per unit, as if each prompt were computed from scratch.
+/// Tokens that a kind of reference takes, per unit that is judged under it, as if each prompt were computed from
+/// scratch; absent where none is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ReferenceTokens {
     reference: Reference,
-    revising: f64,
-    judging: f64,
+    revising: Option<f64>,
+    judging: Option<f64>,
+}
+
+impl ReferenceTokens {
+    fn together(&self) -> Option<f64> {
+        Some(self.revising? + self.judging?)
+    }
 }
 
 /// Of each kind of reference. Tokens of references that serve several units are counted once.
@@ -180,11 +189,14 @@ pub(super) fn tokens(
     references: &[Reference],
     pool: &ReferencePool<'_>,
 ) -> Vec<ReferenceTokens> {
-    let units = asking.units.len().max(1) as f64;
-    let of = |&reference: &Reference| ReferenceTokens {
-        reference,
-        revising: revising(asking.units, pool, reference) as f64 / units,
-        judging: asking.tokens(verdicts, reference, false) as f64 / units,
+    let of = |&reference: &Reference| {
+        let judged = asking.units.iter().filter(|unit| !pool.references(reference, **unit).is_empty()).count();
+        let per_unit = |tokens: usize| (judged > 0).then(|| tokens as f64 / judged as f64);
+        ReferenceTokens {
+            reference,
+            revising: per_unit(revising(asking.units, pool, reference)),
+            judging: per_unit(asking.tokens(verdicts, reference, false)),
+        }
     };
     references.iter().map(of).collect()
 }
@@ -199,12 +211,18 @@ fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference
 pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section {
     let mut section = Section::new("Tokens", ["reference", "to make it", "to judge", "together"]);
     for one in tokens {
-        let cells = [one.revising, one.judging, one.revising + one.judging].map(|tokens| format!("{tokens:.0}"));
+        let cells = [one.revising, one.judging, one.together()].map(whole);
         section.push(std::iter::once(one.reference.to_string()).chain(cells));
     }
     let what = if pairs { "pair, judged in both orders" } else { "candidate and attribute" };
-    section.note(format!("Tokens of prompts and answers per {what}, as if nothing were shared."));
+    section.note(format!(
+        "Tokens of prompts and answers per {what}, over those that have such a reference, as if nothing were shared."
+    ));
     section
+}
+
+fn whole(tokens: Option<f64>) -> String {
+    tokens.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}"))
 }
 
 /// A way to spend tokens on a pair, and what comes of it (the paper's Table 6).
@@ -213,8 +231,8 @@ pub(super) struct CostMatch {
     way: &'static str,
     #[serde(flatten)]
     agreement: PreferenceAgreement,
-    /// Per pair, in both orders.
-    tokens: f64,
+    /// Per pair, in both orders; absent where no pair is judged so.
+    tokens: Option<f64>,
 }
 
 /// One cycle without reference, three, and one revision with one judgement.
@@ -234,12 +252,13 @@ pub(super) fn spent(
     let of_judge = |reference: Reference| {
         let evaluator = by_judge(evaluators, reference).expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
-        (PreferenceAgreement::of(&points(&evaluator.says)), tokens.revising + tokens.judging)
+        (PreferenceAgreement::of(&points(&evaluator.says)), tokens.together())
     };
     let (one, one_tokens) = of_judge(Reference::None);
     let (adapted, adapted_tokens) = of_judge(Reference::Adapted);
     let three = PreferenceAgreement::of(&points(&asking.settle(verdicts, Reference::None, false, true)));
-    let three_tokens = asking.tokens(verdicts, Reference::None, true) as f64 / asking.units.len().max(1) as f64;
+    let three_tokens = asking.tokens(verdicts, Reference::None, true) as f64 / asking.units.len() as f64;
+    let three_tokens = (!asking.units.is_empty()).then_some(three_tokens);
     vec![
         CostMatch { way: "one verdict without reference", agreement: one, tokens: one_tokens },
         CostMatch { way: "the vote of three, at temperatures 0, 0.3 and 0.7", agreement: three, tokens: three_tokens },
@@ -250,7 +269,7 @@ pub(super) fn spent(
 pub(super) fn spent_section(spent: &[CostMatch]) -> Section {
     let mut section = Section::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
     for one in spent {
-        let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), format!("{:.0}", one.tokens)];
+        let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), whole(one.tokens)];
         section.push(std::iter::once(one.way.to_owned()).chain(cells));
     }
     section.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");

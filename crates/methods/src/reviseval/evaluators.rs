@@ -3,6 +3,7 @@
 use std::fmt;
 
 use probity_data::{Preference, Sample};
+use probity_metrics::Direction;
 use probity_stats::FigureEstimate;
 use serde::{Serialize, Serializer};
 
@@ -18,6 +19,16 @@ pub(super) enum Evaluator {
     Metric(String),
     /// The majority of the metrics.
     Vote,
+}
+
+impl Evaluator {
+    /// In which direction its ratings get better.
+    pub(super) fn direction(&self) -> Direction {
+        match self {
+            Self::Judge | Self::Vote => Direction::HigherIsBetter,
+            Self::Metric(label) => Direction::of_label(label),
+        }
+    }
 }
 
 impl fmt::Display for Evaluator {

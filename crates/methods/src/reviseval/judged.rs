@@ -5,9 +5,11 @@ use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use crate::summary::Mass;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
@@ -100,6 +102,21 @@ impl<'a> ReferenceQuestions<'a> {
         let verdicts = self.under(verdicts, reference, cycles);
         let verdicts = verdicts.map(|(asked, said)| (asked.unit, asked.turned, &said.decided));
         UnitVerdict::settle(self.units.len(), verdicts, labels)
+    }
+
+    /// How probable the labels were when the evaluator was asked by this attribute; nothing of one who is asked for none.
+    pub(super) fn mass(
+        &self,
+        verdicts: &[JudgeVerdict],
+        attribute: usize,
+        evaluator: &EvaluatorVerdicts,
+    ) -> Option<Mass> {
+        let asked = self.under(verdicts, evaluator.reference, false);
+        let asked = asked.filter(|(asked, _)| self.units[asked.unit].attribute == attribute);
+        let mass = Mass::of(
+            asked.filter_map(|(_, verdict)| Some((verdict.mass()?, verdict.decided.outcome == Outcome::LowMass))),
+        );
+        (evaluator.by == Evaluator::Judge && mass.answers > 0).then_some(mass)
     }
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.

@@ -2,7 +2,7 @@
 
 use probity_data::Sample;
 use probity_lm::Outcome;
-use probity_metrics::{ChosenMetric as Chosen, Metric, MetricError, MetricItem, MetricModels, Score};
+use probity_metrics::{ChosenMetric as Chosen, Direction, Metric, MetricError, MetricItem, MetricModels, Score};
 use probity_stats::order;
 use serde_json::{Value, json};
 
@@ -29,10 +29,10 @@ struct ScorePlace {
 /// Scores of one metric under one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReferenceScores {
-    /// By unit and reference, of each of the unit's candidates, a higher score being better; empty where a unit has no
+    /// By unit and reference, of each of the unit's candidates, as the metric has them; empty where a unit has no
     /// reference.
     by_unit: Vec<Vec<Vec<Option<f64>>>>,
-    lower_is_better: bool,
+    pub(super) direction: Direction,
 }
 
 impl ReadyMetric {
@@ -74,7 +74,7 @@ impl ReadyMetric {
                 by_unit[place.unit][place.reference][place.candidate] = Score::value(row[0]);
             }
         }
-        Ok(ReferenceScores { by_unit, lower_is_better: self.choice.definition().lower_is_better() })
+        Ok(ReferenceScores { by_unit, direction: Direction::of(self.choice.definition()) })
     }
 }
 
@@ -110,8 +110,8 @@ impl ReferenceScores {
     /// 1 if metric(y1, r*) > metric(y2, r*), a tie where they are equal; nothing where one is undefined.
     fn preferred(&self, scores: &[Option<f64>]) -> Decision {
         let [Some(first), Some(second)] = scores else { return Decision::none(Outcome::Empty) };
-        let (first, second) = if self.lower_is_better { (second, first) } else { (first, second) };
-        Decision::chosen(match order(*first, *second) {
+        let [first, second] = [first, second].map(|score| self.direction.upwards(*score));
+        Decision::chosen(match order(first, second) {
             std::cmp::Ordering::Greater => PairChoice::First,
             std::cmp::Ordering::Less => PairChoice::Second,
             std::cmp::Ordering::Equal => PairChoice::Tie,

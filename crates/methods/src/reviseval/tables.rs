@@ -2,15 +2,17 @@
 
 use probity_data::Sample;
 use probity_lm::Outcome;
+use probity_metrics::Direction;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, preferred, subsets};
+use super::judged::ReferenceQuestions;
 use super::options::{Reference, RevisEvalParams};
 use crate::conclusion::ConclusionCase;
 use crate::gold::{self, GoldUse, PreferenceAgreement};
-use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
-use crate::summary::{bounds, mean, number};
+use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
+use crate::summary::{bounds, lower_is_better, mean, number};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
 
 /// The table of all preferences.
@@ -190,12 +192,23 @@ impl<'a> EvaluatorTables<'a> {
                 values.push(json!({ "reference": evaluator.reference, "by": evaluator.by, "attribute": one.attribute, "figures": figures }));
             }
         }
+        let lower = |evaluator: &&EvaluatorVerdicts| evaluator.by.direction() == Direction::LowerIsBetter;
+        let lower: Vec<String> = self.evaluators.iter().filter(lower).map(EvaluatorVerdicts::name).collect();
+        if !lower.is_empty() {
+            pooled.note(lower_is_better(&lower));
+        }
         pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
         (values, vec![pooled, per_context], headline)
     }
 
     /// What each judge, or without one each metric's vote, says under each kind of reference.
-    pub(super) fn conclusions(&self, gold: &[GoldUse<'_>], params: &RevisEvalParams) -> Vec<Conclusion> {
+    pub(super) fn conclusions(
+        &self,
+        gold: &[GoldUse<'_>],
+        params: &RevisEvalParams,
+        judged: &ReferenceQuestions<'_>,
+        verdicts: &[JudgeVerdict],
+    ) -> Vec<Conclusion> {
         let mut conclusions = Vec::new();
         for (attribute, name) in self.attributes.iter().enumerate() {
             for evaluator in self.evaluators.iter().filter(|evaluator| params.leads(&evaluator.by)) {
@@ -212,11 +225,12 @@ impl<'a> EvaluatorTables<'a> {
                     about: Some(if self.attributes.len() > 1 { format!("{name}, {reference}") } else { reference }),
                     samples: self.samples,
                     scores: &scores,
+                    direction: evaluator.by.direction(),
                     gold: figures.as_ref(),
                     preferences: !params.no_gold,
                     turned: share.map(|share| (share, turns.len())),
-                    first_wins: None,
-                    mass: None,
+                    mass: judged.mass(verdicts, attribute, evaluator),
+                    ..ConclusionCase::default()
                 };
                 conclusions.push(case.conclusion());
             }
@@ -224,13 +238,16 @@ impl<'a> EvaluatorTables<'a> {
         conclusions
     }
 
-    /// An evaluator's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
+    /// An evaluator's ratings by sample and candidate, higher being better; of pairs 1 for the preferred text, ½ each for a tie.
     fn scores(&self, attribute: usize, evaluator: &EvaluatorVerdicts) -> Vec<Vec<Option<f64>>> {
         let mut scores: Vec<Vec<Option<f64>>> =
             self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
         for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
             match unit.second {
-                None => scores[unit.item][unit.first] = evaluator.decided(number).and_then(Decision::rating),
+                None => {
+                    let rating = evaluator.decided(number).and_then(Decision::rating);
+                    scores[unit.item][unit.first] = rating.map(|rating| evaluator.by.direction().upwards(rating));
+                }
                 Some(second) => {
                     let first = evaluator.choice(number).map(|choice| point(choice, PairChoice::First));
                     scores[unit.item][unit.first] = first;

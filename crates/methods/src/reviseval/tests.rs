@@ -459,3 +459,50 @@ fn references_that_are_not_made_yet_share_no_beginning() {
     begun.dedup();
     assert_eq!(begun.len(), 4, "{begun:?}");
 }
+
+#[test]
+fn a_distance_says_that_the_lower_score_is_the_better_text() {
+    let samples: Vec<Sample> = (0..3)
+        .map(|k| {
+            let mut sample = sample(&format!("s{k}"), &[1.0, 2.0]);
+            sample.references = vec![sample.candidates[1].text.clone()];
+            sample
+        })
+        .collect();
+    let args = "reviseval --mode pointwise --attribute coherence --reference given --no-judge --metric levenshtein";
+    let (summary, output) = summary(args, &samples);
+    let scores = output.rows("scores");
+    assert!(scores.iter().all(|row| (row["score"] == 0.0) == (row["candidate"] == "1")), "as they are: {scores:?}");
+    let found = &summary.values["gold"][0]["figures"]["spearman"]["mean"];
+    assert_eq!(found, &json!(1.0), "who is nearer to the reference is better: {found}");
+    assert!(summary.verdict[0].says.contains("Spearman 1.000"), "{:?}", summary.verdict);
+    let notes = summary.sections.iter().flat_map(|section| &section.notes);
+    assert_eq!(notes.filter(|note| note.starts_with("Lower is better: given/levenshtein.")).count(), 1);
+}
+
+#[test]
+fn figures_of_references_are_over_those_that_something_is_held_against() {
+    let cut = |request: &GenerateRequest| {
+        let prompt = request.prompt.text();
+        if prompt.contains("[Start of Draft]") && prompt.contains("context of s0") {
+            GenerateResult { finish: Some(Finish::Length), ..generated("nothing of either") }
+        } else {
+            answer(request)
+        }
+    };
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(cut);
+    let summary = run("reviseval --reference none,adapted", &pairs(&FOUR), &model).0.expect("runs");
+    // Of each of the three pairs that have a reference: two verdicts of eight tokens; all four were revised.
+    assert_eq!(
+        summary.values["tokens"][1],
+        json!({"reference": "adapted", "revising": 4.0 * 8.0 / 3.0, "judging": 16.0})
+    );
+    let tally = &summary.values["references"][0];
+    assert_eq!((&tally["references"], &tally["usable"]), (&json!(4), &json!(3)));
+    assert_eq!(tally["to_primary"]["word"].as_f64(), words_kept(&pairs(&FOUR)[1..]), "{tally:#}");
+}
+
+/// Similarity in words where every reference is usable.
+fn words_kept(samples: &[Sample]) -> Option<f64> {
+    summary("reviseval --reference none,adapted", samples).0.values["references"][0]["to_primary"]["word"].as_f64()
+}

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::plot::{Figure, palette};
 use crate::report::{ReportPart, RunReport};
 use crate::table::{ReportTable, TableCell};
-use crate::text::{thousands, visible, visible_line};
+use crate::text::{counted, thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
 const STYLE: &str = include_str!("style.css");
@@ -159,8 +159,9 @@ fn lead(part: &ReportPart) -> String {
         let how = part.run.text("/model/precision").zip(part.run.text("/model/device"));
         how.map_or(name.to_owned(), |(precision, device)| format!("{name}, {precision} on {device}"))
     });
-    let counted = |n: u64, what: &str| format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" });
-    let counts = [counted(part.facts.samples.len() as u64, "sample"), counted(answers, "answer")];
+    // Nobody was asked for a metric's scores.
+    let what = if part.run.manifest["model"].is_null() { "score" } else { "answer" };
+    let counts = [counted(part.facts.samples.len(), "sample"), counted(answers, what)];
     visible_line(&model.into_iter().chain(counts).collect::<Vec<_>>().join(" · "))
 }
 

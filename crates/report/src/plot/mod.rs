@@ -13,6 +13,7 @@ pub(crate) mod palette;
 mod scatter;
 
 use maud::{Markup, PreEscaped, html};
+use probity_lm::text::fixed;
 
 pub(crate) use bias::bias;
 pub(crate) use boxes::{Spread, boxes};
@@ -77,9 +78,7 @@ pub(crate) const WIDTH: f64 = 460.0;
 
 /// A length, to a hundredth.
 pub(crate) fn unit(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+    fixed(value, 2).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A straight axis from data to the drawing.

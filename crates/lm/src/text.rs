@@ -1,0 +1,52 @@
+//! Numbers as people read them, in one form everywhere.
+
+use std::fmt::Display;
+
+/// A whole number in groups of three digits: `12,345`.
+pub fn thousands(number: impl Display) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// So many of something, in its singular or plural: `1 sample`, `1,200 samples`, `2 losses`.
+pub fn counted(number: impl Display, noun: &str) -> String {
+    let number = thousands(number);
+    let ending = match number.as_str() {
+        "1" => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{ending}")
+}
+
+/// A figure with so many decimals, and no minus before zeros.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    // Rounded to zero, a number that was negative would keep its sign.
+    let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
+    if zero { text.trim_start_matches('-').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_one_is_singular() {
+        assert_eq!([0, 999, 1_234_567].map(thousands), ["0", "999", "1,234,567"]);
+        let told = [counted(1, "sample"), counted(0, "sample"), counted(1_200_u64, "pair"), counted(2, "loss")];
+        assert_eq!(told, ["1 sample", "0 samples", "1,200 pairs", "2 losses"]);
+    }
+
+    #[test]
+    fn what_rounds_to_zero_has_no_sign() {
+        assert_eq!([-0.0004, -0.0006, 0.0, -1.5].map(|value| fixed(value, 3)), ["0.000", "-0.001", "0.000", "-1.500"]);
+    }
+}
