@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::SessionError;
 use crate::error::option_of;
-use crate::inputs::{absolute, describe_inputs};
+use crate::inputs::{describe_inputs, resolved};
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
@@ -24,9 +24,9 @@ pub(crate) struct Checker<'a> {
     arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<Data>)>,
     models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
-    /// Of those that were checked; absolute.
+    /// Of those that were checked; resolved.
     folders: Vec<(&'a Stage, PathBuf)>,
-    /// Of all stages of the plan that write something; absolute.
+    /// Of all stages of the plan that write something; resolved.
     written: Vec<(&'a Stage, PathBuf)>,
 }
 
@@ -36,7 +36,7 @@ type Data = (Arc<[Sample]>, Value);
 impl<'a> Checker<'a> {
     /// Of these stages, all of which are going to be checked.
     pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage]) -> Self {
-        let of = |stage: &'a Stage| Some((stage, absolute(stage.run.output.out.as_deref()?)));
+        let of = |stage: &'a Stage| Some((stage, resolved(stage.run.output.out.as_deref()?)));
         let written = stages.iter().filter_map(of).collect();
         Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written }
     }
@@ -116,20 +116,15 @@ impl<'a> Checker<'a> {
 
     /// The other stages whose folders it reads.
     fn after(&self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Vec<&'a Stage>> {
-        let mut after: Vec<&'a Stage> = Vec::new();
-        for Input { option, path } in stage.configured.inputs() {
-            let path = absolute(&path);
-            for (other, _) in self.written.iter().filter(|(_, folder)| path.starts_with(folder)) {
-                if std::ptr::eq(*other, stage) {
-                    refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
-                    return None;
-                }
-                if !after.iter().any(|known| std::ptr::eq(*known, *other)) {
-                    after.push(other);
-                }
-            }
+        let own = self.written.iter().find(|(other, _)| std::ptr::eq(*other, stage));
+        let is_own = |input: &Input| own.is_some_and(|(_, own)| resolved(&input.path).starts_with(own));
+        if let Some(Input { option, path }) = stage.reads().into_iter().find(is_own) {
+            refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
+            return None;
         }
-        Some(after)
+        let inputs: Vec<PathBuf> = stage.configured.inputs().iter().map(|input| resolved(&input.path)).collect();
+        let is_read = |folder: &Path| inputs.iter().any(|path| path.starts_with(folder));
+        Some(self.written.iter().filter(|(_, folder)| is_read(folder)).map(|(other, _)| *other).collect())
     }
 
     /// The models that the method asks besides; `None` where something is wrong with one.
@@ -184,7 +179,7 @@ impl<'a> Checker<'a> {
             refuse(problems, stage, None, &SessionError::NoFolder);
             return Err(Refused);
         };
-        let folder = absolute(out);
+        let folder = resolved(out);
         let overlaps = |other: &PathBuf| other.starts_with(&folder) || folder.starts_with(other);
         if let Some((other, taken)) = self.folders.iter().find(|(_, other)| overlaps(other)) {
             let how = if *taken == folder { "is" } else { "overlaps with" };

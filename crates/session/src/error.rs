@@ -102,7 +102,7 @@ pub enum SessionError {
     },
     /// A stage reads the folder that it writes to.
     #[error("{} is in the folder that this run writes to", path.display())]
-    #[diagnostic(help("give the folder of another run, or another `out`"))]
+    #[diagnostic(help("give a copy of it, what another run has left, or another `out`"))]
     ReadsItself {
         /// What it would read.
         path: PathBuf,
