@@ -103,8 +103,7 @@ fn a_folder_is_one_however_its_path_is_written_and_nothing_replaces_what_it_read
     for same in ["overlap", "x/../overlap", "link/overlap"] {
         let meta = ["meta", "--scores", "overlap", "--gold", "gold.csv", "--out", same, "--overwrite"];
         world.run(&meta).fails_with(&refused);
-        let metrics =
-            ["metrics", "--metric", "ter", "--data", "overlap/samples.jsonl", "--out", same, "--overwrite"];
+        let metrics = ["metrics", "--metric", "ter", "--data", "overlap/samples.jsonl", "--out", same, "--overwrite"];
         world.run(&metrics).fails_with(&refused);
     }
     assert_eq!(world.read("overlap/scores.jsonl"), before);

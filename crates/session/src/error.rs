@@ -114,6 +114,17 @@ pub enum SessionError {
         /// The stage that it waits for.
         other: String,
     },
+    /// A run is to end after a stage that it has left behind.
+    #[error("{} holds a run that came further than `{until}` ({status}), and what came of that would go", path.display())]
+    #[diagnostic(help("leave --until out to go on with it, or give another folder"))]
+    Beyond {
+        /// The folder.
+        path: PathBuf,
+        /// How that run ended.
+        status: &'static str,
+        /// The stage.
+        until: String,
+    },
     /// A stage that this one reads from left nothing to read.
     #[error("it reads the folder of `{other}`, which {how}")]
     #[diagnostic(help("mend `{other}`; the same command with --resume goes on from there"))]

@@ -1,18 +1,17 @@
-//! The files that a stage reads besides samples, as they stand in a manifest.
+//! The files that a stage reads besides samples: where they are, and how they stand in a manifest.
 
 use std::path::{Component, Path, PathBuf};
 
-use probity_methods::Input;
 use probity_runtime::weights::sha256_file;
 use serde_json::{Map, Value, json};
 
-/// What a manifest says of the files that a stage reads besides samples, by the option that leads to them.
-pub(crate) fn describe_inputs(inputs: &[Input]) -> Value {
+/// What a manifest says of files, by the option that leads to them.
+pub(crate) fn described<'f>(inputs: impl IntoIterator<Item = (&'f str, &'f Path)>) -> Value {
     let mut described: Map<String, Value> = Map::new();
-    for Input { option, path } in inputs {
+    for (option, path) in inputs {
         // What came through a pipe is gone.
         let sha256 = path.is_file().then(|| sha256_file(path).ok()).flatten();
-        let files = described.entry(*option).or_insert_with(|| json!([]));
+        let files = described.entry(option).or_insert_with(|| json!([]));
         files.as_array_mut().expect("just put there").push(json!({ "path": path, "sha256": sha256 }));
     }
     Value::Object(described)

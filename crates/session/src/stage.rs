@@ -10,6 +10,7 @@ use probity_store::{ANSWERS, RecipeMark};
 use serde_json::Value;
 
 use crate::SessionError;
+use crate::inputs::described;
 use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
 use crate::problems::StageLines;
 
@@ -90,6 +91,11 @@ impl Stage {
         let tables = ask.from.iter().map(|table| Input { option: "from", path: table.file.clone() });
         let kept = keep.cache.iter().map(|folder| Input { option: "cache", path: folder.join(ANSWERS) });
         samples.into_iter().chain(tables).chain(kept).chain(self.configured.inputs()).collect()
+    }
+
+    /// What the manifest says of the inputs of what it is.
+    pub(crate) fn described_inputs(&self) -> Value {
+        described(self.configured.inputs().iter().map(|input| (input.option, input.path.as_path())))
     }
 
     /// What messages call it.
