@@ -84,7 +84,7 @@ impl ConfigFields {
         let Some(value) = self.take(field) else { return Ok(None) };
         // In 32 bits, so that a product of two sizes does not overflow.
         let size = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
-        size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "a positive integer"))
+        size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "an integer from 1 to 4294967295"))
     }
 
     pub(crate) fn required_size(&mut self, field: &'static str) -> Result<usize, ConfigError> {

@@ -234,6 +234,38 @@ fn all_problems_of_all_stages_are_told_with_their_lines_before_anything_is_loade
 }
 
 #[test]
+fn no_problem_of_a_run_hides_another() {
+    let world = World::new();
+    let text = format!(
+        "{}[defaults]\nattribute = \"coherence\"\nout = \"runs/{{run}}\"\n\
+         [run.method]\nmethod = \"comapre\"\nmodel = \"tiny\"\ndata = \"absent-a.jsonl\"\n\
+         [run.files]\nmethod = \"checklist\"\nquestion = [\"@one.txt\", \"@two.txt\"]\ndata = \"absent-b.jsonl\"\n\
+         [run.missing]\nmethod = \"metrics\"\ndata = \"absent-c.jsonl\"\n\
+         [run.agreement]\nmethod = \"meta\"\nscores = [\"runs/files\", \"runs/nobodys\"]\ngold = \"gold.csv\"\n",
+        model()
+    );
+    let line = |wanted: &str| text.lines().position(|line| line == wanted).expect("in the recipe") + 1;
+    let questions = line("question = [\"@one.txt\", \"@two.txt\"]");
+    let expected = [
+        (line("method = \"comapre\""), "`method`: `comapre` is none of compare"),
+        (line("data = \"absent-a.jsonl\""), "`data`: absent-a.jsonl could not be opened"),
+        (questions, "`question`: one.txt could not be read"),
+        (questions, "`question`: two.txt could not be read"),
+        (line("data = \"absent-b.jsonl\""), "`data`: absent-b.jsonl could not be opened"),
+        (line("[run.missing]"), "run `missing`: `metric` is missing"),
+        (line("data = \"absent-c.jsonl\""), "`data`: absent-c.jsonl could not be opened"),
+        (line("scores = [\"runs/files\", \"runs/nobodys\"]"), "`scores`: runs/nobodys could not be opened"),
+        (line("gold = \"gold.csv\""), "`gold`: gold.csv could not be opened"),
+    ];
+    world.file("r.toml", &text);
+    let told = world.run(&["recipe", "check", "r.toml"]).exits(2).stderr;
+    assert!(told.starts_with(&format!("error: {} problems in r.toml\n", expected.len())), "{told}");
+    for (line, what) in expected {
+        assert!(told.contains(&format!("\n  line {line}: {what}")), "line {line}: {what}\n{told}");
+    }
+}
+
+#[test]
 fn what_is_no_toml_is_told_by_line_and_column() {
     let world = World::new();
     let broken = |text: &str, parts: &[&str]| world.run(&["run", &world.file("r.toml", text)]).fails_with(parts);
@@ -492,8 +524,12 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     let page = world.read("a/both.html");
     assert!(page.contains("pairs") && page.contains("ratings") && page.contains("Content-Security-Policy"));
     assert!(std::fs::read_dir(world.path("a/tables")).expect("a folder").count() > 3);
-    // Nothing is asked again, and the page is the same.
+    // Nothing is asked again, and the page is the same; so it is where one run is left out.
     world.run(&["run", &file, "--resume"]).exits(0);
+    assert!(world.read("a/both.html") == page);
+    world.run(&["run", &file, "--resume", "--only", "ratings"]).exits(0);
+    assert!(world.read("a/both.html") == page);
+    world.run(&["run", &file, "--dry-run"]).exits(0);
     assert!(world.read("a/both.html") == page);
 }
 

@@ -165,6 +165,26 @@ fn a_resumed_run_asks_only_what_is_missing_and_another_run_is_refused() {
 }
 
 #[test]
+fn a_text_whose_file_was_changed_makes_another_run() {
+    let world = World::new();
+    let (data, model) = (data(&world, 1), tiny().display().to_string());
+    let template = world.file("t.j2", "{{ context }} {{ candidate }} {{ attribute }}");
+    let own = ["--template", &template, "--criteria", "@c.txt"];
+    let run = [&["g-eval"], &arguments(&model, &data, "run")[1..], &own].concat();
+    let resumed = || world.run(&[&run[..], &["--resume"]].concat());
+    world.file("c.txt", "How well it hangs together");
+    world.run(&run).exits(0);
+    resumed().exits(0);
+    let before = world.read("run/scores.jsonl");
+    world.file("c.txt", "Whether it is true");
+    resumed().fails_with(&["run holds another run: what the file of --criteria holds differs"]);
+    world.file("c.txt", "How well it hangs together");
+    world.file("t.j2", "{{ candidate }} {{ context }} {{ attribute }}");
+    resumed().fails_with(&["run holds another run: what the file of --template holds differs"]);
+    assert_eq!(world.read("run/scores.jsonl"), before);
+}
+
+#[test]
 fn runs_share_a_cache_and_changed_data_reuse_what_is_still_the_same() {
     let world = World::new();
     let (small, large, model) = (data(&world, 2), data(&world, 3), tiny().display().to_string());

@@ -94,6 +94,40 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     world.run(&["report", "run", "--html", "report.html"]).exits(0);
 }
 
+#[test]
+fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_left_as_it_is() {
+    let world = World::new();
+    let (model, data, [revise, judge]) = (tiny().display().to_string(), short_pairs(&world), short_prompts(&world));
+    let whole = [
+        "reviseval", "--model", &model, "--data", &data, "--revision-tokens", "12", "--max-tokens", "8",
+        "--use-truncated", "--reviser-template", &revise, "--template", &judge, "--out", "run",
+    ];
+    let run = |more: &[&str]| world.run(&[&whole[..], more].concat());
+    run(&["--until", "revisions"]).exits(0);
+    world.run(&["check", "run"]).exits(0);
+    let table = world.read("run/revisions.jsonl");
+    let edited = table.replacen("\"text\":\"", "\"text\":\"So: ", 1);
+    assert_ne!(edited, table);
+    world.file("run/revisions.jsonl", &edited);
+    for more in [&["--resume"][..], &["--resume", "--until", "revisions"]] {
+        run(more).fails_with(&["run/revisions.jsonl was changed since", "hint: ", "--from STAGE=FILE"]);
+    }
+    let checked = world.run(&["check", "run"]).exits(1).stdout;
+    assert!(checked.contains("revisions.jsonl: ") && checked.contains("once it is removed by: "), "{checked}");
+    assert_eq!(world.read("run/revisions.jsonl"), edited);
+    std::fs::remove_file(world.path("run/revisions.jsonl")).expect("there");
+    run(&["--resume"]).exits(0);
+    assert_eq!(world.read("run/revisions.jsonl"), table);
+    let (manifest, summary) = (world.read("run/manifest.json"), world.read("run/summary.json"));
+    let told = run(&["--resume", "--until", "revisions"]).exits(0).stderr;
+    assert!(told.contains("the run in run is finished, and stays as it is"), "{told}");
+    std::fs::write(&data, std::fs::read_to_string(&data).expect("there").replace("it rains", "it pours"))
+        .expect("written");
+    run(&["--resume", "--until", "revisions"])
+        .fails_with(&["came further than `revisions` (finished)", "leave --until out"]);
+    assert_eq!((world.read("run/manifest.json"), world.read("run/summary.json")), (manifest, summary));
+}
+
 /// The sample pairs with real weights, where they have been fetched.
 #[test]
 fn smollm2_revises_and_judges_the_sample_pairs() {

@@ -79,6 +79,36 @@ fn meta_comes_behind_what_it_reads_and_is_passed_over_while_that_is_the_same() {
     world.run(&["run", "r.toml", "--overwrite", "--until", "revisions"]).fails_with(&["`metrics` has no such stage"]);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_folder_is_one_however_its_path_is_written_and_nothing_replaces_what_it_reads() {
+    let world = World::new();
+    data(&world, 2);
+    gold(&world, 0);
+    recipe(&world, &tiny());
+    std::os::unix::fs::symlink(world.path(""), world.path("link")).expect("linked");
+    let text = world.read("r.toml").replace("\"pairs\", \"overlap\"", "\"x/../pairs\", \"link/overlap\"");
+    world.file("r.toml", text);
+    let checked = world.run(&["recipe", "check", "r.toml"]).exits(0).stdout;
+    assert!(checked.find("agreement") > checked.find("overlap"), "{checked}");
+    for same in ["./overlap", "x/../overlap", "link/overlap"] {
+        let again = format!("[run.again]\nmethod = \"metrics\"\nmetric = \"bleu\"\nout = \"{same}\"\n");
+        world.file("twice.toml", world.read("r.toml") + &again);
+        world.run(&["run", "twice.toml"]).fails_with(&["`out`: ", "is the folder of `overlap`"]);
+    }
+    let metrics = ["metrics", "--metric", "bleu", "--data", "d.jsonl", "--out", "overlap"];
+    world.run(&metrics).exits(0);
+    let before = world.read("overlap/scores.jsonl");
+    let refused = ["is in the folder that this run writes to", "hint: give a copy of it"];
+    for same in ["overlap", "x/../overlap", "link/overlap"] {
+        let meta = ["meta", "--scores", "overlap", "--gold", "gold.csv", "--out", same, "--overwrite"];
+        world.run(&meta).fails_with(&refused);
+        let metrics = ["metrics", "--metric", "ter", "--data", "overlap/samples.jsonl", "--out", same, "--overwrite"];
+        world.run(&metrics).fails_with(&refused);
+    }
+    assert_eq!(world.read("overlap/scores.jsonl"), before);
+}
+
 #[test]
 fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
     let world = World::new();

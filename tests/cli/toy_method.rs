@@ -380,7 +380,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     toy(&data, &world.path("given"), &from, &Arc::default()).expect("runs");
     let told = manifest(&world, "given");
     assert_eq!((&told["stages"][1]["from"], &told["stages"][1]["cost"]["requests"]), (&json!(given), &json!(0)));
-    assert!(told["arguments_in_force"]["stages"]["checks"]["sha256"].is_string(), "{told:#}");
+    assert!(told["arguments_in_force"]["from"]["checks"]["sha256"].is_string(), "{told:#}");
     assert_ne!(told["stages"][2]["key"], stopped["stages"][1]["key"]);
     assert_ne!(told["stages"][2]["key"], manifest(&world, "whole")["stages"][2]["key"], "made from other checks");
     assert_eq!(world.rows("given/checks.jsonl"), checks);

@@ -20,7 +20,7 @@ pub(crate) enum Completed {
     Unscored,
     /// Scores that should be the same differ.
     Differs,
-    /// Lines of the input were refused, or stages of a recipe failed, as was told; the others are done.
+    /// Lines of the input or folders were refused, or stages of a recipe failed, as was told; the others are done.
     InPart,
 }
 

@@ -16,7 +16,7 @@ use crate::global::Global;
 use crate::interrupt;
 use crate::options::{given, with_options};
 use crate::plan_end::{conclude, done};
-use crate::report::ReportOptions;
+use crate::report::RecipeReport;
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
@@ -48,13 +48,13 @@ pub(crate) fn run(
 /// Checks a plan, runs it, and says how its stages ended and what they come to together.
 pub(crate) fn run_plan(
     plan: &Plan,
-    report: Option<&ReportOptions>,
+    report: Option<&RecipeReport>,
     terminal: Terminal,
     global: Global,
 ) -> miette::Result<Completed> {
     let ready = plan.check()?;
     // Asked here too: after hours of work nobody wants to hear that the page has no place.
-    report.map_or(Ok(()), ReportOptions::spare_other_files)?;
+    report.map_or(Ok(()), |report| report.options.spare_other_files())?;
     let terminal = Arc::new(terminal);
     let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
     let ends = plan.run(ready, &context).inspect_err(|error| {
@@ -74,10 +74,8 @@ pub(crate) fn run_plan(
     if plan.recipe.is_some() {
         conclude(&ends)?;
     }
-    let finished = ends.iter().filter(|end| end.in_short().is_some());
-    let folders: Vec<PathBuf> = finished.filter_map(|end| end.stage.run.output.out.clone()).collect();
-    if let Some(report) = report.filter(|_| !folders.is_empty()) {
-        report.report(&folders, &terminal.reporter())?;
+    if let Some(report) = report {
+        report.report(&ends, &terminal.reporter())?;
     }
     Ok(done(&ends))
 }

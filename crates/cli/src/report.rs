@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use miette::IntoDiagnostic as _;
 use probity_report::{Options, ReportTable, ReportedRun, RunReport};
+use probity_session::StageEnd;
 use probity_stats::Resampling;
-use probity_store::{MANIFEST, Manifest, write_whole};
+use probity_store::{MANIFEST, Manifest, RunStatus, write_whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -86,6 +87,13 @@ pub(crate) struct ReportOptions {
     seed: u64,
 }
 
+/// The report of a recipe.
+pub(crate) struct RecipeReport {
+    pub(crate) options: ReportOptions,
+    /// Of all runs of the recipe, in its order.
+    pub(crate) folders: Vec<PathBuf>,
+}
+
 /// Why an output has no place under a name.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TakenName {
@@ -102,6 +110,26 @@ impl ReportArgs {
         self.options.report(&self.runs, &Reporter::new(global))?;
         Ok(Completed::Success)
     }
+}
+
+impl RecipeReport {
+    /// Reports on all runs that have finished, where this time has added one: now, or before in a folder of a run that
+    /// was left out.
+    pub(crate) fn report(&self, ends: &[StageEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
+        if ends.iter().all(|end| end.in_short().is_none()) {
+            return Ok(());
+        }
+        let has_finished = |folder: &&PathBuf| {
+            let end = ends.iter().find(|end| end.stage.run.output.out.as_ref() == Some(*folder));
+            end.map_or_else(|| was_finished(folder), |end| end.in_short().is_some())
+        };
+        let folders: Vec<PathBuf> = self.folders.iter().filter(has_finished).cloned().collect();
+        self.options.report(&folders, reporter)
+    }
+}
+
+fn was_finished(folder: &Path) -> bool {
+    Manifest::read(folder).is_ok_and(|run| run.status == RunStatus::Finished)
 }
 
 impl ReportOptions {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use probity_session::{CheckedRun, message};
-use probity_store::Manifest;
+use probity_store::{Manifest, RunStatus};
 
 use crate::exit::Completed;
 use crate::terminal::{print, thousands, visible, visible_line};
@@ -14,9 +14,9 @@ Check that a run's folder is as it was written: the manifest by its seal, the fi
 SHA-256, and the answers row by row and
 all together.
 
-Of a run that is not finished there are answers alone to check: its other files follow from them. A folder of shared \
-answers (--cache) is checked too.
-Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with \
+Of a run that is neither finished nor ended after a stage there are answers alone to check: its other files follow \
+from them. A folder of shared answers (--cache) is checked too.
+Everything that is wrong is named, and the exit code is 1; it is 2 where a folder is no run. What is damaged is mended by the command of that run with \
 --resume, which is printed:
 answers that fail their check are asked again, and all other files are written anew. Where the manifest is lost, or \
 the database cannot be opened, a new
@@ -32,13 +32,17 @@ pub(crate) struct RunCheckArgs {
 
 impl RunCheckArgs {
     pub(crate) fn run(self) -> miette::Result<Completed> {
-        let mut whole = true;
+        let mut completed = Completed::Success;
         for folder in &self.folder {
-            // A folder that is no run keeps no other from being checked.
             let checked = CheckedRun::of(folder);
+            completed = match &checked {
+                // A folder that is no run keeps no other from being checked.
+                Err(_) => Completed::InPart,
+                Ok(checked) if completed == Completed::Success && !checked.wrong.is_empty() => Completed::Differs,
+                Ok(_) => completed,
+            };
             let CheckedRun { said, wrong } =
                 checked.unwrap_or_else(|error| CheckedRun { said: "no run".to_owned(), wrong: vec![message(&error)] });
-            whole &= wrong.is_empty();
             let state = if wrong.is_empty() {
                 "as it was written".to_owned()
             } else {
@@ -49,11 +53,13 @@ impl RunCheckArgs {
                 print(&format!("  {}", visible(one).replace('\n', "\n  ")))?;
             }
             let run = Manifest::read(folder).ok().filter(|_| !wrong.is_empty());
-            if let Some(command) = run.and_then(|run| again(&run, folder)) {
-                print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
+            if let Some((run, command)) = run.and_then(|run| again(&run, folder).map(|command| (run, command))) {
+                // What may have been changed by intent is not written over.
+                let first = if matches!(run.status, RunStatus::Stopped { .. }) { " once it is removed" } else { "" };
+                print(&format!("  hint: what is damaged is written again{first} by: {}", visible_line(&command)))?;
             }
         }
-        Ok(if whole { Completed::Success } else { Completed::Differs })
+        Ok(completed)
     }
 }
 

@@ -149,6 +149,7 @@ pub(crate) fn capitalised(word: &str) -> String {
 pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
+        Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE, or the text itself"),
         Some(path) => std::fs::read_to_string(path)
             // Editors put a byte order mark at the head of a file; in a prompt it would be a character.
             .map(|text| text.trim_start_matches('\u{feff}').trim().to_owned())

@@ -1,7 +1,7 @@
 //! From what was given to the type.
 
 use probity_lm::{did_you_mean, nearest};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::spec::{OptionKind, OptionSpec, Options, specs};
 
@@ -74,10 +74,10 @@ pub enum ValueError {
         nearest: Option<String>,
     },
     /// A whole number out of its bounds.
-    #[error("{number} is not in {min}..{}", if *max == i64::MAX { String::new() } else { format!("={max}") })]
+    #[error("{number} is not in {min}..={}", largest(*min, *max))]
     OutOfRange {
         /// What was given.
-        number: Number,
+        number: String,
         /// The smallest.
         min: i64,
         /// The largest.
@@ -104,6 +104,17 @@ pub enum ValueError {
         #[help]
         hint: Option<String>,
     },
+}
+
+/// The largest number of an option with those bounds: what has no sign of its own reaches further than is told of it.
+fn largest(min: i64, max: i64) -> u64 {
+    if max == i64::MAX && min >= 0 { u64::MAX } else { max.unsigned_abs() }
+}
+
+/// Whether a text is a whole number, of whatever size.
+fn is_whole(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The options, with defaults for what was not given.
@@ -157,9 +168,13 @@ impl OptionSpec {
                 "no" | "false" => Value::Bool(false),
                 _ => return Err(form("yes or no")),
             },
-            OptionKind::Integer { .. } => match text.parse::<u64>() {
-                Ok(number) => number.into(),
-                Err(_) => text.parse::<i64>().map_err(|_| form("a whole number"))?.into(),
+            OptionKind::Integer { min, max } => match (text.parse::<u64>(), text.parse::<i64>()) {
+                (Ok(number), _) => number.into(),
+                (_, Ok(number)) => number.into(),
+                _ if is_whole(text) => {
+                    return Err(ValueError::OutOfRange { number: text.to_owned(), min: *min, max: *max });
+                }
+                _ => return Err(form("a whole number")),
             },
             OptionKind::Number => text.parse::<f64>().map_err(|_| form("a number"))?.into(),
             OptionKind::Choice(_) | OptionKind::Text => text.into(),
@@ -224,7 +239,7 @@ pub(crate) mod check {
             (OptionKind::Integer { min, max }, Value::Number(number)) => {
                 let is_within =
                     number.as_i64().map_or(number.is_u64() && *max == i64::MAX, |n| (*min..=*max).contains(&n));
-                let out = || ValueError::OutOfRange { number: number.clone(), min: *min, max: *max };
+                let out = || ValueError::OutOfRange { number: number.to_string(), min: *min, max: *max };
                 if is_within { Ok(()) } else { Err(out()) }
             }
             (_, Value::Number(number)) => number_bounds(schema, number.as_f64().unwrap_or(f64::NAN)),

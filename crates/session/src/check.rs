@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_data::Sample;
+use probity_data::{Sample, open};
 use probity_methods::{Input, ModelKind, RoleModel, Staging};
 use probity_runtime::{Rehearsal, TextFiles};
 use probity_store::{Manifest, RunFolder};
@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::SessionError;
 use crate::error::option_of;
-use crate::inputs::{absolute, describe_inputs};
+use crate::inputs::resolved;
+use crate::option_files::OptionFile;
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
@@ -24,9 +25,9 @@ pub(crate) struct Checker<'a> {
     arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<Data>)>,
     models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
-    /// Of those that were checked; absolute.
+    /// Of those that were checked; resolved.
     folders: Vec<(&'a Stage, PathBuf)>,
-    /// Of all stages of the plan that write something; absolute.
+    /// Of all stages of the plan that write something; resolved.
     written: Vec<(&'a Stage, PathBuf)>,
 }
 
@@ -36,7 +37,7 @@ type Data = (Arc<[Sample]>, Value);
 impl<'a> Checker<'a> {
     /// Of these stages, all of which are going to be checked.
     pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage]) -> Self {
-        let of = |stage: &'a Stage| Some((stage, absolute(stage.run.output.out.as_deref()?)));
+        let of = |stage: &'a Stage| Some((stage, resolved(stage.run.output.out.as_deref()?)));
         let written = stages.iter().filter_map(of).collect();
         Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written }
     }
@@ -56,26 +57,24 @@ impl<'a> Checker<'a> {
         let after = self.after(stage, problems);
         let earlier = self.folder(stage, problems);
         let staging = stage_tables(stage).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
-        let ((samples, data), model, others, for_metrics) = (data?, model?, others?, for_metrics?);
-        let (staging, after) = (staging?, after?);
-        let mut ready = ReadyStage {
-            stage,
-            samples,
-            data,
-            others,
-            for_metrics,
-            staging,
-            finished: false,
-            after,
-            model,
-            earlier: None,
+        let parts = || {
+            let ((samples, data), model, others) = (data?, model?, others?);
+            let (for_metrics, staging, after) = (for_metrics?, staging?, after?);
+            let (finished, earlier) = (false, None);
+            Some(ReadyStage { stage, samples, data, others, for_metrics, staging, finished, after, model, earlier })
         };
-        if ready.after.is_empty()
-            && let Err(error) = ready.rehearse()
-        {
-            refuse(problems, stage, option_of(&error).as_deref(), &error);
-            return None;
+        let ready = parts();
+        let rehearsed = ready.as_ref().filter(|ready| ready.after.is_empty()).map_or(Ok(()), ReadyStage::rehearse);
+        let told = rehearsed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if let Err(error) = &rehearsed {
+            refuse(problems, stage, option_of(error).as_deref(), error);
         }
+        let files = OptionFile::all(stage);
+        // A rehearsal ends at the first of them, and without data or a model there is none.
+        let unread = files.iter().filter(|file| !told.contains(&file.path.display().to_string()));
+        let unread = unread.filter_map(|file| file.check().map_err(|error| (file, error)).err());
+        let count = unread.map(|(file, error)| refuse(problems, stage, Some(&file.option()), &error)).count();
+        let mut ready = ready.filter(|_| rehearsed.is_ok() && count == 0)?;
         ready.earlier = earlier.ok()?;
         if let Err(error) = ready.look_at_earlier(self.arguments) {
             refuse(problems, stage, Some("out"), &error);
@@ -87,7 +86,7 @@ impl<'a> Checker<'a> {
     /// The samples; none of a stage that reads none.
     fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Data> {
         if !stage.method.needs().samples {
-            return Some((Arc::default(), describe_inputs(&stage.configured.inputs())));
+            return Some((Arc::default(), stage.described_inputs()));
         }
         if let Some(GivenSamples { samples, described }) = &stage.samples {
             return Some((samples.clone(), described.clone()));
@@ -116,20 +115,25 @@ impl<'a> Checker<'a> {
 
     /// The other stages whose folders it reads.
     fn after(&self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Vec<&'a Stage>> {
-        let mut after: Vec<&'a Stage> = Vec::new();
-        for Input { option, path } in stage.configured.inputs() {
-            let path = absolute(&path);
-            for (other, _) in self.written.iter().filter(|(_, folder)| path.starts_with(folder)) {
-                if std::ptr::eq(*other, stage) {
-                    refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
-                    return None;
-                }
-                if !after.iter().any(|known| std::ptr::eq(*known, *other)) {
-                    after.push(other);
-                }
-            }
+        let own = self.written.iter().find(|(other, _)| std::ptr::eq(*other, stage));
+        let is_own = |input: &Input| own.is_some_and(|(_, own)| resolved(&input.path).starts_with(own));
+        if let Some(Input { option, path }) = stage.reads().into_iter().find(is_own) {
+            refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
+            return None;
         }
-        Some(after)
+        let mut after: Vec<&'a Stage> = Vec::new();
+        let (awaited, there): (Vec<Input>, Vec<Input>) = stage.configured.inputs().into_iter().partition(|input| {
+            let path = resolved(&input.path);
+            let writers = self.written.iter().filter(|(_, folder)| path.starts_with(folder)).map(|(other, _)| *other);
+            let before = after.len();
+            after.extend(writers);
+            after.len() > before
+        });
+        // Nothing is read before all that is awaited is there: what will never come is told now.
+        let missing = there.iter().filter(|_| !awaited.is_empty());
+        let missing = missing.filter_map(|input| open(&input.path).map_err(|error| (input, error)).err());
+        let count = missing.map(|(input, error)| refuse(problems, stage, Some(input.option), &error)).count();
+        (count == 0).then_some(after)
     }
 
     /// The models that the method asks besides; `None` where something is wrong with one.
@@ -184,7 +188,7 @@ impl<'a> Checker<'a> {
             refuse(problems, stage, None, &SessionError::NoFolder);
             return Err(Refused);
         };
-        let folder = absolute(out);
+        let folder = resolved(out);
         let overlaps = |other: &PathBuf| other.starts_with(&folder) || folder.starts_with(other);
         if let Some((other, taken)) = self.folders.iter().find(|(_, other)| overlaps(other)) {
             let how = if *taken == folder { "is" } else { "overlaps with" };

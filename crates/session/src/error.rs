@@ -102,7 +102,7 @@ pub enum SessionError {
     },
     /// A stage reads the folder that it writes to.
     #[error("{} is in the folder that this run writes to", path.display())]
-    #[diagnostic(help("give the folder of another run, or another `out`"))]
+    #[diagnostic(help("give a copy of it, what another run has left, or another `out`"))]
     ReadsItself {
         /// What it would read.
         path: PathBuf,
@@ -113,6 +113,17 @@ pub enum SessionError {
     Circle {
         /// The stage that it waits for.
         other: String,
+    },
+    /// A run is to end after a stage that it has left behind.
+    #[error("{} holds a run that came further than `{until}` ({status}), and what came of that would go", path.display())]
+    #[diagnostic(help("leave --until out to go on with it, or give another folder"))]
+    Beyond {
+        /// The folder.
+        path: PathBuf,
+        /// How that run ended.
+        status: &'static str,
+        /// The stage.
+        until: String,
     },
     /// A stage that this one reads from left nothing to read.
     #[error("it reads the folder of `{other}`, which {how}")]

@@ -1,18 +1,17 @@
-//! The files that a stage reads besides samples, as they stand in a manifest.
+//! The files that a stage reads besides samples: where they are, and how they stand in a manifest.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use probity_methods::Input;
 use probity_runtime::weights::sha256_file;
 use serde_json::{Map, Value, json};
 
-/// What a manifest says of the files that a stage reads besides samples, by the option that leads to them.
-pub(crate) fn describe_inputs(inputs: &[Input]) -> Value {
+/// What a manifest says of files, by the option that leads to them.
+pub(crate) fn described<'f>(inputs: impl IntoIterator<Item = (&'f str, &'f Path)>) -> Value {
     let mut described: Map<String, Value> = Map::new();
-    for Input { option, path } in inputs {
+    for (option, path) in inputs {
         // What came through a pipe is gone.
         let sha256 = path.is_file().then(|| sha256_file(path).ok()).flatten();
-        let files = described.entry(*option).or_insert_with(|| json!([]));
+        let files = described.entry(option).or_insert_with(|| json!([]));
         files.as_array_mut().expect("just put there").push(json!({ "path": path, "sha256": sha256 }));
     }
     Value::Object(described)
@@ -25,14 +24,43 @@ pub(crate) fn is_hashed(data: &Value) -> bool {
     all().next().is_some() && all().all(Value::is_string)
 }
 
-/// The path from the root; as it is where the system does not say.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+/// The path from the root without links, `.` and `..`, as far as it is there; two paths of one place are equal. What is
+/// not there yet is taken for the folders that it is going to be.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.components().fold(PathBuf::new(), |mut place, part| match part {
+        Component::CurDir => place,
+        // Links before it have been followed: what is above it is what the system takes for it.
+        Component::ParentDir => {
+            place.pop();
+            place
+        }
+        part => {
+            place.push(part);
+            place.canonicalize().unwrap_or(place)
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn two_paths_of_one_place_are_equal_also_where_it_is_not_there_yet() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let at = |path: &str| resolved(&folder.path().join(path));
+        std::fs::create_dir_all(folder.path().join("a/b")).expect("made");
+        std::os::unix::fs::symlink(folder.path().join("a/b"), folder.path().join("link")).expect("linked");
+        for same in ["a/./b", "a/b/../b", "link", "new/../a/b", "link/../b", "new/../link"] {
+            assert_eq!(at(same), at("a/b"), "{same}");
+        }
+        for same in ["link/c/d", "a/b/c/./d", "link/x/../c/d"] {
+            assert_eq!(at(same), at("a/b/c/d"), "{same}");
+        }
+        assert_ne!(at("link/.."), at("."), "above what a link leads to");
+    }
 
     #[test]
     fn data_are_known_where_every_file_has_its_hash() {

@@ -15,9 +15,9 @@ mod events;
 mod execute;
 mod inputs;
 mod interrupt;
-
 mod model_pool;
 mod nowhere;
+mod option_files;
 mod options;
 mod plan;
 mod pooled;
@@ -36,7 +36,6 @@ pub use error::SessionError;
 pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, Silent};
 pub use execute::close;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
-
 pub use model_pool::ModelPool;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,

@@ -154,6 +154,11 @@ impl Plan {
         }
         let out = stage.run.output.out.as_deref();
         if let Some(out) = out.filter(|_| ready.finished) {
+            if stage.origin.is_none() {
+                // Of a recipe its table tells it.
+                let told = format!("the run in {} is finished, and stays as it is", out.display());
+                events.notice(Notice::Message(&told));
+            }
             return Ok(StageOutcome::Before(InShort::read(out)?));
         }
         context.interrupt.check()?;

@@ -12,13 +12,14 @@ use probity_runtime::{LoadOptions, Rehearsal, TextFiles};
 use probity_store::{Manifest, RunInfo, RunStatus, StoreError};
 use serde_json::Value;
 
-use crate::inputs::{describe_inputs, is_hashed};
+use crate::inputs::{described, is_hashed};
 use crate::nowhere::Nowhere;
+use crate::option_files::OptionFile;
 use crate::options::ModelOptions;
 use crate::pooled::{PooledEncoder, PooledModel};
 use crate::run_info::run_info;
 use crate::stage::Stage;
-use crate::stage_tables::described;
+use crate::stage_tables::described_tables;
 use crate::{CheckedRun, ModelPool, SessionError, Silent};
 
 /// A stage that can run, as far as can be told.
@@ -117,8 +118,13 @@ impl ReadyStage<'_> {
         let options = model.map(|(_, options)| options).or(for_metrics);
         let model = model.map(|(model, _)| model);
         let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
-        if let tables @ Value::Object(_) = described(&stage.run.ask) {
-            info.arguments_in_force["stages"] = tables;
+        if let tables @ Value::Object(_) = described_tables(&stage.run.ask) {
+            info.arguments_in_force["from"] = tables;
+        }
+        let files = OptionFile::all(stage);
+        if !files.is_empty() {
+            let files = files.iter().map(|file| (file.field.as_str(), file.path.as_path()));
+            info.arguments_in_force["files"] = described(files);
         }
         RunInfo { recipe: stage.origin.as_ref().map(|origin| origin.mark.clone()), ..info }
     }
@@ -154,8 +160,9 @@ impl ReadyStage<'_> {
     /// another one. A model's files are hashed for it, which is far quicker than loading the model.
     pub(crate) fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
         let stage = self.stage;
-        let (Some(_), Some(earlier), Some(out), true) =
-            (&stage.origin, &self.earlier, &stage.run.output.out, stage.run.keep.resume)
+        let until = stage.run.ask.until.as_deref();
+        let (true, Some(earlier), Some(out), true) =
+            (stage.origin.is_some() || until.is_some(), &self.earlier, &stage.run.output.out, stage.run.keep.resume)
         else {
             return Ok(());
         };
@@ -172,7 +179,12 @@ impl ReadyStage<'_> {
             && earlier.status == RunStatus::Finished
             && same_data
             && CheckedRun::of(out)?.wrong.is_empty();
-        Ok(())
+        match until.filter(|until| !self.finished && is_beyond(earlier, until)) {
+            Some(until) => {
+                Err(SessionError::Beyond { path: out.clone(), status: earlier.status.name(), until: until.to_owned() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Does what a check leaves until the stages that it reads from have come to their end: now their files are there.
@@ -181,9 +193,18 @@ impl ReadyStage<'_> {
             return Ok(());
         }
         self.after.clear();
-        self.data = describe_inputs(&self.stage.configured.inputs());
+        self.data = self.stage.described_inputs();
         self.rehearse()?;
         self.look_at_earlier(arguments)
+    }
+}
+
+/// Whether a run has tables of stages behind this one, which ending there would take away.
+fn is_beyond(run: &Manifest, until: &str) -> bool {
+    match &run.status {
+        RunStatus::Finished => true,
+        RunStatus::Stopped { after } => after != until && run.stages.iter().any(|stage| stage["name"] == until),
+        _ => false,
     }
 }
 

@@ -1,14 +1,16 @@
 //! What is to be run: a method with its options, over data, asked of a model, into a folder.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use probity_data::Sample;
-use probity_methods::{Configured, DynMethod};
+use probity_methods::{Configured, DynMethod, Input};
 use probity_options::{GivenOptions, OptionSpec, read, specs};
-use probity_store::RecipeMark;
+use probity_store::{ANSWERS, RecipeMark};
 use serde_json::Value;
 
 use crate::SessionError;
+use crate::inputs::described;
 use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
 use crate::problems::StageLines;
 
@@ -78,6 +80,22 @@ impl Stage {
     /// Whether it asks a model of its own.
     pub(crate) fn asks_model(&self) -> bool {
         self.method.needs().model
+    }
+
+    /// All files of data that it reads: the samples, tables of stages, kept answers, and the inputs of what it is.
+    pub(crate) fn reads(&self) -> Vec<Input> {
+        let RunOptions { data, ask, keep, .. } = &self.run;
+        // `-` is standard input.
+        let has_file = self.method.needs().samples && self.samples.is_none() && data.data != Path::new("-");
+        let samples = has_file.then(|| Input { option: "data", path: data.data.clone() });
+        let tables = ask.from.iter().map(|table| Input { option: "from", path: table.file.clone() });
+        let kept = keep.cache.iter().map(|folder| Input { option: "cache", path: folder.join(ANSWERS) });
+        samples.into_iter().chain(tables).chain(kept).chain(self.configured.inputs()).collect()
+    }
+
+    /// What the manifest says of the inputs of what it is.
+    pub(crate) fn described_inputs(&self) -> Value {
+        described(self.configured.inputs().iter().map(|input| (input.option, input.path.as_path())))
     }
 
     /// What messages call it.

@@ -28,7 +28,7 @@ pub(crate) fn staging(options: &AskOptions) -> Result<Staging, SessionError> {
 }
 
 /// What a manifest says of the tables, by stage; null where there are none.
-pub(crate) fn described(options: &AskOptions) -> Value {
+pub(crate) fn described_tables(options: &AskOptions) -> Value {
     if options.from.is_empty() {
         return Value::Null;
     }

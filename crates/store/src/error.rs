@@ -120,6 +120,18 @@ pub enum StoreError {
         /// Missing, or of another length.
         why: String,
     },
+    /// A table of a run that ended after a stage is not what the stage has written.
+    #[error("{} was changed since the run has written it: {why}", path.display())]
+    #[diagnostic(help(
+        "what was changed by intent goes into another run, by --from STAGE=FILE and a copy of it; else remove it, and \
+         --resume writes it again"
+    ))]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its length, or its content.
+        why: String,
+    },
     /// A row of the database is not as it was written.
     #[error("{} is damaged: a row is not as it was written", path.display())]
     #[diagnostic(help(
@@ -169,12 +181,12 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A run is to be resumed that was another.
-    #[error("{} holds another run: {what} differs", path.display())]
+    #[error("{} holds another run: {what}", path.display())]
     #[diagnostic(help("give the same arguments to go on with it, or another folder with --out"))]
     Different {
         /// The folder.
         path: PathBuf,
-        /// What differs: `data.sha256`, `method.attribute`.
+        /// What differs: `arguments.method.attribute differs`.
         what: String,
     },
     /// A value has no JSON form.

@@ -85,14 +85,35 @@ impl RunInfo {
         found
     }
 
-    /// The first setting in which another run differs so that its answers may; `None` where they would be the same.
+    /// In which setting another run differs first so that its answers may; `None` where they would be the same.
     /// Data may differ: answers belong to what was asked.
     pub fn difference(&self, other: &Self) -> Option<String> {
         self.differences(other)
             .into_iter()
-            .map(|found| found.setting)
             // An answer is found by what was asked, so data that were added or changed only make new questions.
-            .find(|setting| !setting.starts_with("arguments.data."))
+            .find(|found| !found.setting.starts_with("arguments.data."))
+            .map(|found| found.in_words())
+    }
+}
+
+impl SettingDifference {
+    /// `seeds.seed differs`; of a file, by the option that leads to it.
+    fn in_words(&self) -> String {
+        // Where one run has no such files at all, the other's say which.
+        let key = || [&self.here, &self.there].into_iter().find_map(|value| value.as_object()?.keys().next());
+        let of = |files: &str| {
+            let below = self.setting.strip_prefix("arguments.")?.strip_prefix(files)?;
+            let key = if below.is_empty() { key().map(String::as_str) } else { below.split('.').nth(1) };
+            Some(key.unwrap_or_default().to_owned())
+        };
+        if let Some(stage) = of("from") {
+            return format!("--from {stage} differs");
+        }
+        match of("files").map(|field| field.replace('_', "-")) {
+            Some(option) if self.there.is_null() => format!("it does not say what the file of --{option} held"),
+            Some(option) => format!("what the file of --{option} holds differs"),
+            None => format!("{} differs", self.setting),
+        }
     }
 }
 
@@ -138,7 +159,7 @@ pub struct Manifest {
     pub machine: Machine,
     /// The files that the run has written, by name: these and the manifest are what overwriting removes.
     pub files: Vec<String>,
-    /// What a finished run's files hold, by name; of the database of answers each row has its own seal.
+    /// What the files of a run hold that is finished or ended after a stage, by name; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, FileContent>,
     /// What a finished run's database of answers holds; absent where it has none.
@@ -332,16 +353,16 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is
+    /// Whether a run that ended as it was to has what it says it has: an error that names the first file that is
     /// missing or does not hold what was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
-        if self.status != RunStatus::Finished {
-            return Ok(());
-        }
         for (name, content) in &self.contents {
             let path = folder.join(name);
             if let Some(why) = content.difference(&path) {
-                return Err(StoreError::Incomplete { path, why });
+                return Err(match self.status {
+                    RunStatus::Stopped { .. } => StoreError::Changed { path, why },
+                    _ => StoreError::Incomplete { path, why },
+                });
             }
         }
         let Some(answers) = &self.answers else { return Ok(()) };
@@ -382,6 +403,28 @@ pub fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_differs_is_told_by_the_option_that_leads_to_it() {
+        let info = |more: Value| {
+            let mut info = RunInfo { arguments_in_force: json!({"method": {"seed": 1}}), ..RunInfo::default() };
+            info.arguments_in_force.as_object_mut().expect("one").extend(more.as_object().cloned().unwrap_or_default());
+            info
+        };
+        let file = |hash: &str| json!([{"path": "t.j2", "sha256": hash}]);
+        let template = |hash: &str| info(json!({"files": {"steps_template": file(hash)}}));
+        let from = |hash: &str| info(json!({"from": {"verdicts": {"path": "v.jsonl", "sha256": hash}}}));
+        let told = |here: &RunInfo, there: &RunInfo| here.difference(there).unwrap_or_default();
+        let none = info(json!({}));
+        assert_eq!(told(&template("a"), &template("b")), "what the file of --steps-template holds differs");
+        assert_eq!(told(&template("a"), &none), "it does not say what the file of --steps-template held");
+        for other in [from("b"), none.clone()] {
+            assert_eq!(told(&from("a"), &other), "--from verdicts differs");
+        }
+        assert_eq!(told(&none, &from("a")), "--from verdicts differs");
+        assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs");
+        assert_eq!(told(&none, &none), "");
+    }
 
     #[test]
     fn the_form_is_read_back_and_times_are_rfc_3339() {

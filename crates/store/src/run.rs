@@ -199,21 +199,27 @@ impl RunFolder {
 
     /// Says in the manifest that the run ended after this stage, as it was to. Finish the tables first.
     pub fn stop(self, after: &str) -> Result<(), StoreError> {
-        self.end_early(RunStatus::Stopped { after: after.to_owned() })
+        self.end(RunStatus::Stopped { after: after.to_owned() })
     }
 
     /// Says in the manifest that the run came to its end. Finish the tables first.
-    pub fn finish(mut self) -> Result<(), StoreError> {
+    pub fn finish(self) -> Result<(), StoreError> {
+        self.end(RunStatus::Finished)
+    }
+
+    /// Ends the run as it was to, and says what its files hold.
+    fn end(mut self, status: RunStatus) -> Result<(), StoreError> {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
             // Read back from the disk, so that what the manifest says is what lies there.
             let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
-        if self.manifest.files.iter().any(|name| name == ANSWERS) {
+        // One that ended after a stage goes on to fill them.
+        if status == RunStatus::Finished && self.manifest.files.iter().any(|name| name == ANSWERS) {
             self.manifest.answers = Some(Answers::open_read_only(&self.path.join(ANSWERS))?.extent()?);
         }
-        self.manifest.end(RunStatus::Finished);
+        self.manifest.end(status);
         self.write_manifest()
     }
 
@@ -301,6 +307,15 @@ fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Res
     match old {
         Some(old) if existing == Existing::Refuse && !failed_without_a_row(path, &old) => {
             Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
+        }
+        // What somebody has changed between two stages would be written over; what is gone is written again.
+        Some(old) if existing == Existing::Resume && matches!(old.status, RunStatus::Stopped { .. }) => {
+            let changed = old.contents.iter().map(|(name, content)| (path.join(name), content));
+            let changed = changed.filter(|(path, _)| path.exists());
+            match changed.into_iter().find_map(|(path, content)| Some((content.difference(&path)?, path))) {
+                Some((why, path)) => Err(StoreError::Changed { path, why }),
+                None => Ok(Some(old)),
+            }
         }
         old => Ok(old),
     }
@@ -607,6 +622,36 @@ mod tests {
             error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_table_that_was_changed_behind_a_stage_is_not_written_over() {
+        let (_folder, path) = temporary();
+        let stopped = || {
+            let mut run = RunFolder::create(&path, Existing::Replace, info()).expect("created");
+            let mut table = run.table("revisions.jsonl").expect("created");
+            table.put(0, &1).expect("taken");
+            table.finish().expect("complete");
+            run.stop("revisions").expect("written");
+        };
+        stopped();
+        assert_eq!(manifest(&path).contents["revisions.jsonl"].rows, Some(1));
+        let table = path.join("revisions.jsonl");
+        fs::write(&table, "2\n").expect("written");
+        let refused = [
+            RunFolder::look(&path, Existing::Resume).map(drop),
+            RunFolder::create(&path, Existing::Resume, info()).map(drop),
+            manifest(&path).check_files(&path),
+        ];
+        for refused in refused {
+            let error = told(&refused.expect_err("changed"));
+            assert!(error.contains("revisions.jsonl was changed since") && error.contains("--from"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&table).expect("left"), "2\n");
+        fs::remove_file(&table).expect("there");
+        RunFolder::create(&path, Existing::Resume, info()).expect("what is gone is written again");
+        stopped();
+        RunFolder::create(&path, Existing::Resume, info()).expect("as it was");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::method::{run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
 use crate::output::write_text;
 use crate::progress::Reporter;
-use crate::report::ReportOptions;
+use crate::report::RecipeReport;
 use crate::terminal::{print, table, thousands};
 use read::{AskedRecipe, RecipeContent};
 
@@ -53,7 +53,8 @@ list, the run is done for each of them:
   [report]
   html = \"report.html\"
 
-[report] has the options of `probity report`; it is made of all runs that have finished. Paths are relative to the \
+[report] has the options of `probity report`; it is made of all runs of the recipe that have finished, also of those \
+that --only leaves out. Paths are relative to the \
 recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
 
 Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed \
@@ -132,7 +133,7 @@ impl RunCommand {
 }
 
 impl RecipeArgs {
-    fn plan(&self, flags: GivenOptions, arguments: Vec<String>) -> miette::Result<(Plan, Option<ReportOptions>)> {
+    fn plan(&self, flags: GivenOptions, arguments: Vec<String>) -> miette::Result<(Plan, Option<RecipeReport>)> {
         let asked = AskedRecipe { path: &self.recipe, only: &self.only, flags };
         let RecipeContent { stages, report, problems: found } = read::read(&asked)?;
         Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
@@ -189,7 +190,7 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
     // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
     let (plan, report) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
-    report.as_ref().map_or(Ok(()), ReportOptions::spare_other_files)?;
+    report.as_ref().map_or(Ok(()), |report| report.options.spare_other_files())?;
     let columns = ["stage", "method", "model", "samples", "folder"].map(str::to_owned);
     let rows = ready.iter().map(|ready| {
         let stage = ready.stage;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use probity_lm::nearest;
 use probity_methods::{DynMethod, MethodError, Needs};
-use probity_options::{GivenOptions, OptionSpec, specs};
+use probity_options::{GivenOptions, OptionSpec, Options, specs};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
 use probity_session::{
@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{keys, value};
 use crate::error::FileError;
-use crate::report::ReportOptions;
+use crate::report::{RecipeReport, ReportOptions};
 
 /// A recipe, and how it is gone about.
 pub(super) struct AskedRecipe<'a> {
@@ -34,7 +34,7 @@ pub(super) struct AskedRecipe<'a> {
 pub(super) struct RecipeContent {
     /// In the order of the file.
     pub(super) stages: Vec<Stage>,
-    pub(super) report: Option<ReportOptions>,
+    pub(super) report: Option<RecipeReport>,
     /// What is wrong with what is not among them.
     pub(super) problems: PlanProblems,
 }
@@ -57,7 +57,12 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     problems.into_result(Some(&file))?;
     let mut reader =
         RecipeReader { asked, text: &text, sha256: sha256_file(asked.path)?, problems: PlanProblems::default() };
-    let (stages, report) = reader.read(table.get_ref());
+    let (all, options) = reader.read(table.get_ref());
+    // The report is of the whole recipe, whichever of its runs are done this time.
+    let folders = all.iter().filter_map(|(_, stage)| stage.run.output.out.clone()).collect();
+    let report = options.map(|options| RecipeReport { options, folders });
+    let is_asked = |run: &str| asked.only.is_empty() || asked.only.iter().any(|only| only == run);
+    let stages = all.into_iter().filter(|(run, _)| is_asked(run)).map(|(_, stage)| stage).collect();
     Ok(RecipeContent { stages, report, problems: reader.problems })
 }
 
@@ -116,7 +121,8 @@ struct SharedOptions<'t> {
 }
 
 impl RecipeReader<'_> {
-    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<Stage>, Option<ReportOptions>) {
+    /// All stages, each with the name of its run, and what is to be reported of them.
+    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, Stage)>, Option<ReportOptions>) {
         let top = self.entries(table);
         for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
             self.problems.at(entry.line, keys::unknown(key, TABLES));
@@ -254,17 +260,21 @@ impl RecipeReader<'_> {
     }
 
     /// The stages of a run.
-    fn run(&mut self, run: &NamedTable<'_>, common: &SharedOptions<'_>, stages: &mut Vec<Stage>) {
-        let Some(method) = self.method(run) else { return };
-        let options = keys::of_run(method);
-        self.check_keys(&run.entries, &options, &["method"]);
+    fn run<'t>(&mut self, run: &NamedTable<'t>, common: &SharedOptions<'_>, stages: &mut Vec<(&'t str, Stage)>) {
+        let method = self.method(run);
+        let options = method.map_or_else(inputs_of_any, keys::of_run);
+        if method.is_some() {
+            self.check_keys(&run.entries, &options, &["method"]);
+        }
         let own = run.entries.iter().filter(|(key, _)| !matches!(**key, "model" | "data"));
         let own: KeyEntries<'_> = own.map(|(key, entry)| (*key, *entry)).collect();
-        // Read for what is wrong alone: a run that --only leaves out, or whose model is missing, becomes no stage, and
-        // its values would never be looked at.
+        // Read for what is wrong alone: a run whose model is missing becomes no stage, and its values would never be
+        // looked at.
         self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
-        let Needs { model: asks_model, samples: reads_samples } = method.needs();
+        // Where nobody knows what it is, only what is named can be looked at.
+        let named = Needs { model: given("model").is_some(), samples: given("data").is_some() };
+        let Needs { model: asks_model, samples: reads_samples } = method.map_or(named, DynMethod::needs);
         // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
         let models = match run.entries.get("model").copied() {
             None if !asks_model => vec![NamedChoice::of_none("model")],
@@ -275,16 +285,15 @@ impl RecipeReader<'_> {
         } else {
             vec![NamedChoice::of_none("data")]
         };
-        if !self.asked.only.is_empty() && !self.asked.only.iter().any(|only| only == run.name) {
-            return;
-        }
         for model in &models {
             for of in &data {
                 let mut entries = common.defaults.clone();
                 entries.extend(run.entries.clone());
                 for (kind, choice) in [("model", model), ("data", of)] {
                     entries.remove(kind);
-                    self.check_fits(kind, choice, method, &options);
+                    if let Some(method) = method {
+                        self.check_fits(kind, choice, method, &options);
+                    }
                     // What the run says for itself counts, then what its model and data say, then the defaults.
                     entries.extend(
                         choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind),
@@ -294,14 +303,36 @@ impl RecipeReader<'_> {
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
-                let names: [(&str, &str); 4] =
-                    [("run", run.name), ("method", method.name()), ("model", &model.name), ("data", &of.name)];
                 let known = options.iter().map(OptionSpec::name).collect();
                 let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
                 let lines = StageLines { stage: run.line, options: of_options, known };
-                stages.extend(self.stage(method, &options, &entries, name, &names, lines));
+                let stage = method.and_then(|method| {
+                    let names: [(&str, &str); 4] =
+                        [("run", run.name), ("method", method.name()), ("model", &model.name), ("data", &of.name)];
+                    self.stage(method, &options, &entries, name.clone(), &names, lines.clone())
+                });
+                match stage {
+                    Some(stage) => stages.push((run.name, stage)),
+                    None => self.look_at_inputs(&entries, &name, &lines),
+                }
             }
         }
+    }
+
+    /// Looks at the data and the model of what becomes no stage, so that what is wrong with them is told as well.
+    fn look_at_inputs(&mut self, entries: &KeyEntries<'_>, name: &str, lines: &StageLines) {
+        if let Some(Err(error)) = self.options(entries).map(|DataOptions { data, .. }| probity_data::open(&data)) {
+            self.problems.of(Some(lines), name, Some("data"), &error);
+        }
+        if let Some(Err(error)) = self.options(entries).map(|model: ModelOptions| model.located()) {
+            self.problems.of(Some(lines), name, Some("model"), &error);
+        }
+    }
+
+    /// Options of one kind among the entries; `None` where they cannot be had.
+    fn options<P: Options>(&mut self, entries: &KeyEntries<'_>) -> Option<P> {
+        let given = self.values(entries, &specs::<P>())?;
+        probity_options::read(&given).ok()
     }
 
     /// What a model or data say has to mean something for the run: left out, it would compute something else.
@@ -454,6 +485,11 @@ impl RecipeReader<'_> {
             }
         }
     }
+}
+
+/// The options of whatever has data and a model.
+fn inputs_of_any() -> Vec<OptionSpec> {
+    [specs::<ModelOptions>(), specs::<DataOptions>()].concat()
 }
 
 /// Ends of files' names that are no part of what they are called.

@@ -102,7 +102,7 @@ fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
         |ends: &[&str]| text.starts_with("./") || text.starts_with("../") || ends.iter().any(|end| text.ends_with(end));
     match form(option).as_str() {
         // `-` is standard input.
-        "FILE" | "DIR" | "FILE|DIR" if text != "-" => within(&text),
+        "FILE" | "DIR" | "FILE|DIR" if text != "-" && !text.is_empty() => within(&text),
         "TEXT|@FILE" => text.strip_prefix('@').map(|path| format!("@{}", within(path))).unwrap_or(text),
         // A hub's name has a slash too.
         "NAME|PATH" if known_model(&text).is_none() && (looks_like_path(&[".gguf"]) || folder.join(&text).exists()) => {

@@ -35,7 +35,7 @@ pub struct RunOptions {
 pub struct OutputOptions {
     /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
     /// runs/METHOD-DATE-TIME
-    #[schemars(extend("form" = "DIR", "heading" = "Data and output"))]
+    #[schemars(length(min = 1), extend("form" = "DIR", "heading" = "Data and output"))]
     pub out: Option<PathBuf>,
 }
 
@@ -77,7 +77,8 @@ impl FromStr for StageTable {
     type Err = StageTableError;
 
     fn from_str(text: &str) -> Result<Self, StageTableError> {
-        let (stage, file) = text.split_once('=').ok_or(StageTableError)?;
+        let named = text.split_once('=').filter(|(stage, file)| !stage.is_empty() && !file.is_empty());
+        let (stage, file) = named.ok_or(StageTableError)?;
         Ok(Self { stage: stage.to_owned(), file: file.into() })
     }
 }
@@ -101,7 +102,7 @@ pub struct KeepOptions {
     #[schemars(extend("conflicts" = ["overwrite"], "heading" = "Data and output"))]
     pub resume: bool,
     /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
-    #[schemars(extend("form" = "DIR", "heading" = "Data and output"))]
+    #[schemars(length(min = 1), extend("form" = "DIR", "heading" = "Data and output"))]
     pub cache: Option<PathBuf>,
     /// Keep no answers: a run that is interrupted begins anew
     #[schemars(extend("conflicts" = ["resume"], "heading" = "Data and output"))]

@@ -1,0 +1,92 @@
+//! The files that options lead to: prompts and texts, whose content is part of what a run is.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use probity_methods::{DynMethod, methods};
+use probity_options::OptionSpec;
+
+use crate::SessionError;
+use crate::stage::Stage;
+
+/// A file that an option's value leads to.
+pub(crate) struct OptionFile {
+    /// The option's field.
+    pub(crate) field: String,
+    pub(crate) path: PathBuf,
+}
+
+impl OptionFile {
+    /// Those of a stage's own options, as the forms of their values have them.
+    pub(crate) fn all(stage: &Stage) -> Vec<Self> {
+        let in_force = stage.configured.options_in_force();
+        let of = |option: OptionSpec| {
+            let value = &in_force[&option.field];
+            let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+            let paths = values.iter().filter_map(|value| file_of(stage.method, &option.form, value.as_str()?));
+            paths.map(|path| Self { field: option.field.clone(), path: path.into() }).collect::<Vec<_>>()
+        };
+        stage.method.options().into_iter().flat_map(of).collect()
+    }
+
+    /// The option's long name.
+    pub(crate) fn option(&self) -> String {
+        self.field.replace('_', "-")
+    }
+
+    /// An error where it cannot be read.
+    pub(crate) fn check(&self) -> Result<(), SessionError> {
+        let path = self.path.clone();
+        File::open(&path).map(drop).map_err(|source| SessionError::Io { path, source })
+    }
+}
+
+/// The file of an option's value in that form; absent where it is a text, or the name of a prompt.
+fn file_of<'v>(method: &dyn DynMethod, form: &str, value: &'v str) -> Option<&'v str> {
+    match form {
+        // A method may use the prompts of another.
+        "NAME|FILE" => {
+            let known = methods().iter().flat_map(|method| method.prompts()).chain(method.prompts());
+            (known.into_iter().all(|prompt| prompt.name() != value)).then_some(value)
+        }
+        _ if form.starts_with("TEXT|@FILE") => value.strip_prefix('@'),
+        _ if form.ends_with("=FILE") => value.split_once('=').map(|(_, file)| file),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_options::GivenOptions;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::stage_kinds::stage_kind;
+
+    #[test]
+    fn every_option_that_may_name_a_file_is_known_by_its_form() {
+        let files = |method: &str, more: &Value| {
+            let mut given: GivenOptions = json!({"data": "d", "model": "m"}).as_object().expect("one").clone();
+            given.extend(more.as_object().expect("options").clone());
+            let stage = Stage::new(stage_kind(method).expect("a kind"), &given, None);
+            let stage = stage.unwrap_or_else(|error| panic!("{method}: {error}"));
+            let all = OptionFile::all(&stage).into_iter();
+            all.map(|file| format!("{}={}", file.field, file.path.display())).collect::<Vec<_>>()
+        };
+        let of = json!({"attribute": ["quality"], "question": ["Is it?", "@q.txt", "@r.txt"], "template": ["t.j2"]});
+        assert_eq!(files("checklist", &of), ["question=q.txt", "question=r.txt", "template=t.j2"]);
+        let of = json!({"attribute": ["quality"], "template": ["1", "t.j2"]});
+        assert_eq!(files("compare", &of), ["template=t.j2"]);
+        let of = json!({"attribute": ["quality"], "criteria": "@c.txt", "steps": "generate", "steps_template": "s.j2"});
+        assert_eq!(files("g-eval", &of), ["criteria=c.txt", "steps_template=s.j2"]);
+        let of = json!({"attribute": ["quality"], "rubric": "@r.txt", "template": "j.j2"});
+        assert_eq!(files("judge", &of), ["rubric=r.txt", "template=j.j2"]);
+        let of = json!({"attribute": ["quality"], "template": "pairwise", "reviser_template": ["adapted=a.j2"]});
+        assert_eq!(files("reviseval", &of), ["reviser_template=a.j2"]);
+        for method in ["prompt-scoring", "gpt-score"] {
+            let of = json!({"attribute": ["quality"], "template": ["t.j2"]});
+            assert_eq!(files(method, &of), ["template=t.j2"], "{method}");
+        }
+        assert_eq!(files("parapluie", &json!({"template": ["direct", "t.j2"]})), ["template=t.j2"]);
+    }
+}
