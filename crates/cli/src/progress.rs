@@ -13,7 +13,7 @@ use probity_runtime::{TokenProgress, hub};
 use serde_json::{Value, json};
 
 use crate::global::{Global, ProgressArg};
-use crate::terminal::{size, tell, thousands, visible};
+use crate::terminal::{counted, size, tell, thousands, visible};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -36,6 +36,7 @@ enum StepUnit {
 }
 
 impl StepUnit {
+    /// Of one.
     fn name(self) -> &'static str {
         match self {
             Self::Bytes => "byte",
@@ -390,7 +391,7 @@ impl ProgressStep {
         json!({
             "event": event,
             "what": self.what,
-            "unit": self.unit.name(),
+            "unit": format!("{}s", self.unit.name()),
             "done": self.done,
             "total": self.total,
             "seconds": seconds,

@@ -14,7 +14,7 @@ use crate::published;
 use crate::run::ReportedRun;
 use crate::table::fixed;
 use crate::tables;
-use crate::text::{counted, visible_line};
+use crate::text::{counted, thousands, visible_line};
 
 /// More systems than this make a matrix that nobody can read.
 const MATRIX_LIMIT: usize = 60;

@@ -84,8 +84,8 @@ fn cost(run: &ReportedRun) -> Option<String> {
 /// How answers ended, and how probable the labels were.
 pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
     let mut table = ReportTable::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "answers", "share"]);
-    let counted = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
-    let counts: Vec<(String, u64)> = match counted {
+    let summed = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
+    let counts: Vec<(String, u64)> = match summed {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
         // A run that was interrupted has no summary; its tables are counted.
         None => facts.outcome_counts.iter().map(|(name, count)| (name.clone(), *count)).collect(),
