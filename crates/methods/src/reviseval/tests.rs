@@ -462,22 +462,21 @@ fn references_that_are_not_made_yet_share_no_beginning() {
 
 #[test]
 fn a_distance_says_that_the_lower_score_is_the_better_text() {
-    let samples: Vec<Sample> = (0..3)
-        .map(|k| {
-            let mut sample = sample(&format!("s{k}"), &[1.0, 2.0]);
-            sample.references = vec![sample.candidates[1].text.clone()];
-            sample
-        })
-        .collect();
-    let args = "reviseval --mode pointwise --attribute coherence --reference given --no-judge --metric levenshtein";
-    let (summary, output) = summary(args, &samples);
+    let samples: Vec<Sample> = (0..3).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+    // The reference is the better text, word for word.
+    let better = samples[0].candidates[1].text.clone();
+    let model =
+        ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |_: &GenerateRequest| generated(&better));
+    let args = "reviseval --mode pointwise --attribute coherence --reference direct --no-judge --metric levenshtein";
+    let (result, output) = run(args, &samples, &model);
+    let summary = result.expect("runs");
     let scores = output.rows("scores");
     assert!(scores.iter().all(|row| (row["score"] == 0.0) == (row["candidate"] == "1")), "as they are: {scores:?}");
     let found = &summary.values["gold"][0]["figures"]["spearman"]["mean"];
     assert_eq!(found, &json!(1.0), "who is nearer to the reference is better: {found}");
     assert!(summary.verdict[0].says.contains("Spearman 1.000"), "{:?}", summary.verdict);
     let notes = summary.sections.iter().flat_map(|section| &section.notes);
-    assert_eq!(notes.filter(|note| note.starts_with("Lower is better: given/levenshtein.")).count(), 1);
+    assert_eq!(notes.filter(|note| note.starts_with("Lower is better: direct/levenshtein.")).count(), 1);
 }
 
 #[test]
