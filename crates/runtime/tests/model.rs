@@ -425,18 +425,28 @@ fn damaged_checkpoints_are_refused_by_name() {
             });
         }
     };
+    // Without the list whose length says it too.
+    let layers = |count: usize| {
+        move |folder: &Path| {
+            change_config(folder, |config| {
+                config.remove("layer_types");
+                config.insert("num_hidden_layers".to_owned(), count.into());
+            });
+        }
+    };
     let cases: Vec<(Damage, &[&str])> = vec![
         (Box::new(config("hidden_act", "gelu".into())), &["hidden_act", "gelu", "hint:"]),
         (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not honoured"]),
         (Box::new(config("rope_interleaved", true.into())), &["rope_interleaved", "not honoured"]),
         (Box::new(config("probity.rope_interleaved", true.into())), &["config.json", "probity.rope_interleaved"]),
-        (Box::new(config("num_hidden_layers", 1.into())), &["is not used", "model.layers.1.", "hint:"]),
+        (Box::new(layers(1)), &["is not used", "model.layers.1.", "hint:"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),
         (
             Box::new(config("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}))),
             &["rope_scaling", "yarn"],
         ),
-        (Box::new(config("num_hidden_layers", 9.into())), &["model.layers.3.", "not found"]),
+        (Box::new(config("num_hidden_layers", 9.into())), &["layer_types", "9, not 3"]),
+        (Box::new(layers(9)), &["model.layers.3.", "not found"]),
         (Box::new(config("num_hidden_layers", (-1).into())), &["num_hidden_layers", "-1"]),
         (Box::new(config("hidden_size", 128.into())), &["expected shape", "128"]),
         (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, mistral, qwen2"]),

@@ -170,3 +170,28 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn texts_that_begin_alike_have_the_ids_they_have_alone(
+        beginnings in [text(0..16), text(0..6)], ends in prop::collection::vec(text(0..6), 4)
+    ) {
+        // The longer beginning comes and goes, as a context with several candidates does.
+        let beginning = |k: usize| beginnings[..=k / 2 % 2].concat();
+        let texts: Vec<String> = ends.iter().enumerate().map(|(k, end)| beginning(k) + end).collect();
+        for encoder in PAIRS.iter().map(|pair| &pair.ours).chain(ENCODERS.iter()) {
+            for prompt in [|text: &str| Prompt::Text(text.to_owned()), |text: &str| chat(text, "")] {
+                let encode = |text: &String| encoder.encode_continuation(&prompt(text), "so").expect("encodable");
+                let one_after_another: Vec<_> = texts.iter().map(encode).collect();
+                let alone = texts.iter().map(|text| {
+                    // Nothing begins like an empty text.
+                    encoder.encode_prompt(&Prompt::Text(String::new())).expect("encodable");
+                    encode(text)
+                });
+                prop_assert_eq!(one_after_another, alone.collect::<Vec<_>>(), "{:?}", texts);
+            }
+        }
+    }
+}

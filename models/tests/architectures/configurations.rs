@@ -107,11 +107,11 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     }
     // Where two fields say how many or which, both numbers are told.
     for (name, changes, numbers) in [
-        ("qwen3", json!({ "layer_types": ["full_attention", "full_attention"] }), ["3", "2"]),
-        ("llama", json!({ "layer_types": [] }), ["3", "0"]),
+        ("qwen3", json!({ "layer_types": ["full_attention", "full_attention"] }), ["3", "not 2"]),
+        ("llama-head-dim", json!({ "layer_types": [] }), ["3", "not 0"]),
         ("qwen3", json!({ "rope_parameters": { "rope_theta": 5e6 } }), ["1000000", "5000000"]),
         (
-            "llama",
+            "llama-head-dim",
             json!({ "rope_scaling": { "rope_type": "linear", "factor": 2, "rope_theta": 5e5 } }),
             ["10000", "500000"],
         ),
@@ -135,7 +135,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("qwen3", json!({ "layer_types": null, "rope_parameters": { "rope_theta": 1e6 } })),
         ("qwen3", json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 1e6 } })),
         // The reference's own base.
-        ("llama", json!({ "rope_theta": null })),
+        ("llama-head-dim", json!({ "rope_theta": null })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
     ] {
         let expected = Checkpoint::golden(name).read_config();

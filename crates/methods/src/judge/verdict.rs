@@ -341,9 +341,10 @@ impl JudgeAnswer {
     }
 }
 
-/// Whether the model had its say: one that ends its turn at once has said nothing, and that can't be read.
+/// Whether the model had its say: one that ends its turn at once has said nothing, and that can't be read. Where its
+/// tokens have no text, it has said why.
 fn is_text(outcome: &Outcome) -> bool {
-    !matches!(outcome, Outcome::TooLong { .. } | Outcome::NotFinite { .. })
+    !matches!(outcome, Outcome::TooLong { .. } | Outcome::NotFinite { .. } | Outcome::Unparsed { .. })
 }
 
 fn unparsed(why: impl Into<String>) -> Outcome {
@@ -457,6 +458,16 @@ mod tests {
         let one = voiced(&["who knows", "[[B]]", ""]);
         assert_eq!((one.decided.choice(), one.unparsed()), (Some(PairChoice::Second), 2));
         assert!(matches!(voiced(&["?", "!"]).decided, Decision { says: None, outcome: Outcome::Unparsed { .. } }));
+    }
+
+    #[test]
+    fn tokens_without_a_text_keep_the_reason_of_the_model() {
+        let outcome = unparsed("the tokens cannot be decoded");
+        let result = GenerateResult::without_text(outcome.clone(), 7);
+        for labels in [false, true] {
+            let verdict = JudgeVerdict::from_texts(std::slice::from_ref(&result), PAIR, labels);
+            assert_eq!((verdict.decided, verdict.answers[0].text.as_ref()), (Decision::none(outcome.clone()), None));
+        }
     }
 
     #[test]

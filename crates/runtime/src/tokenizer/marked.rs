@@ -1,5 +1,7 @@
 //! Text laid out by a template, in which data is protected, and what may be appended to it.
 
+use std::sync::PoisonError;
+
 use super::added::{Protector, Specials};
 use super::{Tokenizer, TokenizerError};
 
@@ -21,6 +23,30 @@ impl Marked {
     fn specials(&self) -> Specials {
         if self.sentinel.is_some() { Specials::Recognised } else { Specials::AsText }
     }
+
+    /// What stands before that byte.
+    fn up_to(&self, at: usize) -> Self {
+        Self { text: self.text[..at].to_owned(), sentinel: self.sentinel }
+    }
+}
+
+/// The text that was encoded last, for the next that begins like it: prompts of a work list are about the same
+/// long texts.
+#[derive(Default)]
+pub(super) struct LastText {
+    text: Option<Marked>,
+    /// Bytes at which it may be cut, in order, each with the number of ids before it.
+    cuts: Vec<(usize, usize)>,
+    /// The ids up to the last cut.
+    ids: Vec<u32>,
+}
+
+impl LastText {
+    /// How many bytes a text has in common with it from the beginning on.
+    fn common_len(&self, text: &Marked) -> usize {
+        let alike = self.text.as_ref().filter(|last| last.sentinel == text.sentinel);
+        alike.map_or(0, |last| last.text.bytes().zip(text.text.bytes()).take_while(|(a, b)| a == b).count())
+    }
 }
 
 impl Tokenizer {
@@ -41,7 +67,29 @@ impl Tokenizer {
 
     /// The ids of a text.
     pub(crate) fn encode(&self, text: &Marked) -> Result<Vec<u32>, TokenizerError> {
-        self.encode_marked(&text.text, text.sentinel, text.specials())
+        self.encode_after_last(text.clone())
+    }
+
+    /// The ids of a text, of which those that it shares with the last one are not made again.
+    fn encode_after_last(&self, text: Marked) -> Result<Vec<u32>, TokenizerError> {
+        // Taken, not held: whoever encodes at the same time waits for nobody, and finds nothing.
+        let lock = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = std::mem::take(&mut *lock());
+        // An added token that begins before this is in both texts or in neither.
+        let reach = last.common_len(&text).saturating_sub(self.raw.longest());
+        let cut = self.firm_cut(&text, reach);
+        last.cuts.retain(|(at, _)| *at <= cut);
+        let (from, count) = last.cuts.last().copied().unwrap_or_default();
+        last.ids.truncate(count);
+        let encode = |part: &str| self.encode_marked(part, text.sentinel, text.specials());
+        if from < cut {
+            last.ids.extend(encode(&text.text[from..cut])?);
+            last.cuts.push((cut, last.ids.len()));
+        }
+        let rest = encode(&text.text[cut..])?;
+        let ids = [last.ids.as_slice(), &rest].concat();
+        *lock() = LastText { text: Some(text), ..last };
+        Ok(ids)
     }
 
     /// The ids of `text`, and of `text` followed by each of `suffixes` (data), each as one string.
@@ -50,8 +98,8 @@ impl Tokenizer {
     /// line) is encoded once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix
     /// `i`.
     pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<JointEncoding, TokenizerError> {
-        let cut = self.firm_cut(text);
-        let shared = self.encode_marked(&text.text[..cut], text.sentinel, text.specials())?;
+        let cut = self.firm_cut(text, text.text.len());
+        let shared = self.encode_after_last(text.up_to(cut))?;
         // Only this part is encoded again for each suffix: prompts are long and labels short.
         let tail = &text.text[cut..];
         let own = self.encode_marked(tail, text.sentinel, text.specials())?;
@@ -65,18 +113,18 @@ impl Tokenizer {
         Ok(JointEncoding { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
     }
 
-    /// The last byte at which `text` may be cut so that both parts, encoded apart, give the ids of the whole whatever
-    /// is appended.
-    fn firm_cut(&self, text: &Marked) -> usize {
+    /// The last byte up to `end` at which `text` may be cut so that both parts, encoded apart, give the ids of the
+    /// whole whatever is appended.
+    fn firm_cut(&self, text: &Marked, end: usize) -> usize {
         let matches = self.raw.find(&text.text, text.specials());
-        let special = matches.iter().rev().find(|m| m.firm).map_or(0, |m| m.range.start);
+        let special = matches.iter().rev().find(|m| m.firm && m.range.end <= end).map_or(0, |m| m.range.start);
         if !self.newline_ends_word || self.normalised.longest() > 0 {
             return special;
         }
         // No added token may reach over the newline, neither one that is there nor one that a suffix completes.
         let bytes = text.text.as_bytes();
-        let last_match_end = matches.last().map_or(0, |m| m.range.end);
-        let limit = bytes.len().saturating_sub(self.raw.longest());
+        let limit = bytes.len().saturating_sub(self.raw.longest()).min(end);
+        let last_match_end = matches.iter().rev().find(|m| m.range.start < limit).map_or(0, |m| m.range.end);
         // Two characters before the cut are looked at.
         let from = (last_match_end + 2).max(special);
         let line_start = (from..limit).rev().find(|&at| {
@@ -97,4 +145,35 @@ pub(crate) struct JointEncoding {
     pub(crate) own: Vec<u32>,
     /// The rest of the text with each suffix.
     pub(crate) with_suffix: Vec<Vec<u32>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_a_text_shares_with_the_last_is_encoded_once() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers/tiny-bpe-qwen2");
+        let tokenizer = Tokenizer::from_json(&folder.join("tokenizer.json")).expect("a committed file");
+        let last_cut = || tokenizer.last.lock().expect("not poisoned").cuts.last().map_or(0, |(at, _)| *at);
+        let line = "The line says so.\n";
+        let article = line.repeat(40);
+        let encode = |text: String| {
+            let whole = tokenizer.encode_text(&format!("{text} yes")).expect("encodable");
+            let joint = tokenizer.encode_joint(&Marked::ordinary(text), &[" yes".to_owned()]).expect("encodable");
+            assert_eq!([joint.shared.as_slice(), &joint.with_suffix[0]].concat(), whole);
+        };
+        encode(format!("{article}Is it so?\nAnswer:"));
+        assert_eq!(last_cut(), 0, "nothing stood before it");
+        for question in ["Was it ever so?", "And why?\nSay it.", "Is it?"] {
+            encode(format!("{article}{question}\nAnswer:"));
+            assert!((article.len() - 2 * line.len()..=article.len()).contains(&last_cut()), "{}", last_cut());
+        }
+        encode(format!("{}And now?\nAnswer:", line.repeat(3)));
+        assert!(last_cut() <= 3 * line.len(), "a shorter beginning is cut where it ends");
+        encode("Something else.\nAnswer:".to_owned());
+        assert_eq!(last_cut(), 0);
+    }
 }

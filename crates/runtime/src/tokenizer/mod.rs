@@ -20,11 +20,13 @@ mod pretokenizers;
 mod spm;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use crate::weights::WeightsError;
 
 use added::{AddedToken, Matcher, Protector, Specials};
 pub use json::chat_template_of;
+use marked::LastText;
 pub(crate) use marked::Marked;
 use pipeline::Engine;
 
@@ -145,6 +147,8 @@ pub struct Tokenizer {
     newline_ends_word: bool,
     /// Encoding puts a space before the first word.
     adds_space: bool,
+    /// See [`LastText`].
+    last: Mutex<LastText>,
 }
 
 /// The parts that the readers of files bring together.
@@ -188,6 +192,7 @@ impl Tokenizer {
             vocab_size,
             newline_ends_word,
             adds_space: false,
+            last: Mutex::default(),
         };
         // Found out by encoding: several parts of a file may be the one that does it.
         let first = tokenizer.encode_text("a")?.first().copied();
