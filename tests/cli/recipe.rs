@@ -175,9 +175,10 @@ fn the_schema_refuses_what_the_reader_refuses() {
     let wrong = [
         "atribute = \"coherence\"", "label_words = \"A,B\"", "rank = \"wins\"", "seed = \"many\"", "seed = -1",
         "min-mass = \"much\"", "analyses = \"yes\"", "resume = true", "pairs = [\"full\", \"random:2\"]",
-        "noun = { a = 1 }", "[run.b]\nmethod = \"comapre\"", "[run.b]\nattribute = \"coherence\"",
-        "[model.other]\nprecision = \"fast\"", "[data.other]\npath = \"d.jsonl\"",
-        "[data.other]\ndata = \"d.jsonl\"\nseed = 1", "[defaults]\nsed = 1", "[runs.b]\nmethod = \"compare\"",
+        "noun = { a = 1 }", "noun = 7", "label-words = [1, 2]", "template = []", "map = {}",
+        "[run.b]\nmethod = \"comapre\"", "[run.b]\nattribute = \"coherence\"", "[model.other]\nprecision = \"fast\"",
+        "[data.other]\npath = \"d.jsonl\"", "[data.other]\ndata = \"d.jsonl\"\nseed = 1", "[defaults]\nsed = 1",
+        "[runs.b]\nmethod = \"compare\"",
     ];
     for line in wrong {
         let text = format!("{base}{line}\n");

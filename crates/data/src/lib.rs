@@ -36,7 +36,7 @@ mod write;
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
 pub use import::{Importer, importer, importers};
-pub use line_error::LineError;
+pub use line_error::{LineError, from_value};
 pub use lines::{JsonLines, MAX_LINE};
 pub use mapping::{Field, MapEntry, Mapping, MappingError};
 pub use open::open;

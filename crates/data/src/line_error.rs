@@ -3,6 +3,9 @@
 use std::fmt::Display;
 use std::io;
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use miette::Diagnostic;
 
 /// What is wrong with one line of a JSON-lines file.
@@ -154,12 +157,25 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
+/// What a value of a line says; an error names the field and what is expected.
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let field = error.path().to_string();
+        LineError::content(field, shown(&in_words(&error.into_inner().to_string())))
+    })
+}
+
 /// What the reader of JSON says, without the names of our types.
 pub(crate) fn in_words(why: &str) -> String {
     let whole = ["u8", "u16", "u32", "u64", "usize", "i32", "i64"];
     let mut text = why.replace("expected f64", "expected a number").replace("expected f32", "expected a number");
     for name in whole {
         text = text.replace(&format!("expected {name}"), "expected a whole number");
+    }
+    for kind in ["expected struct ", "expected internally tagged enum "] {
+        if let Some((before, after)) = text.split_once(kind) {
+            text = format!("{before}expected an object{}", after.trim_start_matches(|c: char| c.is_alphanumeric()));
+        }
     }
     text.replace("floating point ", "number ")
 }

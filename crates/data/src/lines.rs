@@ -31,9 +31,11 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
     }
 
-    /// The line that was read last, without its end.
-    pub(crate) fn line(&self) -> &[u8] {
-        &self.buffer
+    /// The line that was read last, without its end, and without a byte order mark at the very beginning: anywhere else
+    /// the mark is a character of the text.
+    pub fn line(&self) -> &[u8] {
+        let mark: &[u8] = if self.number == 1 { b"\xef\xbb\xbf" } else { b"" };
+        self.buffer.strip_prefix(mark).unwrap_or(&self.buffer)
     }
 
     /// Accepts lines of up to `bytes` bytes, without their ends: a limit that tests can reach.
@@ -97,11 +99,7 @@ impl<T: DeserializeOwned, R: BufRead> Iterator for JsonLines<T, R> {
                 self.finished = e.is_fatal();
                 return Some((self.number, Err(e)));
             }
-            // Only at the very beginning: anywhere else the mark is a character of the text.
-            let line = match self.number {
-                1 => self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer),
-                _ => &self.buffer,
-            };
+            let line = self.line();
             if !line.trim_ascii().is_empty() {
                 return Some((self.number, parse_line(line)));
             }

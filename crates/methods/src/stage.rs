@@ -43,6 +43,9 @@ pub trait MethodStage: Sync {
     const NAME: &'static str;
     /// Whether each part is one row.
     const ONE_ROW: bool = true;
+    /// Fields of a row that are made anew, whatever the row of a given table says: what is measured of the rest, and how
+    /// a model computed it.
+    const MADE_ANEW: &'static [&'static str] = &[];
 
     /// How many parts there are.
     fn parts(&self) -> usize;
@@ -60,7 +63,8 @@ pub trait MethodStage: Sync {
     /// A part's rows.
     fn rows(&self, number: usize, part: &Self::Part) -> serde_json::Result<Vec<Value>>;
 
-    /// The part that these rows are of: what [`rows`](Self::rows) wrote, or somebody else.
+    /// The part that these rows are of: what [`rows`](Self::rows) wrote, or somebody else. Fields that [`rows`](Self::rows)
+    /// would not write of it so are refused.
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Part, RowError>;
 
     /// What stands for a part where nothing is asked: as many rows and as long texts as may come at most. Later stages
@@ -178,7 +182,17 @@ impl GivenTable {
                 }
             }
             let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
-            parts.push(stage.read(number, &rows).map_err(|why| self.error::<S>(line, why.to_string()))?);
+            let refused = |why: RowError| self.error::<S>(line, why.to_string());
+            let part = stage.read(number, &rows).map_err(refused)?;
+            let written = stage.rows(number, &part).map_err(|error| refused(error.into()))?;
+            for ((line, row), written) in own.iter().zip(&written) {
+                let mut row = row.clone();
+                S::MADE_ANEW.iter().for_each(|name| drop(row.as_object_mut().and_then(|row| row.remove(*name))));
+                if let Some(why) = contradiction("", &row, written) {
+                    return Err(self.error::<S>(*line, why));
+                }
+            }
+            parts.push(part);
             rest = after;
         }
         match rest.first() {
@@ -200,6 +214,29 @@ impl GivenTable {
 
     fn error<S: MethodStage>(&self, line: u64, why: String) -> MethodError {
         MethodError::Table { stage: S::NAME, path: self.path.clone(), line, why }
+    }
+}
+
+/// What a row says that its part does not say when it is written as a row: a field that nobody reads, or one that the
+/// rest of the row makes untrue. What it leaves out, or says to be nothing, it does not say.
+fn contradiction(path: &str, said: &Value, written: &Value) -> Option<String> {
+    match (said, written) {
+        (Value::Null, _) => None,
+        (Value::Object(said), Value::Object(written)) => {
+            let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            said.iter().filter(|(_, value)| !value.is_null()).find_map(|(name, value)| {
+                let Some(there) = written.get(name) else {
+                    return Some(format!("`{}` has no place in this row", below(name).escape_debug()));
+                };
+                contradiction(&below(name), value, there)
+            })
+        }
+        (Value::Array(said), Value::Array(written)) if said.len() == written.len() => {
+            let mut each = said.iter().zip(written).enumerate();
+            each.find_map(|(index, (said, written))| contradiction(&format!("{path}[{index}]"), said, written))
+        }
+        _ if said == written || said.as_f64().is_some_and(|said| written.as_f64() == Some(said)) => None,
+        _ => Some(format!("`{path}` is {said}, and by the rest of the row it is {written}")),
     }
 }
 

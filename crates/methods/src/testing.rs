@@ -10,7 +10,7 @@ use probity_options::{GivenOptions, OptionKind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
+use crate::{Configured, GivenTable, MemoryOutput, MethodError, ModelKind, Run, RunSummary, Staging, method};
 
 /// What an error says, its hint and those of its causes, a line each.
 pub(crate) fn told(error: &dyn Diagnostic) -> String {
@@ -73,6 +73,22 @@ pub(crate) fn run_by(
     let asked = method.models().into_iter().filter(|model| model.kind == ModelKind::Language);
     assert_eq!(asked.count(), others.len());
     method.run(samples, &mut Run::new(model, output).with_other_models(others))
+}
+
+/// Runs a method with a stage's table as a file `t` would have it, a row in each line; what is told of it where it is
+/// refused.
+pub(crate) fn run_from(
+    args: &str,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    stage: &str,
+    rows: &[Value],
+) -> Result<RunSummary, String> {
+    let rows = (1..).zip(rows.iter().cloned()).collect();
+    let tables = BTreeMap::from([(stage.to_owned(), GivenTable { path: "t".into(), rows })]);
+    let mut output = MemoryOutput::default();
+    let mut run = Run::new(model, &mut output).with_staging(Staging { tables, ..Staging::default() });
+    configured(args).expect("valid options").run(samples, &mut run).map_err(|error| told(&error))
 }
 
 /// How a rehearsal of the same ends; what the model says is not looked at.

@@ -286,3 +286,35 @@ pub(crate) mod check {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Numbers {
+        seed: u64,
+        #[schemars(range(min = 1, max = 9))]
+        few: u32,
+        short: u16,
+    }
+
+    #[test]
+    fn a_whole_number_that_is_too_large_is_told_with_the_largest() {
+        let specs = specs::<Numbers>();
+        let told = |field: &str, text: &str| {
+            let spec = specs.iter().find(|spec| spec.field == field).expect("an option");
+            spec.parse(text).expect_err(text).to_string()
+        };
+        let huge = "99999999999999999999";
+        assert_eq!(told("seed", huge), format!("{huge} is not in 0..=18446744073709551615"));
+        assert_eq!(told("few", huge), format!("{huge} is not in 1..=9"));
+        assert_eq!(told("short", "65536"), "65536 is not in 0..=65535");
+        assert_eq!(told("seed", "-1"), "-1 is not in 0..=18446744073709551615");
+        assert_eq!(told("seed", "many"), "expected a whole number");
+    }
+}

@@ -36,6 +36,7 @@ pub use probity_models::{DeviceChoice, DeviceError};
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};
+pub use unique_keys::refuse_repeated_keys;
 
 /// The error's own hint; empty where it has none.
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Refuses JSON in which an object has a key twice, with the key, its line and column.
-pub(crate) fn refuse_repeated_keys(json: &[u8]) -> Result<(), serde_json::Error> {
+pub fn refuse_repeated_keys(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<UniqueKeys>(json).map(|_| ())
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use probity_data::{DataError, JsonLines, LineProblems, open};
+use probity_data::{DataError, JsonLines, LineError, LineProblems, open};
 use probity_methods::{GivenTable, MethodError, Staging};
+use probity_runtime::refuse_repeated_keys;
 use probity_runtime::weights::sha256_file;
 use serde_json::{Value, json};
 
@@ -38,11 +39,21 @@ pub(crate) fn described_tables(options: &AskOptions) -> Value {
     Value::Object(described.collect())
 }
 
+/// An error where a key stands twice, of which either could be meant.
+fn unique_keys(line: &[u8]) -> Result<(), LineError> {
+    refuse_repeated_keys(line).map_err(|error| {
+        // The place that it knows is one in the line.
+        let told = error.to_string();
+        LineError::content("", told.rsplit_once(" at line ").map_or(told.as_str(), |(why, _)| why))
+    })
+}
+
 fn read(file: &Path) -> Result<GivenTable, DataError> {
     let mut problems = LineProblems::new(file.display().to_string());
     let mut rows = Vec::new();
-    for (line, row) in JsonLines::<Value, _>::new(open(file)?) {
-        match row {
+    let mut lines = JsonLines::<Value, _>::new(open(file)?);
+    while let Some((line, row)) = lines.next() {
+        match row.and_then(|row| unique_keys(lines.line()).map(|()| row)) {
             Ok(row) => rows.push((line as u64, row)),
             Err(error) => problems.push(line, error),
         }
@@ -51,5 +62,27 @@ fn read(file: &Path) -> Result<GivenTable, DataError> {
         Ok(GivenTable { path: file.to_owned(), rows })
     } else {
         Err(DataError::Problems(problems))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused_with_its_line() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let file = folder.path().join("t.jsonl");
+        std::fs::write(&file, "\u{feff}{\"text\": \"a\"}\n\n{\"text\": \"b\", \"text\": \"c\"}\n").expect("written");
+        let error = read(&file).expect_err("twice").to_string();
+        assert!(error.contains("line 3 of") && error.ends_with("key `text` is there twice"), "{error}");
+    }
+
+    #[test]
+    fn a_stage_or_a_file_without_a_name_is_none() {
+        for text in ["revisions", "revisions=", "=mine.jsonl"] {
+            assert!(text.parse::<StageTable>().is_err(), "{text}");
+        }
+        assert!("revisions=a=b".parse::<StageTable>().is_ok_and(|table| table.file == Path::new("a=b")));
     }
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::value::WrongValue;
 use super::{keys, value};
 use crate::error::FileError;
 use crate::report::{RecipeReport, ReportOptions};
@@ -229,7 +230,7 @@ impl RecipeReader<'_> {
         for (key, entry) in entries {
             let Some(option) = keys::find(options, key) else { continue };
             match (value::value(option, entry.value, self.folder()), &mut given) {
-                (Ok(value), Some(given)) => given.extend(value.map(|value| (option.field.clone(), value))),
+                (Ok(value), Some(given)) => drop(given.insert(option.field.clone(), value)),
                 (Ok(_), None) => {}
                 (Err(why), _) => {
                     self.problems.at(entry.line, ErrorText::of(&why).about(key));
@@ -388,6 +389,9 @@ impl RecipeReader<'_> {
             DeValue::Array(list) => list.iter().map(Spanned::get_ref).collect(),
             value => vec![value],
         };
+        if values.is_empty() {
+            self.problems.at(entry.line, ErrorText::of(&WrongValue::NoItem).about(kind));
+        }
         let mut choices: Vec<NamedChoice<'t>> = Vec::new();
         for value in values {
             let Some(name) = value.as_str() else {

@@ -74,11 +74,12 @@ fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
     let (key, one, form) = (option.name(), scalar(option), form(option));
     let mut value = match () {
         () if option.is_list && form.contains('=') => {
-            let pairs = json!({"type": "object", "additionalProperties": {"type": ["string", "number"]}});
-            json!({"anyOf": [pairs, one, {"type": "array", "items": one}]})
+            let values = json!({"type": ["string", "number"]});
+            let pairs = json!({"type": "object", "additionalProperties": values, "minProperties": 1});
+            json!({"anyOf": [pairs, one, {"type": "array", "items": one, "minItems": 1}]})
         }
         () if option.is_list || form.contains(',') || (in_run && matches!(key.as_str(), "model" | "data")) => {
-            json!({"anyOf": [one, {"type": "array", "items": one}]})
+            json!({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
         }
         () => one,
     };

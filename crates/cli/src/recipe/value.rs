@@ -10,20 +10,25 @@ use toml::de::DeValue;
 
 use super::keys::form;
 
-/// The option's value; nothing where it is left as it is. A file is looked for in `folder`.
-pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Option<Value>, WrongValue> {
+/// The option's value. A file is looked for in `folder`.
+pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Value, WrongValue> {
     if option.kind == OptionKind::Flag {
         return match value {
-            DeValue::Boolean(given) => Ok(Some((*given).into())),
+            DeValue::Boolean(given) => Ok((*given).into()),
             other => Err(WrongValue::Kind { expected: "true or false", found: kind(other) }),
         };
     }
+    let is_empty = match value {
+        DeValue::Array(items) => items.is_empty(),
+        DeValue::Table(pairs) => pairs.is_empty(),
+        _ => false,
+    };
+    if is_empty {
+        return Err(WrongValue::NoItem);
+    }
     let texts = texts(option, value)?.into_iter().map(|text| located(option, text, folder));
     let mut values = texts.map(|text| parsed(option, &text)).collect::<Result<Vec<_>, _>>()?;
-    if option.is_list {
-        return Ok((!values.is_empty()).then_some(Value::Array(values)));
-    }
-    Ok(values.pop())
+    Ok(if option.is_list { Value::Array(values) } else { values.swap_remove(0) })
 }
 
 /// One value that is written as a text.
@@ -39,6 +44,10 @@ fn parsed(option: &OptionSpec, text: &str) -> Result<Value, WrongValue> {
 pub(super) enum WrongValue {
     #[error("expected {expected}, found {found}")]
     Kind { expected: &'static str, found: &'static str },
+    /// It would not say whether the default is meant or nothing.
+    #[error("the list is empty")]
+    #[diagnostic(help("leave the key out where nothing is to be said"))]
+    NoItem,
     #[error(transparent)]
     #[diagnostic(transparent)]
     Choice(ValueError),
@@ -55,17 +64,25 @@ pub(super) enum WrongValue {
 /// The values as they would be typed.
 fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongValue> {
     let form = form(option);
+    // A size may be a number of bytes; in another text a number would be taken for what it looks like.
+    let is_text = matches!(option.kind, OptionKind::Choice(_) | OptionKind::Text) && form != "SIZE";
+    let one = |value: &DeValue<'_>| match value {
+        DeValue::Integer(_) | DeValue::Float(_) if is_text => {
+            Err(WrongValue::Kind { expected: "a text in quotes", found: kind(value) })
+        }
+        value => scalar(value),
+    };
     match value {
-        DeValue::Array(items) if option.is_list => items.iter().map(|item| scalar(item.get_ref())).collect(),
+        DeValue::Array(items) if option.is_list => items.iter().map(|item| one(item.get_ref())).collect(),
         DeValue::Array(items) if form.contains(',') => {
-            Ok(vec![items.iter().map(|item| scalar(item.get_ref())).collect::<Result<Vec<_>, _>>()?.join(",")])
+            Ok(vec![items.iter().map(|item| one(item.get_ref())).collect::<Result<Vec<_>, _>>()?.join(",")])
         }
         DeValue::Array(_) => Err(WrongValue::Kind { expected: "one value", found: "a list" }),
         DeValue::Table(pairs) if option.is_list && form.contains('=') => {
             pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), scalar(value.get_ref())?))).collect()
         }
-        value if option.is_list && form.ends_with(",…") => Ok(scalar(value)?.split(',').map(str::to_owned).collect()),
-        value => Ok(vec![scalar(value)?]),
+        value if option.is_list && form.ends_with(",…") => Ok(one(value)?.split(',').map(str::to_owned).collect()),
+        value => Ok(vec![one(value)?]),
     }
 }
 
@@ -110,5 +127,37 @@ fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
         }
         "NAME|FILE" if looks_like_path(&[".j2", ".jinja", ".txt"]) || text.contains('/') => within(&text),
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_session::{ErrorText, stage_kind, stage_options};
+    use serde_json::json;
+    use toml::de::DeTable;
+
+    use super::*;
+
+    /// A line of a recipe as an option of a checklist; or what is told of it.
+    fn read(line: &str) -> Result<Value, String> {
+        let table = DeTable::parse(line).expect("TOML");
+        let (key, given) = table.get_ref().iter().next().expect("a key");
+        let options = stage_options(stage_kind("checklist").expect("a method"));
+        let option = options.iter().find(|option| option.name() == *key.get_ref()).expect("an option");
+        value(option, given.get_ref(), Path::new("")).map_err(|error| ErrorText::of(&error).to_string())
+    }
+
+    #[test]
+    fn an_empty_list_is_no_value_and_a_number_no_text() {
+        let refused = |line: &str| read(line).expect_err(line);
+        for line in ["question = []", "label-words = []", "map = {}"] {
+            assert_eq!(refused(line), "the list is empty\n\nhint: leave the key out where nothing is to be said");
+        }
+        for line in ["question = 7", "question = [\"Is it?\", 7]", "label-words = [1, 2]", "format = 7.5"] {
+            assert_eq!(refused(line), "expected a text in quotes, found a number", "{line}");
+        }
+        assert_eq!(read("question = \"7\""), Ok(json!(["7"])));
+        assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));
+        assert_eq!(read("seed = 7"), Ok(json!(7)));
     }
 }

@@ -3,11 +3,12 @@
 use probity_data::{Preference, Sample};
 use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling, ScoreRequest, ScriptedModel};
 use probity_options::{read, specs};
+use serde_json::{Value, json};
 
 use super::JudgingOptions;
 use super::judging::{JudgeQuestion, ModelJudge, ShownText};
 use super::verdict::{JudgeVerdict, PairChoice};
-use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample, told};
+use crate::testing::{generated, given, pair_judge, qualities, run, run_by, run_from, sample, told};
 use crate::{MemoryOutput, MethodError, Run};
 
 fn options(args: &str) -> JudgingOptions {
@@ -388,4 +389,31 @@ fn what_cannot_be_judged_is_told() {
     assert!(refused.contains("--mode pointwise"), "{refused}");
     let refused = told(&run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition"));
     assert!(refused.contains("--criteria"), "{refused}");
+}
+
+#[test]
+fn given_verdicts_are_held_against_what_their_answers_say() {
+    let (args, samples) = ("judge --attribute coherence --verdict label", [sample("s", &[2.0, 1.0])]);
+    let rows: Vec<Value> = run(args, &samples, &writer()).1.rows("verdicts").into_iter().cloned().collect();
+    let with = |change: &Value| {
+        let mut rows = rows.clone();
+        rows[0].as_object_mut().expect("a row").extend(change.as_object().cloned().expect("fields"));
+        run_from(args, &samples, &writer(), "verdicts", &rows)
+    };
+    with(&json!({"precision": "fast", "mass": null})).expect("whoever computed them, and in whatever way");
+    let answer = |one: Value| json!({"answers": [one], "p": null, "mass": null});
+    let bare = json!({"answers": [{"written": "A", "outcome": "scored"}]});
+    run_from(args, &samples, &writer(), "verdicts", &[bare.clone(), bare]).expect("answers are enough");
+    for (change, part) in [
+        (json!({"choice": "second"}), "`choice` is \"second\", and by the rest of the row it is \"first\""),
+        (json!({"outcome": "tie"}), "`outcome` is \"tie\", and by the rest of the row it is \"scored\""),
+        (json!({"chioce": "first"}), "`chioce` has no place in this row"),
+        (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "`answers[0].sure` has no place in this row"),
+        (answer(json!("A")), "field `answers[0]`: invalid type: string \"A\", expected an object"),
+        (json!({"answers": "A"}), "field `answers`: invalid type: string \"A\", expected a sequence"),
+        (json!({"answers": [], "outcome": "done"}), "`outcome`: unknown variant `done`"),
+    ] {
+        let refused = with(&change).expect_err("refused");
+        assert!(refused.starts_with(&format!("t:1: {part}")), "{part}\n{refused}");
+    }
 }

@@ -1,5 +1,6 @@
 //! What a judge may say, how it is read, and how several sayings become one.
 
+use probity_data::from_value;
 use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -233,12 +234,13 @@ impl JudgeVerdict {
 
     /// What a row of answers says.
     pub(crate) fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
-        let given = GivenVerdict::deserialize(row)?;
+        let given: GivenVerdict = from_value(row)?;
         for answer in &given.answers {
             answer.check(offered)?;
         }
         if given.answers.is_empty() {
-            return Ok(Self::none(Outcome::deserialize(row)?));
+            let outcome = from_value(row).map_err(|error| format!("`outcome`: {error}"))?;
+            return Ok(Self::none(outcome));
         }
         Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
     }

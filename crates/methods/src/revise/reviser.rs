@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use probity_data::Sample;
+use probity_data::{Sample, from_value};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits};
 use probity_options::name;
 use rand::Rng;
@@ -83,6 +83,15 @@ impl RevisionOutcome {
             _ if result.text.trim().is_empty() => Self::Empty,
             _ if result.finish == Some(Finish::Length) => Self::Truncated,
             _ => Self::Revised,
+        }
+    }
+
+    /// Whether there is a text; either may be where the arithmetic failed.
+    fn has_text(&self) -> Option<bool> {
+        match self {
+            Self::Revised | Self::Truncated => Some(true),
+            Self::Empty | Self::TooLong { .. } => Some(false),
+            Self::NotFinite { .. } => None,
         }
     }
 
@@ -359,6 +368,7 @@ impl<'r, 'a> RevisionStage<'r, 'a> {
 impl MethodStage for RevisionStage<'_, '_> {
     type Part = Revision;
     const NAME: &'static str = REVISIONS;
+    const MADE_ANEW: &'static [&'static str] = &["similarity"];
 
     fn parts(&self) -> usize {
         self.jobs.len()
@@ -382,12 +392,22 @@ impl MethodStage for RevisionStage<'_, '_> {
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Revision, RowError> {
         let job = self.jobs[number];
-        let given = GivenRevision::deserialize(&rows[0])?;
-        let ended = match rows[0].get("outcome") {
-            Some(_) => RevisionOutcome::deserialize(&rows[0])?,
-            None if given.text.is_empty() => RevisionOutcome::Empty,
+        let given: GivenRevision = from_value(&rows[0])?;
+        let said = rows[0].get("outcome").filter(|outcome| !outcome.is_null());
+        let ended = match said {
+            Some(_) => from_value(&rows[0]).map_err(|error| format!("`outcome`: {error}"))?,
             None => RevisionOutcome::Revised,
         };
+        let is_empty = given.text.trim().is_empty();
+        if ended.has_text() == Some(is_empty) {
+            let text = if is_empty { "`text` is empty" } else { "there is a `text`" };
+            let outcome = if said.is_some() {
+                format!("`outcome` is `{}`", ended.name())
+            } else {
+                "no `outcome` says why".into()
+            };
+            return Err(format!("{text}, and {outcome}").into());
+        }
         Ok(Revision {
             similarity: self.reviser.similarity(job, &given.text, &self.measures),
             text: given.text,

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, run, sample, told};
+use crate::testing::{generated, run, run_from, sample, told};
 
 /// Writes what `answer` makes of the prompt.
 fn writer(answer: impl Fn(&str) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
@@ -211,4 +211,36 @@ fn what_the_model_drafted_is_in_the_cost() {
     }
     let cost = run("revise", &pairs(1), &Drafting(writer(|_| generated("text")))).0.expect("runs").cost;
     assert_eq!((cost.usage.tokens_generated, cost.acceptance()), (10, Some(0.75)));
+}
+
+#[test]
+fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
+    let model = writer(|prompt| generated(&format!("{}, or so", block(prompt, "Draft"))));
+    let (samples, output) = (pairs(2), run("revise", &pairs(2), &model).1);
+    let rows: Vec<Value> = output.rows("revisions").into_iter().cloned().collect();
+    let with = |change: &Value| {
+        let mut rows = rows.clone();
+        rows[1].as_object_mut().expect("a row").extend(change.as_object().cloned().expect("fields"));
+        run_from("revise", &samples, &model, "revisions", &rows)
+    };
+    let primary = samples[1].candidates.iter().find(|one| rows[1]["primary"] == one.id.as_str()).expect("one of both");
+    with(&json!({})).expect("its own rows");
+    with(&json!({"text": "An edited text.", "finish": null})).expect("what is measured of a text is measured anew");
+    with(&json!({"text": primary.text, "unchanged": true})).expect("a text may be given back");
+    run_from("revise", &samples, &model, "revisions", &[json!({"text": "a"}), json!({"text": "b"})]).expect("texts");
+    for (change, part) in [
+        (json!({"text": ""}), "`text` is empty, and `outcome` is `revised`"),
+        (json!({"text": "", "outcome": null}), "`text` is empty, and no `outcome` says why"),
+        (json!({"outcome": "empty"}), "there is a `text`, and `outcome` is `empty`"),
+        (json!({"text": primary.text}), "`unchanged` is false, and by the rest of the row it is true"),
+        (json!({"unchanged": true}), "`unchanged` is true, and by the rest of the row it is false"),
+        (json!({"txet": "a"}), "`txet` has no place in this row"),
+        (json!({"text": 7}), "field `text`: invalid type: integer `7`, expected a string"),
+        (json!({"tokens": "many"}), "field `tokens`: invalid type: string \"many\", expected a whole number"),
+        (json!({"outcome": "done"}), "`outcome`: unknown variant `done`, expected one of `revised`"),
+        (json!({"primary": "another"}), "`primary` is \"another\""),
+    ] {
+        let refused = with(&change).expect_err("refused");
+        assert!(refused.starts_with(&format!("t:2: {part}")), "{part}\n{refused}");
+    }
 }
