@@ -192,7 +192,10 @@ mod tests {
         let summary = result.expect("runs");
         assert_eq!(summary.outcomes.get("empty"), 2);
         assert!(
-            summary.sections[0].notes.iter().any(|note| note.contains("without a reference, and so without scores: 1 of 2 samples")),
+            summary.sections[0]
+                .notes
+                .iter()
+                .any(|note| note.contains("without a reference, and so without scores: 1 of 2 samples")),
             "{:?}",
             summary.sections
         );

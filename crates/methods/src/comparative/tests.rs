@@ -267,7 +267,8 @@ fn notes_tell_a_shared_threshold_from_comparisons_that_are_all_alike() {
     assert!(!notes(&each).contains(shared) && !notes(&each).contains(alike), "{}", notes(&each));
     let constant = summary(COMPARE, &samples(), &ScriptedModel::from_probabilities(|_| vec![0.6, 0.3]));
     assert!(
-        notes(&constant).contains("p = τ exactly, and no verdict, in 36 of 36 comparisons") && !notes(&constant).contains(shared),
+        notes(&constant).contains("p = τ exactly, and no verdict, in 36 of 36 comparisons")
+            && !notes(&constant).contains(shared),
         "{}",
         notes(&constant)
     );

@@ -13,6 +13,9 @@ use crate::{MethodError, RatingScale};
 /// What a verdict begins with.
 pub(crate) const MARKER: &str = "[[";
 
+/// How far from one the probabilities of a given answer may sum: somebody may have written four digits of each.
+const SUM_WITHIN: f64 = 1e-2;
+
 /// Characters of a malformed verdict that are shown.
 const SHOWN: usize = 40;
 
@@ -303,13 +306,23 @@ impl JudgeAnswer {
     /// Whether an answer that was given says something of what was offered, if it says anything.
     fn check(&self, offered: OfferedVerdicts) -> Result<(), RowError> {
         let names = offered.names();
-        let is_number =
-            |name: &String| self.probabilities.as_ref().is_none_or(|all| all.get(name).is_some_and(Value::is_number));
-        let is_said = self.probabilities.is_some() || self.written.as_ref().is_none_or(|said| names.contains(said));
-        if is_said && names.iter().all(is_number) {
+        let is_said = match (&self.probabilities, &self.written) {
+            (Some(all), _) => {
+                let given: Option<Vec<f64>> = names.iter().map(|name| all.get(name)?.as_f64()).collect();
+                let is_whole = |sum: f64| (sum - 1.0).abs() < SUM_WITHIN;
+                given.is_some_and(|given| given.iter().all(|p| *p >= 0.0) && is_whole(given.iter().sum()))
+            }
+            (None, Some(said)) => names.contains(said),
+            (None, None) => !self.outcome.has_answer(),
+        };
+        if is_said {
             return Ok(());
         }
-        Err(format!("an answer has no verdict out of {}", names.join(", ")).into())
+        let names = names.join(", ");
+        Err(format!(
+            "an answer has no verdict out of {names} (`written`), nor `probabilities` of them all that sum to 1"
+        )
+        .into())
     }
 
     fn from_labels(result: &ScoreResult) -> Self {
@@ -392,6 +405,28 @@ mod tests {
     use crate::testing::generated;
 
     const PAIR: OfferedVerdicts = OfferedVerdicts::Pair { ties: false };
+
+    #[test]
+    fn an_answer_that_was_given_says_what_its_outcome_says() {
+        let read = |answer: Value| JudgeVerdict::read(&json!({ "answers": [answer] }), PAIR, false);
+        for good in [
+            json!({ "outcome": "scored", "written": "B" }),
+            json!({ "outcome": "scored", "probabilities": { "A": 0.3, "B": 0.7 } }),
+            json!({ "outcome": "low_mass", "probabilities": { "A": 0.3333, "B": 0.6666 } }),
+        ] {
+            assert_eq!(read(good).expect("a verdict").decided.choice(), Some(PairChoice::Second));
+        }
+        assert_eq!(read(json!({ "outcome": "empty" })).expect("none").decided.choice(), None);
+        for bad in [
+            json!({ "outcome": "scored", "text": "[[A]]" }),
+            json!({ "outcome": "scored", "written": "C" }),
+            json!({ "outcome": "scored", "probabilities": { "A": 1.0 } }),
+            json!({ "outcome": "scored", "probabilities": { "A": 3.0, "B": 7.0 } }),
+            json!({ "outcome": "scored", "probabilities": { "A": -0.5, "B": 1.5 } }),
+        ] {
+            assert!(read(bad.clone()).is_err_and(|why| why.to_string().contains("out of A, B")), "{bad}");
+        }
+    }
 
     #[test]
     fn the_last_verdict_wins_and_must_have_been_offered() {
