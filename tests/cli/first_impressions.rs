@@ -53,8 +53,8 @@ fn nothing_printed_is_wider_than_the_terminal_and_a_pipe_has_every_row_in_one_li
     let (data, model) = (pairs(&world, 3), tiny().display().to_string());
     for (width, out) in [(60, "narrow"), (80, "usual")] {
         let compare = [&compare(&model, &data)[..], &["--quiet", "--out", out]].concat().join(" ");
-        // Standard output is a terminal of this width.
-        let run = format!("stty cols {width} && {} {compare}", env!("CARGO_BIN_EXE_probity"));
+        // Standard output is a terminal of this width; one without rows would have no size.
+        let run = format!("stty rows 24 cols {width} && {} {compare}", env!("CARGO_BIN_EXE_probity"));
         let mut script = world.program("script");
         let ran = Ran::from(script.args(["-qec", &run, "/dev/null"]).output().expect("started")).exits(0);
         // The signature is one word, to be copied.
