@@ -25,8 +25,8 @@ fn a_run_writes_rows_summary_and_manifest() {
     );
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
     let mut first = ran.stdout.lines();
-    assert!(first.next().is_some_and(|line| line.starts_with("bleu: No clear winner: against y, x wins 100.0 %")));
-    assert!(first.next().is_some_and(|line| line.starts_with("CAUTION: the difference may be chance")));
+    assert!(first.next().is_some_and(|line| line.starts_with("bleu: x and y are level: each wins 50.0 %")));
+    assert!(first.next().is_some_and(|line| line == "CAUTION: they are level"));
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
     assert_eq!(

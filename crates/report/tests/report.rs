@@ -345,7 +345,7 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let changed = report(&[&one, &two]);
     let differences = table(&changed, "differences");
     assert!(
-        differences.notes.iter().any(|note| note.contains("1 samples have one id and different content")),
+        differences.notes.iter().any(|note| note.contains("left out are 1 sample of one id and different content")),
         "{:?}",
         differences.notes
     );
