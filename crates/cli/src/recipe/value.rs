@@ -158,6 +158,6 @@ mod tests {
         }
         assert_eq!(read("question = \"7\""), Ok(json!(["7"])));
         assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));
-        assert_eq!(read("seed = 7"), Ok(json!(7)));
+        assert_eq!(read("limit = 7"), Ok(json!(7)));
     }
 }

@@ -388,7 +388,7 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
         (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "`answers[0].sure` has no place in this row"),
         (answer(json!("A")), "field `answers[0]`: invalid type: string \"A\", expected an object"),
         (json!({"answers": "A"}), "field `answers`: invalid type: string \"A\", expected a sequence"),
-        (json!({"answers": [], "outcome": "done"}), "`outcome`: unknown variant `done`"),
+        (json!({"answers": [], "outcome": "done"}), "field `outcome`: unknown variant `done`"),
     ] {
         let refused = with(&change).expect_err("refused");
         assert!(refused.starts_with(&format!("t:1: {part}")), "{part}\n{refused}");

@@ -239,8 +239,7 @@ impl JudgeVerdict {
             answer.check(offered)?;
         }
         if given.answers.is_empty() {
-            let outcome = from_value(row).map_err(|error| format!("`outcome`: {error}"))?;
-            return Ok(Self::none(outcome));
+            return Ok(Self::none(from_value(row)?));
         }
         Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
     }

@@ -395,7 +395,7 @@ impl MethodStage for RevisionStage<'_, '_> {
         let given: GivenRevision = from_value(&rows[0])?;
         let said = rows[0].get("outcome").filter(|outcome| !outcome.is_null());
         let ended = match said {
-            Some(_) => from_value(&rows[0]).map_err(|error| format!("`outcome`: {error}"))?,
+            Some(_) => from_value(&rows[0])?,
             None => RevisionOutcome::Revised,
         };
         let is_empty = given.text.trim().is_empty();

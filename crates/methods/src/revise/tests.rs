@@ -237,7 +237,7 @@ fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
         (json!({"txet": "a"}), "`txet` has no place in this row"),
         (json!({"text": 7}), "field `text`: invalid type: integer `7`, expected a string"),
         (json!({"tokens": "many"}), "field `tokens`: invalid type: string \"many\", expected a whole number"),
-        (json!({"outcome": "done"}), "`outcome`: unknown variant `done`, expected one of `revised`"),
+        (json!({"outcome": "done"}), "field `outcome`: unknown variant `done`, expected one of `revised`"),
         (json!({"primary": "another"}), "`primary` is \"another\""),
     ] {
         let refused = with(&change).expect_err("refused");
