@@ -3,9 +3,6 @@
 use std::fmt::Display;
 use std::io;
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
 use miette::Diagnostic;
 
 /// What is wrong with one line of a JSON-lines file.
@@ -155,14 +152,6 @@ pub(crate) fn shown(text: &str) -> String {
         shown.push('…');
     }
     shown
-}
-
-/// What a value of a line says; an error names the field and what is expected.
-pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let field = error.path().to_string();
-        LineError::content(field, shown(&in_words(&error.into_inner().to_string())))
-    })
 }
 
 /// What the reader of JSON says, without the names of our types.

@@ -4,6 +4,7 @@ use std::io::BufRead;
 use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use probity_lm::nearest;
 
@@ -120,6 +121,14 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineErro
     // Two objects on one line would otherwise be one record, and the second lost.
     deserializer.end().map_err(|e| explain(text, String::new(), &e))?;
     Ok(value)
+}
+
+/// What a value of a line says; an error names the field and what is expected.
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let field = error.path().to_string();
+        LineError::content(field, shown_message(&in_words(&error.into_inner().to_string())))
+    })
 }
 
 fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
