@@ -266,10 +266,7 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
         .fails_with(&["neither gold scores nor preferences", "--map score.ATTRIBUTE=COLUMN"]);
     let some = world.file("some.csv", "item,candidate,m\ns1,a,1\ns1,b,2\nt9,a,1\n");
     let told = world.run(&["meta", "--scores", &some, "--gold", &gold]).exits(0).stdout;
-    assert!(
-        told.contains("1 score of items or candidates that gold does not have, the first on line 4 of"),
-        "{told}"
-    );
+    assert!(told.contains("1 score of items or candidates that gold does not have, the first on line 4 of"), "{told}");
 }
 
 #[test]

@@ -187,11 +187,12 @@ mod tests {
     /// `c` is in the first item alone.
     fn judged(more: &Value) -> RunSummary {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let rows: String = (0..12).map(|k| format!("{k},a,10,0.9,0.9\n{k},b,60,0.{},0.1\n", k % 2 * 9)).collect();
-        let scores = format!("item,candidate,ter,rouge-1,rouge-1.recall\n{rows}0,c,99,0.0,0.0\n");
-        let gold: String = (0..12).map(|k| format!("{k},a,2\n{k},b,1\n")).collect();
+        let rows: Vec<String> = (0..12).map(|k| format!("{k},a,10,0.9,0.9\n{k},b,60,0.{},0.1\n", k % 2 * 9)).collect();
+        let scores = format!("item,candidate,ter,rouge-1,rouge-1.recall\n{}0,c,99,0.0,0.0\n", rows.concat());
+        let gold: Vec<String> = (0..12).map(|k| format!("{k},a,2\n{k},b,1\n")).collect();
         fs::write(folder.path().join("scores.csv"), scores).expect("written");
-        fs::write(folder.path().join("gold.csv"), format!("item,candidate,human\n{gold}0,c,0\n")).expect("written");
+        fs::write(folder.path().join("gold.csv"), format!("item,candidate,human\n{}0,c,0\n", gold.concat()))
+            .expect("written");
         let mut output = MemoryOutput::default();
         configured(folder.path(), more).run(&[], &mut Run::without_model(&mut output)).expect("compared")
     }

@@ -134,7 +134,7 @@ pub fn best_agreement(about: Option<&str>, mut found: Vec<Conclusion>) -> Option
                 _ => format!("Of {all} metrics {} agrees best with people", name(best)),
             };
             let value = agreement(next);
-            let value = value.is_finite().then(|| format!(" with {}", fixed(value, 3))).unwrap_or_default();
+            let value = if value.is_finite() { format!(" with {}", fixed(value, 3)) } else { String::new() };
             let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
             let says = format!("{first}. {}. Next is {}{value}{others}", best.says, name(next));
             (about.unwrap_or_default().to_owned(), says)
@@ -690,18 +690,23 @@ mod tests {
     }
 
     /// Of so many of ten answers the model hardly considers the labels.
-    fn low(of_ten: usize) -> Option<Mass> {
-        Some(Mass::of((0..10).map(|k| (0.5, k < of_ten))))
+    fn low(of_ten: usize) -> Mass {
+        Mass::of((0..10).map(|k| (0.5, k < of_ten)))
     }
 
     #[test]
     fn a_low_mass_is_told_whatever_else_speaks_against_a_verdict() {
         let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
         let (scores, reversed) = (vec![vec![Some(0.2), Some(0.9)]; 12], vec![vec![Some(0.9), Some(0.2)]; 12]);
-        let because = |scores: &[Vec<Option<f64>>], with_gold: bool, mass: Option<Mass>| {
+        let because = |scores: &[Vec<Option<f64>>], with_gold: bool, mass: Mass| {
             let figures = with_gold.then(|| gold::against(&samples, "coherence", scores));
-            let case =
-                ConclusionCase { samples: &samples, scores, gold: figures.as_ref(), mass, ..ConclusionCase::default() };
+            let case = ConclusionCase {
+                samples: &samples,
+                scores,
+                gold: figures.as_ref(),
+                mass: Some(mass),
+                ..ConclusionCase::default()
+            };
             let found = case.conclusion();
             (found.trust, found.because)
         };
