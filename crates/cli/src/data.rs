@@ -24,11 +24,11 @@ pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
 
 A file is JSON lines in probity's own form (or one JSON array of the same), or a table: CSV, TSV, Parquet or foreign \
-JSON lines, each but Parquet
+JSON lines, each but Parquet \
 also packed by gzip or zstd. Every command that takes samples takes them all; --map says which column is which.
 
 Preferences as they are published for training are read as they are: `chosen` and `rejected`, each a text or a list of \
-messages, with `prompt`
+messages, with `prompt` \
 (or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in \
 every other sample.
 

@@ -24,13 +24,10 @@ pub(crate) const LONG_ABOUT: &str = "\
 Check that scores have the same bits however they are computed.
 
 Runs a small work list (prompts that share their beginnings, labels of several tokens, continuations, generated texts) \
-with every
-instruction set that this machine has, other numbers of threads, other token budgets, with and without sharing, with \
-hardly any memory for
-keys and values, in another order, in pieces, each request by itself, and again, and compares every score bit for bit \
-with the first run.
-Prints what was compared and the first difference where there is one. The plain instruction set is slow: a large model \
-takes minutes.
+with every instruction set that this machine has, other numbers of threads, other token budgets, with and without \
+sharing, with hardly any memory for keys and values, in another order, in pieces, each request by itself, and again, \
+and compares every score bit for bit with the first run. Prints what was compared and the first difference where there \
+is one. The plain instruction set is slow: a large model takes minutes.
 
 Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 

@@ -1,10 +1,10 @@
 //! `probity diff`: two runs, request by request.
 
-use probity_lm::text::fixed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use probity_lm::text::fixed;
 use probity_lm::{LabelScore, ScoreAnswer, ScoreResult};
 use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
 use serde_json::Value;
@@ -18,8 +18,8 @@ Compare two runs: what was set differently, and every question that both asked a
 differences first.
 
 Questions are matched by their ids. Of two label probabilities the difference is the largest over the labels, of two \
-texts' log-probabilities
-their difference per token; generated texts differ or do not. Exits with 1 where an answer differs in a bit.";
+texts' log-probabilities their difference per token; generated texts differ or do not. Exits with 1 where an answer \
+differs in a bit.";
 
 /// Options of `diff`.
 #[derive(Debug, Args)]

@@ -26,10 +26,8 @@ pub(crate) const LONG_ABOUT: &str = "\
 Make a report of runs: one HTML file, tables, plots
 
 The HTML file is complete in itself: figures, tables and samples, which can be searched, filtered and opened to their \
-prompts and probabilities.
-It asks the network for nothing and can be sent or archived. With several runs it has them side by side and tests \
-their differences over the
-samples that they share. Without any output the tables are printed.";
+prompts and probabilities. It asks the network for nothing and can be sent or archived. With several runs it has them \
+side by side and tests their differences over the samples that they share. Without any output the tables are printed.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:

@@ -29,11 +29,9 @@ Print a sample of a run: its texts, each question that was put about it, the pro
 answer token by token.
 
 Without an id, the samples are listed. With a sample's id, its texts and its questions follow, and the first of these \
-whole; with a question's id,
-that question: the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that \
-was asked about. The prompt
-is laid out by the model's own template, so the model must be on this machine, though it is not loaded; where it is \
-not, the messages are shown.
+whole; with a question's id, that question: the prompt as the model saw it, special tokens between ⟦ and ⟧, and the \
+probability of every token that was asked about. The prompt is laid out by the model's own template, so the model must \
+be on this machine, though it is not loaded; where it is not, the messages are shown.
 
 --recompute loads the model, asks again, and says whether the answer has the same bits.
 

@@ -60,18 +60,28 @@ impl<'a> Checker<'a> {
         let parts = || {
             let ((samples, data), model, others) = (data?, model?, others?);
             let (for_metrics, staging, after) = (for_metrics?, staging?, after?);
-            let (finished, earlier) = (false, None);
-            Some(ReadyStage { stage, samples, data, others, for_metrics, staging, finished, after, model, earlier })
+            Some(ReadyStage {
+                stage,
+                samples,
+                data,
+                others,
+                for_metrics,
+                staging,
+                finished: false,
+                after,
+                model,
+                earlier: None,
+            })
         };
         let ready = parts();
         let rehearsed = ready.as_ref().filter(|ready| ready.after.is_empty()).map_or(Ok(()), ReadyStage::rehearse);
-        let told = rehearsed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let told = rehearsed.as_ref().err().and_then(option_of);
         if let Err(error) = &rehearsed {
-            refuse(problems, stage, option_of(error).as_deref(), error);
+            refuse(problems, stage, told.as_deref(), error);
         }
         let files = OptionFile::all(stage);
-        // A rehearsal ends at the first of them, and without data or a model there is none.
-        let unread = files.iter().filter(|file| !told.contains(&file.path.display().to_string()));
+        // A rehearsal ends at the first option, and without data or a model there is none.
+        let unread = files.iter().filter(|file| told.as_ref() != Some(&file.option()));
         let unread = unread.filter_map(|file| file.check().map_err(|error| (file, error)).err());
         let count = unread.map(|(file, error)| refuse(problems, stage, Some(&file.option()), &error)).count();
         let mut ready = ready.filter(|_| rehearsed.is_ok() && count == 0)?;
@@ -121,18 +131,19 @@ impl<'a> Checker<'a> {
             refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
             return None;
         }
-        let mut after: Vec<&'a Stage> = Vec::new();
-        let (awaited, there): (Vec<Input>, Vec<Input>) = stage.configured.inputs().into_iter().partition(|input| {
-            let path = resolved(&input.path);
-            let writers = self.written.iter().filter(|(_, folder)| path.starts_with(folder)).map(|(other, _)| *other);
-            let before = after.len();
-            after.extend(writers);
-            after.len() > before
-        });
+        let inputs = stage.configured.inputs();
+        let paths: Vec<PathBuf> = inputs.iter().map(|input| resolved(&input.path)).collect();
+        let written = |folder: &PathBuf| paths.iter().any(|path| path.starts_with(folder));
+        let after: Vec<&'a Stage> =
+            self.written.iter().filter(|(_, folder)| written(folder)).map(|(other, _)| *other).collect();
+        if after.is_empty() {
+            return Some(after);
+        }
         // Nothing is read before all that is awaited is there: what will never come is told now.
-        let missing = there.iter().filter(|_| !awaited.is_empty());
-        let missing = missing.filter_map(|input| open(&input.path).map_err(|error| (input, error)).err());
-        let count = missing.map(|(input, error)| refuse(problems, stage, Some(input.option), &error)).count();
+        let awaited = |path: &PathBuf| self.written.iter().any(|(_, folder)| path.starts_with(folder));
+        let there = inputs.iter().zip(&paths).filter(|(_, path)| !awaited(path));
+        let missing = there.filter_map(|(input, _)| open(&input.path).map_err(|error| (input.option, error)).err());
+        let count = missing.map(|(option, error)| refuse(problems, stage, Some(option), &error)).count();
         (count == 0).then_some(after)
     }
 
