@@ -56,8 +56,10 @@ pub enum MetaError {
     #[diagnostic(transparent)]
     NoOverlap(Box<NoOverlap>),
     /// Two metrics to be compared have no candidate in common.
-    #[error("--compare: no candidate has gold and scores of both {first} and {second}")]
-    #[diagnostic(help("score the same samples with both"))]
+    #[error("--compare: no candidate has a gold score and scores of both {first} and {second}")]
+    #[diagnostic(help(
+        "score the same samples with both; preferences are no gold scores, and two metrics are not compared by them"
+    ))]
     NothingToCompare {
         /// A metric.
         first: String,

@@ -106,42 +106,52 @@ pub fn agreement_with_preferences(points: &[f64], guesses: &[f64]) -> Option<Con
     Some(ConclusionCase::default().concluded(accuracy(points, guesses)?))
 }
 
-/// One conclusion about several metrics: which agrees best with people, how surely, and which is next. Each has been
+/// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
 /// held against the same gold, and is called by what its conclusion is about; nothing where there is none.
-pub fn best_agreement(about: Option<&str>, mut found: Vec<Conclusion>) -> Option<Conclusion> {
+pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>) -> Option<Conclusion> {
     let agreement = |one: &Conclusion| {
         let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
         value.unwrap_or(f64::NEG_INFINITY)
     };
     let agrees = |one: &Conclusion| one.trust != Trust::Unreliable && !one.figures["interval"].is_null();
+    let name = |one: &Conclusion| one.about.clone().unwrap_or_default();
+    // What rounding alone tells apart is level.
+    let values = equalised(&found.iter().map(agreement).collect::<Vec<_>>());
+    let mut ranked: Vec<(f64, Conclusion)> = values.into_iter().zip(found).collect();
     // By name where they are level, so that the sentence does not depend on the order of the files.
-    found.sort_by(|a, b| {
-        let level = agrees(b).cmp(&agrees(a)).then(agreement(b).total_cmp(&agreement(a)));
+    ranked.sort_by(|(a_value, a), (b_value, b)| {
+        let level = agrees(b).cmp(&agrees(a)).then(b_value.total_cmp(a_value));
         level.then_with(|| a.about.cmp(&b.about))
     });
-    let name = |one: &Conclusion| one.about.clone().unwrap_or_default();
-    let (trust, because) = found.first().map(|best| (best.trust, best.because.clone()))?;
-    let clear = found.iter().filter(|one| agrees(one)).count();
-    let (about, says) = match &found[..] {
-        [only] => (about.into_iter().chain(only.about.as_deref()).collect::<Vec<_>>().join(", "), only.says.clone()),
-        [best, next, ..] => {
-            let all = found.len();
-            let first = match clear {
-                0 => format!(
-                    "None of {all} metrics is known to agree with people beyond chance; first is {}",
-                    name(best)
-                ),
-                _ => format!("Of {all} metrics {} agrees best with people", name(best)),
-            };
-            let value = agreement(next);
-            let value = if value.is_finite() { format!(" with {}", fixed(value, 3)) } else { String::new() };
-            let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
-            let says = format!("{first}. {}. Next is {}{value}{others}", best.says, name(next));
-            (about.unwrap_or_default().to_owned(), says)
-        }
-        [] => return None,
+    let (best_value, best) = ranked.first()?;
+    let is_level = |(value, one): &&(f64, Conclusion)| value == best_value && agrees(one) == agrees(best);
+    let level = ranked.iter().take_while(is_level).count();
+    let (all, clear) = (ranked.len(), ranked.iter().filter(|(_, one)| agrees(one)).count());
+    let names: Vec<String> = ranked[..level].iter().map(|(_, one)| name(one)).collect();
+    let (is, s, level_text) = if level == 1 { ("is", "s", "") } else { ("are", "", ", and are level") };
+    let first = match clear {
+        0 => format!(
+            "None of {all} metrics is known to agree with people beyond chance; first {is} {}{level_text}",
+            names.join(", ")
+        ),
+        _ => format!("Of {all} metrics {} agree{s} best with people{level_text}", names.join(", ")),
+    };
+    let of_first = if level == 1 { String::new() } else { format!("{}: ", name(best)) };
+    let next = ranked.get(level).map(|(_, next)| {
+        let value = agreement(next);
+        let value = if value.is_finite() { format!(" with {}", fixed(value, 3)) } else { String::new() };
+        format!(". Next is {}{value}", name(next))
+    });
+    let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
+    let (about, says) = if all == 1 {
+        (about.into_iter().chain(best.about.as_deref()).collect::<Vec<_>>().join(", "), best.says.clone())
+    } else {
+        let says = format!("{first}. {of_first}{}{}{others}", best.says, next.unwrap_or_default());
+        (about.unwrap_or_default().to_owned(), says)
     };
     let about = Some(about).filter(|about| !about.is_empty());
+    let (trust, because) = (best.trust, best.because.clone());
+    let found: Vec<Conclusion> = ranked.into_iter().map(|(_, one)| one).collect();
     Some(Conclusion { about, says, trust, because, figures: json!({ "best_first": found }) })
 }
 

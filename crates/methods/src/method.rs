@@ -225,6 +225,7 @@ impl<M: Method> Configured for WithOptions<M> {
         run.begin(stages, samples);
         let mut report = M::run(params, samples, run)?;
         flags.tell(samples, run.quoted(), &mut report);
+        run.tell_given(&mut report);
         Ok(RunSummary::new(M::NAME, report, run.cost()))
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::quote::Quoted;
 use crate::stage::{key, samples_key};
-use crate::{Artefact, MethodError, MethodStage, StageDone, Staging};
+use crate::{Artefact, MethodError, MethodReport, MethodStage, StageDone, Staging};
 
 /// Keeps the rows of a run as they are finished.
 ///
@@ -136,6 +136,8 @@ pub struct Run<'a> {
     in_stage: bool,
     /// A stage before was stood in for.
     stood_in: bool,
+    /// The stages whose tables were given, each with its file and key.
+    given: Vec<(&'static str, String, String)>,
     quoted: Quoted,
     usage: Usage,
     requests: usize,
@@ -160,6 +162,7 @@ impl<'a> Run<'a> {
             samples_key: String::new(),
             in_stage: false,
             stood_in: false,
+            given: Vec::new(),
             quoted: Quoted::default(),
             usage: Usage::default(),
             requests: 0,
@@ -216,6 +219,19 @@ impl<'a> Run<'a> {
 
     pub(crate) fn quoted(&self) -> &Quoted {
         &self.quoted
+    }
+
+    /// Tells of the tables that stages took from files in the place of asking: figures depend on what those say.
+    pub(crate) fn tell_given(&self, report: &mut MethodReport) {
+        if self.given.is_empty() {
+            return;
+        }
+        let tables: Vec<String> = self.given.iter().map(|(name, _, key)| format!("{name}@{}", &key[..12])).collect();
+        report.signature = report.signature.clone().with("from", &tables.join(","));
+        for (name, file, _) in &self.given {
+            let note = format!("the table `{name}` was taken from {file}: no model was asked for it");
+            report.sections.iter_mut().take(1).for_each(|section| section.note(note.clone()));
+        }
     }
 
     /// The models that metrics are made with, as far as they are there.
@@ -348,6 +364,7 @@ impl<'a> Run<'a> {
         let cost = Cost { requests: self.requests - requests, seconds, usage: self.usage };
         self.usage += usage;
         let from = given.map(|table| table.path.display().to_string());
+        self.given.extend(from.iter().map(|from| (S::NAME, from.clone(), key.clone())));
         let done = StageDone { name: S::NAME, key: key.clone(), parts: stage.parts(), rows: kept.rows, from, cost };
         self.output.end_stage(&done).map_err(MethodError::Output)?;
         self.ends_after(S::NAME)?;

@@ -40,11 +40,11 @@ impl Definition for GleuNapoles {
     type Options = GleuNapolesOptions;
     const NAME: &'static str = "gleu-napoles";
     const ABOUT: &'static str = "BLEU of a correction that also loses what it kept of the source against the \
-                                 references (Napoles et al. 2015), 0 to 1";
+                                 references (Napoles et al. 2016), 0 to 1";
     const LONG_ABOUT: &'static str = "\
-BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2015), 0 to 1.
+BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2016), 0 to 1.
 
-The revision of 2016 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four \
+The revision of the measure of 2015 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four \
 words the numerator \
 is max(0, matches with the reference - matches with n-grams of the source that the reference has none of), the \
 denominator the n-grams of \

@@ -268,11 +268,21 @@ mod tests {
         let found = verdict("levenshtein,rouge-l", &samples);
         assert_eq!(found.iter().map(|one| one.about.as_deref()).collect::<Vec<_>>(), [Some("q"), Some("r")]);
         assert!(
-            found[0].says.starts_with("Of 2 metrics levenshtein agrees best with people. Agrees with gold: Spearman"),
+            found[0].says.starts_with(
+                "Of 2 metrics levenshtein, rouge-l agree best with people, and are level. levenshtein: Agrees"
+            ),
             "{}",
             found[0].says
         );
         assert!(found[1].says.starts_with("None of 2 metrics is known to agree"), "{}", found[1].says);
+        let level = verdict("rouge-2,levenshtein,rouge-l", &samples);
+        assert!(
+            level[0]
+                .says
+                .starts_with("Of 3 metrics levenshtein, rouge-2, rouge-l agree best with people, and are level."),
+            "{}",
+            level[0].says
+        );
         for sample in &mut samples {
             sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
             sample.preference = Some(probity_data::Preference::Candidate("x".to_owned()));

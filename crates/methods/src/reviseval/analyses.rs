@@ -216,7 +216,8 @@ pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section
     }
     let what = if pairs { "pair, judged in both orders" } else { "candidate and attribute" };
     section.note(format!(
-        "Tokens of prompts and answers per {what}, over those that have such a reference, as if nothing were shared."
+        "Tokens of prompts and answers, as if nothing were shared, per {what} with such a reference; to make it: also \
+         those of references that came to nothing."
     ));
     section
 }
