@@ -333,8 +333,11 @@ impl ConclusionCase<'_> {
         }
         let tie = if two { met.wins == met.losses } else { mean == second_mean };
         let clear = met.p.is_some_and(|p| p < SIGNIFICANT);
+        // Of systems that are not in every sample, means are over different samples.
+        let led = met.wins > met.losses;
         let doubt = match (tie, clear) {
             (true, _) => Doubt::Caution("they are level".to_owned()),
+            (false, true) if !led => Doubt::Caution("sample by sample the next one wins".to_owned()),
             (false, true) => Doubt::Caution("it was held against no gold".to_owned()),
             (false, false) => Doubt::Caution(format!("the difference may be chance ({})", p_text(met.p))),
         };
@@ -346,8 +349,12 @@ impl ConclusionCase<'_> {
             (true, all) if level == all => format!("All {all} candidates are level"),
             (true, all) if level == 2 => format!("Best of {all} by mean score: {first} and {second} are level"),
             (true, all) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
-            (false, all) => {
+            (false, all) if clear && led => {
                 format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins"))
+            }
+            (false, all) => {
+                let met = met.text("against it, it wins");
+                format!("No clear winner of {all}: first by mean score is {first}, before {second}; {met}")
             }
         };
         // An unreliable judge names no winner, whatever its figures say.
@@ -363,7 +370,7 @@ impl ConclusionCase<'_> {
             says,
             unbelieved,
             figures: json!({
-                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear, "candidates": systems.len(), "means": means,
+                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear && led, "candidates": systems.len(), "means": means,
                 "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
             }),
             doubt,
@@ -600,13 +607,25 @@ mod tests {
     }
 
     #[test]
+    fn who_is_in_the_easy_samples_alone_is_not_the_best() {
+        let samples: Vec<Sample> = (0..30).map(|k| sample(&format!("s{k}"), &[1.0, 2.0, 3.0])).collect();
+        let of = |k: usize| if k < 8 { [Some(0.9), Some(0.8), Some(0.1)] } else { [Some(0.1), None, Some(0.0)] };
+        let scores: Vec<Vec<Option<f64>>> = (0..30).map(|k| of(k).to_vec()).collect();
+        let found = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() }.conclusion();
+        assert!(found.says.starts_with("No clear winner of 3: first by mean score is 1, before 0;"), "{}", found.says);
+        assert_eq!(found.because, "sample by sample the next one wins");
+    }
+
+    #[test]
     fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
-        let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
+        let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 12], None, None, false);
         assert!(
-            found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 3 samples"),
+            found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 12 samples"),
             "{}",
             found.says
         );
+        let few = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
+        assert!(few.says.starts_with("No clear winner of 3: first by mean score is 1, before 2;"), "{}", few.says);
         let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
         assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
         assert_eq!(level.figures["winner"], Value::Null);
