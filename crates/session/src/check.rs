@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
         if let Err(error) = &rehearsed {
             refuse(problems, stage, told.as_deref(), error);
         }
-        let files = OptionFile::all(stage);
+        let files = OptionFile::all(stage.method, &*stage.configured);
         // A rehearsal ends at the first option, and without data or a model there is none.
         let unread = files.iter().filter(|file| told.as_ref() != Some(&file.option()));
         let unread = unread.filter_map(|file| file.check().map_err(|error| (file, error)).err());
@@ -126,10 +126,19 @@ impl<'a> Checker<'a> {
     /// The other stages whose folders it reads.
     fn after(&self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Vec<&'a Stage>> {
         let own = self.written.iter().find(|(other, _)| std::ptr::eq(*other, stage));
-        let is_own = |input: &Input| own.is_some_and(|(_, own)| resolved(&input.path).starts_with(own));
-        if let Some(Input { option, path }) = stage.reads().into_iter().find(is_own) {
-            refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
+        let is_own = |(_, path): &(String, PathBuf)| own.is_some_and(|(_, own)| resolved(path).starts_with(own));
+        if let Some((option, path)) = stage.reads().into_iter().find(is_own) {
+            refuse(problems, stage, Some(&option), &SessionError::ReadsItself { path });
             return None;
+        }
+        // Read already when this is checked: what the other stage is going to write there would not be what was read.
+        for Input { option, path } in stage.reads_first() {
+            let place = resolved(&path);
+            if let Some((other, _)) = self.written.iter().find(|(_, folder)| place.starts_with(folder)) {
+                let other = other.name().to_owned();
+                refuse(problems, stage, Some(option), &SessionError::ReadsOther { path, other });
+                return None;
+            }
         }
         let inputs = stage.configured.inputs();
         let paths: Vec<PathBuf> = inputs.iter().map(|input| resolved(&input.path)).collect();

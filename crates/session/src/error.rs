@@ -114,6 +114,15 @@ pub enum SessionError {
         /// The stage that it waits for.
         other: String,
     },
+    /// A stage reads what another of the plan writes, and cannot wait for it.
+    #[error("{} is in the folder that `{other}` writes to, and is read before that is done", path.display())]
+    #[diagnostic(help("run `{other}` first, by --only, and give a copy of the file"))]
+    ReadsOther {
+        /// What it would read.
+        path: PathBuf,
+        /// The stage that writes there.
+        other: String,
+    },
     /// A run is to end after a stage that it has left behind.
     #[error("{} holds a run that came further than `{until}` ({status}), and what came of that would go", path.display())]
     #[diagnostic(help("leave --until out to go on with it, or give another folder"))]

@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use probity_methods::{DynMethod, methods};
+use probity_methods::{Configured, DynMethod, methods};
 use probity_options::OptionSpec;
 
 use crate::SessionError;
-use crate::stage::Stage;
 
 /// A file that an option's value leads to.
 pub(crate) struct OptionFile {
@@ -17,16 +16,16 @@ pub(crate) struct OptionFile {
 }
 
 impl OptionFile {
-    /// Those of a stage's own options, as the forms of their values have them.
-    pub(crate) fn all(stage: &Stage) -> Vec<Self> {
-        let in_force = stage.configured.options_in_force();
+    /// Those of the options that something has of its own, as the forms of their values have them.
+    pub(crate) fn all(method: &dyn DynMethod, configured: &dyn Configured) -> Vec<Self> {
+        let in_force = configured.options_in_force();
         let of = |option: OptionSpec| {
             let value = &in_force[&option.field];
             let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-            let paths = values.iter().filter_map(|value| file_of(stage.method, &option.form, value.as_str()?));
+            let paths = values.iter().filter_map(|value| file_of(method, &option.form, value.as_str()?));
             paths.map(|path| Self { field: option.field.clone(), path: path.into() }).collect::<Vec<_>>()
         };
-        stage.method.options().into_iter().flat_map(of).collect()
+        method.options().into_iter().flat_map(of).collect()
     }
 
     /// The option's long name.
@@ -66,11 +65,10 @@ mod tests {
     #[test]
     fn every_option_that_may_name_a_file_is_known_by_its_form() {
         let files = |method: &str, more: &Value| {
-            let mut given: GivenOptions = json!({"data": "d", "model": "m"}).as_object().expect("one").clone();
-            given.extend(more.as_object().expect("options").clone());
-            let stage = Stage::new(stage_kind(method).expect("a kind"), &given, None);
-            let stage = stage.unwrap_or_else(|error| panic!("{method}: {error}"));
-            let all = OptionFile::all(&stage).into_iter();
+            let given: GivenOptions = more.as_object().expect("options").clone();
+            let kind = stage_kind(method).expect("a kind");
+            let configured = kind.with(&given).unwrap_or_else(|error| panic!("{method}: {error}"));
+            let all = OptionFile::all(kind, &*configured).into_iter();
             all.map(|file| format!("{}={}", file.field, file.path.display())).collect::<Vec<_>>()
         };
         let of = json!({"attribute": ["quality"], "question": ["Is it?", "@q.txt", "@r.txt"], "template": ["t.j2"]});

@@ -121,7 +121,7 @@ impl ReadyStage<'_> {
         if let tables @ Value::Object(_) = described_tables(&stage.run.ask) {
             info.arguments_in_force["from"] = tables;
         }
-        let files = OptionFile::all(stage);
+        let files = OptionFile::all(stage.method, &*stage.configured);
         if !files.is_empty() {
             let files = files.iter().map(|file| (file.field.as_str(), file.path.as_path()));
             info.arguments_in_force["files"] = described(files);

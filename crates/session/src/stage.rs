@@ -1,6 +1,6 @@
 //! What is to be run: a method with its options, over data, asked of a model, into a folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_data::Sample;
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::SessionError;
 use crate::inputs::described;
+use crate::option_files::OptionFile;
 use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
 use crate::problems::StageLines;
 
@@ -82,15 +83,25 @@ impl Stage {
         self.method.needs().model
     }
 
-    /// All files of data that it reads: the samples, tables of stages, kept answers, and the inputs of what it is.
-    pub(crate) fn reads(&self) -> Vec<Input> {
-        let RunOptions { data, ask, keep, .. } = &self.run;
+    /// The samples and the tables of stages that it reads when it is checked.
+    pub(crate) fn reads_first(&self) -> Vec<Input> {
+        let RunOptions { data, ask, .. } = &self.run;
         // `-` is standard input.
         let has_file = self.method.needs().samples && self.samples.is_none() && data.data != Path::new("-");
         let samples = has_file.then(|| Input { option: "data", path: data.data.clone() });
         let tables = ask.from.iter().map(|table| Input { option: "from", path: table.file.clone() });
-        let kept = keep.cache.iter().map(|folder| Input { option: "cache", path: folder.join(ANSWERS) });
-        samples.into_iter().chain(tables).chain(kept).chain(self.configured.inputs()).collect()
+        samples.into_iter().chain(tables).collect()
+    }
+
+    /// All files that it reads, each with its option: those, kept answers, the inputs of what it is, and the files that
+    /// its options lead to.
+    pub(crate) fn reads(&self) -> Vec<(String, PathBuf)> {
+        let kept = self.run.keep.cache.iter();
+        let kept = kept.map(|folder| Input { option: "cache", path: folder.join(ANSWERS) });
+        let inputs = self.reads_first().into_iter().chain(kept).chain(self.configured.inputs());
+        let of_options =
+            OptionFile::all(self.method, &*self.configured).into_iter().map(|file| (file.option(), file.path));
+        inputs.map(|input| (input.option.to_owned(), input.path)).chain(of_options).collect()
     }
 
     /// What the manifest says of the inputs of what it is.

@@ -1,6 +1,7 @@
 //! A judge: one model with its prompts, asked a whole work list of questions.
 
 use probity_data::Sample;
+use probity_lm::text::counted;
 use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
     ScoreRequest,
@@ -196,7 +197,12 @@ impl<'m> ModelJudge<'m> {
 
     /// The verdict that a row of this judge's answers says.
     pub(crate) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
-        JudgeVerdict::read(row, self.offered, self.options.verdict.has_labels())
+        let verdict = JudgeVerdict::read(row, self.offered, self.options.verdict.has_labels())?;
+        let (there, cycles) = (verdict.answers.len(), usize::from(self.options.cycles));
+        if there > 0 && there != cycles {
+            return Err(format!("`answers` has {}, and --cycles asks for {cycles}", counted(there, "answer")).into());
+        }
+        Ok(verdict)
     }
 
     fn render(&self, question: &JudgeQuestion<'_>) -> Result<Rendered, MethodError> {

@@ -409,6 +409,10 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
         (json!({"outcome": "tie"}), "`outcome` is \"tie\", and by the rest of the row it is \"scored\""),
         (json!({"chioce": "first"}), "`chioce` has no place in this row"),
         (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "`answers[0].sure` has no place in this row"),
+        (
+            json!({"answers": [{"written": "A", "outcome": "scored"}, {"written": "A", "outcome": "scored"}]}),
+            "`answers` has 2 answers, and --cycles asks for 1",
+        ),
         (answer(json!("A")), "field `answers[0]`: invalid type: string \"A\", expected an object"),
         (json!({"answers": "A"}), "field `answers`: invalid type: string \"A\", expected a sequence"),
         (json!({"answers": [], "outcome": "done"}), "field `outcome`: unknown variant `done`"),
