@@ -21,10 +21,10 @@ pub use options::{ComparativeParams, DebiasMode, Decide, LabelWords};
 use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot};
 use crate::conclusion::ConclusionCase;
+use crate::figures::{Mass, number};
 use crate::gold::{self, GoldUse};
 use crate::pairs::PairSelection;
 use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
-use crate::summary::{Mass, number};
 use crate::template::{PromptLayout, Template, TemplateError};
 use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
 use figures::{CellFigures, ComparisonCell};
@@ -318,7 +318,7 @@ fn against_gold(
         let pooled = gold::against(samples, one.attribute, &pooled);
         let spearman =
             of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
-        let mean_of_templates = crate::summary::mean(spearman);
+        let mean_of_templates = crate::figures::mean(spearman);
         // Of one template the means are its own rows again.
         if params.template.len() > 1 {
             gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);

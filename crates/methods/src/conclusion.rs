@@ -11,7 +11,7 @@ use probity_stats::{AgreementFigures, Interval, equalised, order, preference_poi
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::summary::{Mass, mean, share_interval, sums_by_id};
+use crate::figures::{Mass, mean, share_interval, sums_by_id};
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
 // docs/trust.md tells readers this number and those below.

@@ -7,7 +7,7 @@ use probity_stats::{AgreementFigures, Interval, Resampling, SystemScore};
 use serde::Serialize;
 
 use crate::attributes;
-use crate::summary::{bounds, mean, number, share_interval, sums_by_id};
+use crate::figures::{bounds, mean, number, share_interval, sums_by_id};
 use crate::{MethodError, Section};
 
 /// More systems than this are left to the files.

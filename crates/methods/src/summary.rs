@@ -3,14 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use probity_data::Sample;
-use probity_lm::text::fixed;
 use probity_lm::{LanguageModel, ModelDescription, Outcome};
-use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, mean_interval};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Conclusion;
+use crate::figures::number;
 use crate::run::Cost;
 use crate::template::{PromptLayout, Template};
 
@@ -309,86 +307,4 @@ impl Outcomes {
         }
         self.0.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// The probability of the labels under the full vocabulary, over answers.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(crate) struct Mass {
-    pub(crate) mean: Option<f64>,
-    pub(crate) min: Option<f64>,
-    /// The share flagged [`Outcome::LowMass`].
-    pub(crate) low_share: Option<f64>,
-    /// Answers flagged so.
-    pub(crate) low: usize,
-    /// Answers with a mass.
-    pub(crate) answers: usize,
-}
-
-impl Mass {
-    /// Over `(mass, flagged as low)`.
-    pub(crate) fn of(answers: impl Iterator<Item = (f64, bool)>) -> Self {
-        let answers: Vec<(f64, bool)> = answers.collect();
-        Self {
-            mean: mean(answers.iter().map(|a| a.0)),
-            min: answers.iter().map(|a| a.0).reduce(f64::min),
-            low_share: mean(answers.iter().map(|a| f64::from(u8::from(a.1)))),
-            low: answers.iter().filter(|a| a.1).count(),
-            answers: answers.len(),
-        }
-    }
-}
-
-/// Three decimals, or a dash where there is nothing.
-pub(crate) fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3))
-}
-
-/// What a table says of scores that were turned before they were held against people.
-pub fn lower_is_better(names: &[String]) -> String {
-    format!(
-        "Lower is better: {}. Their scores are held against people with their signs turned, so that a higher figure is \
-         more agreement.",
-        names.join("; ")
-    )
-}
-
-/// The sum and the number of scores by candidate id.
-pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, (f64, usize)> {
-    let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
-    for (sample, scores) in samples.iter().zip(scores) {
-        for (candidate, score) in sample.candidates.iter().zip(scores) {
-            if let Some(score) = score {
-                let sum = sums.entry(&candidate.id).or_default();
-                *sum = (sum.0 + score, sum.1 + 1);
-            }
-        }
-    }
-    sums
-}
-
-/// An interval's ends, or a dash where there is none.
-pub(crate) fn bounds(interval: Option<Interval>) -> String {
-    interval.map_or_else(|| "–".to_owned(), |i| format!("{} … {}", fixed(i.low, 3), fixed(i.high, 3)))
-}
-
-/// A share.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct ShareFigure {
-    pub(crate) share: Option<f64>,
-}
-
-/// The share of what is so (1) among all points, with its interval.
-pub(crate) fn share_estimate(points: &[f64]) -> FigureEstimate<ShareFigure> {
-    FigureEstimate::new(ShareFigure { share: mean(points.iter().copied()) }, share_interval(points))
-}
-
-/// Of a share: the mean of points between 0 and 1.
-pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
-    mean_interval(points, Resampling::default().confidence, Range::SHARE)
-}
-
-/// The mean; `None` of nothing.
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
-    (count > 0).then(|| sum / count as f64)
 }

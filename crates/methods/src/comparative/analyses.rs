@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::figures::{ComparisonCell, symmetric_probabilities};
 use super::options::ComparativeParams;
 use crate::Section;
+use crate::figures::{mean, number};
 use crate::gold::GoldUse;
 use crate::pairs::{PairSelection, rng_for};
-use crate::summary::{mean, number};
 
 /// The numbers of candidates of the paper's Table 8.
 const CANDIDATES: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];

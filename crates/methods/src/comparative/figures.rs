@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::SCORES;
 use super::judge::JudgedComparisons;
 use super::options::{ComparativeParams, DebiasMode};
+use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
-use crate::summary::{Mass, mean, number};
 use crate::{MethodError, Run, Section};
 
 /// The judged comparisons of one attribute under one template.

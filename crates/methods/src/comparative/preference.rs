@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::figures::{ComparisonCell, agreements};
 use super::options::ComparativeParams;
-use crate::summary::{mean, number};
+use crate::figures::{mean, number};
 use crate::{Headline, Section};
 
 /// Accuracy on items with two candidates and a preference between them, for one attribute and template.

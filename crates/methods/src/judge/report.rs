@@ -14,8 +14,8 @@ use super::options::Mode;
 use super::plan::{JudgePlan, UnitVerdict};
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::ConclusionCase;
+use crate::figures::{Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
-use crate::summary::{Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What the panel is called beside its judges.

@@ -5,9 +5,9 @@ use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreRes
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::figures::mean;
 use crate::scale::one_begins_another;
 use crate::stage::RowError;
-use crate::summary::mean;
 use crate::{MethodError, RatingScale};
 
 /// What a verdict begins with.

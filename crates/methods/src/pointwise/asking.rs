@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
+use crate::figures::mean;
 use crate::question::material;
-use crate::summary::mean;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 

@@ -9,8 +9,8 @@ use super::asking::PointwiseAsk;
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::conclusion::ConclusionCase;
+use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
-use crate::summary::{Mass, mean, number};
 use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
 
 /// What stands for an attribute where the prompt names none.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::asking::{PointwiseAsk, PointwiseReply};
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
-use crate::summary::mean;
+use crate::figures::mean;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PointwiseAnswer<'a> {

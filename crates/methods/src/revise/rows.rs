@@ -7,7 +7,7 @@ use super::options::RevisionKind;
 use super::reviser::{Reviser, Revision, RevisionJob, RevisionOutcome};
 use super::similarity::Similarity;
 use crate::Section;
-use crate::summary::{mean, number};
+use crate::figures::{mean, number};
 
 /// Which reference a row of the table of revisions is.
 #[derive(Debug, Serialize)]

@@ -3,7 +3,7 @@
 use probity_metrics::{Metric, MetricError, MetricItem, MetricModels, Score, choose};
 use serde::Serialize;
 
-use crate::summary::mean;
+use crate::figures::mean;
 
 /// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is
 /// counted.

@@ -12,10 +12,10 @@ use super::options::Reference;
 use super::references::ReferencePool;
 use super::scored::ReferenceScores;
 use crate::Section;
+use crate::figures::{bounds, mean, number};
 use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, UnitVerdict};
 use crate::revise::Revision;
-use crate::summary::{bounds, mean, number};
 
 /// P with references over P without, beside how alike references and candidates are (the paper's Table 7 and Figure 1).
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -8,9 +8,9 @@ use probity_stats::FigureEstimate;
 use serde::{Serialize, Serializer};
 
 use super::options::Reference;
+use crate::figures::{ShareFigure, mean, share_estimate};
 use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgedUnit, PairChoice, UnitVerdict};
-use crate::summary::{ShareFigure, mean, share_estimate};
 
 /// Who says it.
 #[derive(Debug, Clone, PartialEq, Eq)]

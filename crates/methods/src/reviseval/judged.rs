@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
+use crate::figures::Mass;
 use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
-use crate::summary::Mass;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::options::Reference;
 use super::references::ReferencePool;
+use crate::figures::{mean, number};
 use crate::judge::{JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
-use crate::summary::{mean, number};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section};
 
 /// The table of ratings.

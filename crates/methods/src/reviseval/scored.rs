@@ -82,13 +82,13 @@ impl ReferenceScores {
     /// The mean over a unit's references that have a score, by candidate.
     pub(super) fn mean(&self, unit: usize) -> Vec<Option<f64>> {
         let references = &self.by_unit[unit];
-        let of = |candidate: usize| crate::summary::mean(references.iter().filter_map(|scores| scores[candidate]));
+        let of = |candidate: usize| crate::figures::mean(references.iter().filter_map(|scores| scores[candidate]));
         (0..references.first().map_or(0, Vec::len)).map(of).collect()
     }
 
     /// The mean over all of a unit's scores.
     pub(super) fn overall(&self, unit: usize) -> Option<f64> {
-        crate::summary::mean(self.mean(unit).into_iter().flatten())
+        crate::figures::mean(self.mean(unit).into_iter().flatten())
     }
 
     /// What it says of a unit: of a pair, that the better score is the better text, each reference having a vote, or

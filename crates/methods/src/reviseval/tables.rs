@@ -10,9 +10,9 @@ use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, prefer
 use super::judged::ReferenceQuestions;
 use super::options::{Reference, RevisEvalParams};
 use crate::conclusion::ConclusionCase;
+use crate::figures::{bounds, lower_is_better, mean, number};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
-use crate::summary::{bounds, lower_is_better, mean, number};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
 
 /// The table of all preferences.
