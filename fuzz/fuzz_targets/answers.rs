@@ -164,7 +164,7 @@ fn read_all(answers: &Answers) {
     let _ = answers.check(drop);
     let _ = answers.count();
     let _ = answers.requests(|_, _| {});
-    let _ = answers.outcomes(|_, _| {});
+    let _ = answers.outcomes(|_, _, _| {});
     let _ = answers.named("1");
     for asked in answers.page(0, 10).unwrap_or_default() {
         if let AnyAnswer::Score(result) = &asked.answer {

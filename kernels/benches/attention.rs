@@ -1,4 +1,4 @@
-//! Attention over cached spans: `cargo bench -p probity-kernels --bench attention`. Throughput is in query rows.
+//! Attention over cached spans: `cargo bench -p probity-kernels-benches --bench attention`. Throughput is in query rows.
 
 use std::hint::black_box;
 

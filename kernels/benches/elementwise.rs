@@ -1,4 +1,4 @@
-//! Norms, rotary positions, activations and the normaliser: `cargo bench -p probity-kernels --bench elementwise`.
+//! Norms, rotary positions, activations and the normaliser: `cargo bench -p probity-kernels-benches --bench elementwise`.
 //! Throughput is in elements.
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! Matrix products by weight type, form and rows: `cargo bench -p probity-kernels --bench matmul -- Q8_0`.
+//! Matrix products by weight type, form and rows: `cargo bench -p probity-kernels-benches --bench matmul -- Q8_0`.
 //!
 //! A measurement packs the activations too, as a layer does. Throughput is in operations, two a weight and row. Weights
 //! are cold in the second-level cache: several copies are used in turn.

@@ -118,29 +118,31 @@ impl Tally {
     }
 }
 
-const FIGURES: [&str; 6] = [
+const FIGURES: [&str; 7] = [
     "Pearson per context", "Spearman per context", "accuracy of pairs", "Pearson over all scores",
-    "Spearman over all scores", "Pearson of systems",
+    "Spearman over all scores", "Pearson of systems", "Spearman of systems",
 ];
 
-fn truths(world: World, noise: &mut Noise) -> [f64; 6] {
+fn truths(world: World, noise: &mut Noise) -> [f64; 7] {
     let contexts = world.contexts(TRUTH, noise);
     let figures = AgreementFigures::of(&scores(&contexts), &Resampling::default());
-    let system = figures.pearson.system.and_then(|system| system.figure.coefficient).unwrap_or(f64::NAN);
+    let system = |of: Correlation| {
+        figures.correlation(of).system.and_then(|system| system.figure.coefficient).unwrap_or(f64::NAN)
+    };
     let accuracy = ratio(pairs(&contexts).into_iter());
     let per_context = |of: Correlation| figures.correlation(of).per_context.figure.mean.unwrap_or(f64::NAN);
     let pooled = |of: Correlation| figures.correlation(of).pooled.figure.coefficient.unwrap_or(f64::NAN);
     let (p, s) = (Correlation::Pearson, Correlation::Spearman);
-    [per_context(p), per_context(s), accuracy, pooled(p), pooled(s), system]
+    [per_context(p), per_context(s), accuracy, pooled(p), pooled(s), system(p), system(s)]
 }
 
 fn figures(world: World, simulations: usize, noise: &mut Noise) {
     let truths = truths(world, noise);
     println!("\n{} candidates, r = {} on average\n", world.candidates, world.r);
     println!("| figure | contexts | now: held (width) | percentile bootstrap |\n|---|--:|--:|--:|");
-    let mut tallies: Vec<[[Tally; 2]; 6]> = Vec::new();
+    let mut tallies: Vec<[[Tally; 2]; 7]> = Vec::new();
     for n in CONTEXTS {
-        let mut tally: [[Tally; 2]; 6] = Default::default();
+        let mut tally: [[Tally; 2]; 7] = Default::default();
         for _ in 0..simulations {
             let contexts = world.contexts(n, noise);
             let found = AgreementFigures::of(&scores(&contexts), &Resampling::default());
@@ -152,6 +154,7 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
                 found.pearson.pooled.interval,
                 found.spearman.pooled.interval,
                 found.pearson.system.and_then(|system| system.interval),
+                found.spearman.system.and_then(|system| system.interval),
             ];
             let lists: Vec<(Vec<f64>, Vec<f64>)> =
                 contexts.iter().map(|c| c.iter().map(|r| (r.first, r.gold)).unzip()).collect();
@@ -165,13 +168,13 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
             let joined = |drawn: &[usize]| -> (Vec<f64>, Vec<f64>) {
                 drawn.iter().flat_map(|k| lists[*k].0.iter().copied().zip(lists[*k].1.iter().copied())).unzip()
             };
-            let systems = |drawn: &[usize]| {
+            let systems = |drawn: &[usize], of: fn(&[f64], &[f64]) -> Option<f64>| {
                 let place = |k: usize| {
                     let sum = |of: &dyn Fn(usize) -> f64| drawn.iter().map(|c| of(*c)).sum::<f64>();
                     (sum(&|c| lists[c].0[k]), sum(&|c| lists[c].1[k]))
                 };
                 let (x, y): (Vec<f64>, Vec<f64>) = (0..world.candidates).map(place).unzip();
-                pearson(&x, &y)
+                of(&x, &y)
             };
             let before = [
                 percentile(n, noise, |drawn| over(&pearsons, drawn)),
@@ -179,7 +182,8 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
                 percentile(n, noise, |drawn| Some(ratio(drawn.iter().map(|k| units[*k])))),
                 percentile(n, noise, |drawn| pearson(&joined(drawn).0, &joined(drawn).1)),
                 percentile(n, noise, |drawn| spearman(&joined(drawn).0, &joined(drawn).1)),
-                percentile(n, noise, systems),
+                percentile(n, noise, |drawn| systems(drawn, pearson)),
+                percentile(n, noise, |drawn| systems(drawn, spearman)),
             ];
             for (k, truth) in truths.into_iter().enumerate() {
                 tally[k][0].add(now[k], truth);
@@ -220,6 +224,32 @@ fn win_rates(simulations: usize, noise: &mut Noise) {
     }
 }
 
+/// Coefficients that are 1 in most contexts.
+fn nearly_perfect(simulations: usize, noise: &mut Noise) {
+    println!("\nMeans of coefficients that are 1 in most contexts\n");
+    println!("| contexts with 1 | the others | contexts | now: held (width) | percentile bootstrap |");
+    println!("|--:|---|--:|--:|--:|");
+    for (perfect, between) in [(0.5, false), (0.8, false), (0.95, false), (0.8, true), (0.95, true)] {
+        for n in CONTEXTS {
+            let mut tally: [Tally; 2] = Default::default();
+            for _ in 0..simulations {
+                let mut one = || match noise.uniform() < perfect {
+                    true => 1.0,
+                    false if between => 2.0 * noise.uniform() - 1.0,
+                    false => 0.5,
+                };
+                let values: Vec<f64> = (0..n).map(|_| one()).collect();
+                let truth = perfect + (1.0 - perfect) * if between { 0.0 } else { 0.5 };
+                tally[0].add(mean_interval(&values, 0.95, Range::Correlation).ok(), truth);
+                let mean = |drawn: &[usize]| Some(drawn.iter().map(|k| values[*k]).sum::<f64>() / n as f64);
+                tally[1].add(percentile(n, noise, mean), truth);
+            }
+            let others = if between { "−1 to 1" } else { "0.5" };
+            println!("| {perfect:.2} | {others} | {n} | {} | {} |", tally[0].cell(), tally[1].cell());
+        }
+    }
+}
+
 /// Two metrics that are equally good: how often a test says at .05 that they differ, and whether the interval holds 0.
 fn differences(world: World, simulations: usize, noise: &mut Noise) {
     println!("\nTwo metrics that are equally good, {} candidates, r = {}\n", world.candidates, world.r);
@@ -255,5 +285,6 @@ fn main() {
         figures(World { candidates, r }, simulations, &mut noise);
     }
     win_rates(10 * simulations, &mut noise);
+    nearly_perfect(10 * simulations, &mut Noise(ChaCha8Rng::seed_from_u64(2)));
     differences(World { candidates: 8, r: 0.5 }, simulations / 2, &mut noise);
 }

@@ -124,7 +124,7 @@ const SYSTEM_COVERAGE: f64 = 0.5;
 
 /// Over fewer contexts a correlation of systems' means has no interval.
 // Nothing that was tried covers below: docs/intervals.md has the simulation.
-pub(crate) const LEAST_CONTEXTS: usize = 10;
+const LEAST_CONTEXTS: usize = 10;
 
 /// The coverage of these contexts that [`AgreementFigures`](crate::AgreementFigures) uses: half of them, and two at least.
 pub fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
@@ -176,10 +176,19 @@ impl Systems {
         }
     }
 
+    /// Why nothing is known to cover a correlation of these systems' means, where that is so.
+    pub(crate) fn no_interval(&self, of: Correlation) -> Option<NoInterval> {
+        match of {
+            Correlation::Pearson if self.with_scores < LEAST_CONTEXTS => Some(NoInterval::FewContexts),
+            Correlation::Pearson => None,
+            Correlation::Spearman | Correlation::Kendall => Some(NoInterval::Ranks),
+        }
+    }
+
     /// The interval over contexts; the systems stay the same.
     pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
-        if self.with_scores < LEAST_CONTEXTS {
-            return Err(NoInterval::FewContexts);
+        if let Some(why) = self.no_interval(of) {
+            return Err(why);
         }
         jackknife(self.contexts.len(), confidence, Range::Correlation, |kept| {
             let means = self.means(kept.iter().copied())?;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::agreement::{LEAST_CONTEXTS, SystemScore, Systems, system_coverage};
+use crate::agreement::{SystemScore, Systems, system_coverage};
 use crate::correlation::{Correlation, Undefined};
 use crate::figures::POOLED_LIMIT;
 use crate::interval::Range;
@@ -250,8 +250,10 @@ impl<'a> Duel<'a> {
             measure: Measured::System(of),
             first: figures[0],
             second: figures[1],
-            // As of the coefficients themselves: see `NoInterval::FewContexts`.
-            paired: (self.contexts.len() >= LEAST_CONTEXTS)
+            // Where the coefficients themselves have no interval their difference has none.
+            paired: [&first, &second]
+                .iter()
+                .all(|systems| systems.no_interval(of).is_none())
                 .then(|| self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference))
                 .flatten(),
             randomisation_p: self.resampling.randomisation(self.contexts.len(), swapped),

@@ -11,7 +11,7 @@ use crate::significance::{beta_quantile, t_quantile, two_sided_t};
 
 /// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many.
 const GROUPS: usize = 200;
-/// A coefficient of ±1 in a group's absence is taken for this: Fisher's z has no place for it.
+/// Fisher's z has no place for a coefficient of ±1, and grows without bound before it.
 const NEAREST_TO_ONE: f64 = 1.0 - 1e-6;
 
 /// Between which values a figure lies, with the confidence that was asked for.
@@ -34,6 +34,10 @@ pub enum NoInterval {
     /// covers.
     #[error("fewer than ten contexts: noise pulls a correlation of means to 0")]
     FewContexts,
+    /// A correlation of the ranks of systems' means: it turns on differences that are smaller than the noise, and no
+    /// method that was tried covers.
+    #[error("ranks of means turn on differences smaller than noise")]
+    Ranks,
     /// Leaving any unit out changes nothing, so that nothing is known of how much others would.
     #[error("leaving out any unit changes nothing")]
     AllAlike,
@@ -72,7 +76,8 @@ pub enum Range {
     Unbounded,
     /// Between two values; the interval ends there at the latest.
     Within(f64, f64),
-    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back.
+    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back, but
+    /// where the coefficient is ±1 over all units or without some.
     Correlation,
 }
 
@@ -95,8 +100,17 @@ impl Range {
         }
     }
 
+    /// Where the jackknife of these values is taken: z would make of the step from nearly ±1 to ±1 an interval from −1
+    /// to 1, however many units there are.
+    fn holding(self, mut values: impl Iterator<Item = f64>) -> Self {
+        match self {
+            Self::Correlation if values.any(|value| value.abs() > NEAREST_TO_ONE) => Self::Within(-1.0, 1.0),
+            other => other,
+        }
+    }
+
     fn on_scale(self, value: f64) -> f64 {
-        if self == Self::Correlation { value.clamp(-NEAREST_TO_ONE, NEAREST_TO_ONE).atanh() } else { value }
+        if self == Self::Correlation { value.atanh() } else { value }
     }
 
     fn turned_back(self, value: f64) -> f64 {
@@ -108,9 +122,11 @@ impl Range {
     }
 }
 
-/// A figure, its standard error, and how many groups it was taken over; on the scale of [`Range`].
+/// A figure, its standard error, and how many groups it was taken over.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Jackknifed {
+    /// On whose scale they are.
+    range: Range,
     value: f64,
     error: f64,
     degrees: f64,
@@ -129,22 +145,25 @@ impl Jackknifed {
         if units < 2 {
             return Err(NoInterval::TooFew);
         }
-        // On Fisher's scale before anything is left out: the jackknife's error is of z, whose distribution is nearly
-        // normal.
-        let mut over = |units: &[usize]| statistic(units).filter(|value| value.is_finite()).map(|v| range.on_scale(v));
+        let mut over = |units: &[usize]| statistic(units).filter(|value| value.is_finite());
         let all: Vec<usize> = (0..units).collect();
         let value = over(&all).ok_or(NoInterval::Undefined)?;
         let groups = units.min(GROUPS);
         let mut kept = Vec::with_capacity(units);
-        let mut pseudo = Vec::with_capacity(groups);
+        let mut without = Vec::with_capacity(groups);
         for group in 0..groups {
             let left_out = group * units / groups..(group + 1) * units / groups;
             kept.clear();
             kept.extend(all.iter().filter(|unit| !left_out.contains(unit)));
-            let without = over(&kept).ok_or(NoInterval::Undefined)?;
             let share = units as f64 / left_out.len() as f64;
-            pseudo.push((share, value - without));
+            without.push((share, over(&kept).ok_or(NoInterval::Undefined)?));
         }
+        // On Fisher's scale before anything is subtracted: the jackknife's error is of z, whose distribution is nearly
+        // normal.
+        let range = range.holding(without.iter().map(|(_, value)| *value).chain([value]));
+        let value = range.on_scale(value);
+        let pseudo: Vec<(f64, f64)> =
+            without.into_iter().map(|(share, without)| (share, value - range.on_scale(without))).collect();
         // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of
         // bias.
         let bias: f64 = pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference).sum();
@@ -156,12 +175,13 @@ impl Jackknifed {
         if error <= 1e-10 * largest {
             return Err(NoInterval::AllAlike);
         }
-        Ok(Self { value, error, degrees: (groups - 1) as f64 })
+        Ok(Self { range, value, error, degrees: (groups - 1) as f64 })
     }
 
-    pub(crate) fn interval(&self, range: Range, confidence: f64) -> Interval {
+    pub(crate) fn interval(&self, confidence: f64) -> Interval {
         let reach = t_quantile(confidence, self.degrees) * self.error;
-        Interval { low: range.turned_back(self.value - reach), high: range.turned_back(self.value + reach) }
+        let end = |value| self.range.turned_back(value);
+        Interval { low: end(self.value - reach), high: end(self.value + reach) }
     }
 
     /// Two-sided, of the figure being 0.
@@ -180,14 +200,16 @@ pub fn jackknife(
     range: Range,
     statistic: impl FnMut(&[usize]) -> Option<f64>,
 ) -> Result<Interval, NoInterval> {
-    Jackknifed::of(units, range, statistic).map(|found| found.interval(range, confidence))
+    Jackknifed::of(units, range, statistic).map(|found| found.interval(confidence))
 }
 
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
 ///
 /// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's
-/// interval, also where all are at the same end. Others have the jackknife's; so have coefficients that are all 0, since
-/// a context whose scores are constant counts as 0 by rule, and says nothing of where a coefficient lies.
+/// interval, also where all are at the same end. So have coefficients that but for a few units are all at the same end,
+/// the others as the part of a hit that they are: of values between the same ends verdicts spread most. Others have the
+/// jackknife's; so have coefficients that are all 0, since a context whose scores are constant counts as 0 by rule, and
+/// says nothing of where a coefficient lies.
 ///
 /// # Errors
 /// Says why no interval is known to cover.
@@ -195,26 +217,39 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     if units.is_empty() {
         return Err(NoInterval::TooFew);
     }
+    let points = range.ends().and_then(|ends| points(units, ends));
+    let as_verdicts = |points: &[f64], (low, high): (f64, f64)| {
+        let found = proportion(points.iter().sum(), units.len(), confidence);
+        Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high }
+    };
     // Before the jackknife, which has no error where all verdicts are the same and so no interval.
-    if let Some((low, high)) = range.ends()
-        && let Some(points) = verdicts(units, low, high)
+    if let (Some(points), Some(ends)) = (&points, range.ends())
+        && points.iter().all(|point| [0.0, 0.5, 1.0].contains(point))
         && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
     {
-        let found = proportion(points.iter().sum(), units.len(), confidence);
-        return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
+        return Ok(as_verdicts(points, ends));
     }
-    jackknife(units.len(), confidence, range, |kept| {
+    let found = Jackknifed::of(units.len(), range, |kept| {
         let (sum, weight) =
             kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
         (weight > 0.0).then(|| sum / weight)
-    })
+    })?;
+    match (points, found.range) {
+        // An interval of the jackknife would be narrower here than where not even one unit is away from the end.
+        (Some(points), Range::Within(low, high)) if range == Range::Correlation => {
+            Ok(as_verdicts(&points, (low, high)))
+        }
+        _ => Ok(found.interval(confidence)),
+    }
 }
 
-/// The points, 0, ½ or 1 each, where every unit is a verdict.
-fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<Vec<f64>> {
+/// Where between the ends each unit lies, 0 to 1, if all have the weight 1; what rounding keeps from an end or the
+/// middle is there.
+fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
     let point = |&(sum, weight): &(f64, f64)| {
-        let near = |point: &f64| (sum - low - point * (high - low)).abs() < 1e-12;
-        (weight == 1.0).then(|| [0.0, 0.5, 1.0].into_iter().find(near)).flatten()
+        let point = (sum - low) / (high - low);
+        let exact = [0.0, 0.5, 1.0].into_iter().find(|exact| (point - exact).abs() < 1e-12);
+        (weight == 1.0).then(|| exact.unwrap_or(point))
     };
     units.iter().map(point).collect()
 }
@@ -287,6 +322,18 @@ mod tests {
         assert_eq!(mean_interval(&[0.0; 5], 0.95, Range::Correlation), Err(NoInterval::AllAlike));
         assert!(mean_interval(&[0.0, 1.0], 0.95, Range::Correlation).is_ok());
         assert!(mean_interval(&[0.5; 5], 0.95, Range::SHARE).is_ok(), "ties are verdicts");
+        // Leaving out the one context that is not perfect makes the mean exactly 1.
+        let mut nearly = [1.0; 100];
+        let perfect = mean_interval(&nearly, 0.95, Range::Correlation).expect("at an end");
+        nearly[17] = 0.5;
+        let found = mean_interval(&nearly, 0.95, Range::Correlation).expect("nearly at an end");
+        assert!(perfect.low > found.low && found.low > 0.9 && found.high < 1.0, "{found:?}");
+        let mirrored = mean_interval(&nearly.map(|value| -value), 0.95, Range::Correlation).expect("at the other end");
+        assert!((mirrored.low + found.high).abs() < 1e-9 && (mirrored.high + found.low).abs() < 1e-9, "{mirrored:?}");
+        // Two away from the end are on Fisher's scale, and say about the same.
+        nearly[60] = 0.5;
+        let two = mean_interval(&nearly, 0.95, Range::Correlation).expect("on Fisher's scale");
+        assert!((two.low - found.low).abs() < 0.05, "{two:?} {found:?}");
         let estimate = FigureEstimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
         assert_eq!((estimate.interval, estimate.no_interval), (None, Some(NoInterval::AllAlike)));
     }

@@ -53,7 +53,7 @@ impl Resampling {
         let observed = difference(&(0..units).collect::<Vec<_>>())?;
         let range = range.of_difference();
         let found = Jackknifed::of(units, range, difference);
-        let interval = found.map(|found| found.interval(range, self.confidence));
+        let interval = found.map(|found| found.interval(self.confidence));
         let p = found.ok().map(|found| found.p());
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })
     }
