@@ -197,8 +197,7 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     }
     // Before the jackknife, which has no error where all verdicts are the same and so no interval.
     if let Some((low, high)) = range.ends()
-        && let Some(points) = verdicts(units, low, high)
-        && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
+        && let Some(points) = verdicts(units, range)
     {
         let found = proportion(points.iter().sum(), units.len(), confidence);
         return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
@@ -211,12 +210,19 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
 }
 
 /// The points, 0, ½ or 1 each, where every unit is a verdict.
-fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<Vec<f64>> {
+fn verdicts(units: &[(f64, f64)], range: Range) -> Option<Vec<f64>> {
+    let (low, high) = range.ends()?;
     let point = |&(sum, weight): &(f64, f64)| {
         let near = |point: &f64| (sum - low - point * (high - low)).abs() < 1e-12;
         (weight == 1.0).then(|| [0.0, 0.5, 1.0].into_iter().find(near)).flatten()
     };
-    units.iter().map(point).collect()
+    let points: Option<Vec<f64>> = units.iter().map(point).collect();
+    points.filter(|points| range != Range::Correlation || points.iter().any(|point| *point != 0.5))
+}
+
+/// Whether [`mean_interval`] takes these values for verdicts, so that their interval is Clopper and Pearson's.
+pub fn are_verdicts(values: &[f64], range: Range) -> bool {
+    verdicts(&units_of(values), range).is_some()
 }
 
 /// [`ratio_interval`] of a mean.
@@ -224,7 +230,11 @@ fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<Vec<f64>> {
 /// # Errors
 /// Says why no interval is known to cover.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
-    ratio_interval(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), confidence, range)
+    ratio_interval(&units_of(values), confidence, range)
+}
+
+fn units_of(values: &[f64]) -> Vec<(f64, f64)> {
+    values.iter().map(|value| (*value, 1.0)).collect()
 }
 
 /// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says,
@@ -270,6 +280,9 @@ mod tests {
         assert!(right.high == 1.0 && (0.83..0.84).contains(&right.low), "{right:?}");
         let coefficients = mean_interval(&[1.0; 20], 0.95, Range::Correlation).expect("at an end");
         assert!((coefficients.low - (2.0 * right.low - 1.0)).abs() < 1e-12);
+        assert!(are_verdicts(&[1.0, 0.0, -1.0], Range::Correlation));
+        assert!(!are_verdicts(&[1.0, 0.5, -1.0], Range::Correlation) && !are_verdicts(&[0.0; 2], Range::Correlation));
+        assert!(are_verdicts(&[0.5, 1.0], Range::SHARE) && !are_verdicts(&[1.0 / 3.0, 1.0], Range::SHARE));
     }
 
     #[test]
