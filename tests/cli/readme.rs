@@ -135,12 +135,6 @@ fn made_small(text: &str) -> String {
 
 /// The files that the pages speak of.
 fn files(world: &World) {
-    world.file(
-        "systems.tsv",
-        "doc\tarticle\ttext\tsystem\tflu\nd1\tRain fell.\tIt rained.\tbig\t4\nd1\tRain \
-                               fell.\train rain\tsmall\t1\n",
-    );
-    world.file("train.parquet", std::fs::read(root().join("tests/goldens/tables/train.parquet")).expect("a golden"));
     for sample in ["samples/demo.jsonl", "samples/news.csv", "samples/pairs.jsonl"] {
         world.file(sample, std::fs::read(root().join(sample)).expect("a sample"));
     }
