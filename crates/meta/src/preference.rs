@@ -3,8 +3,8 @@
 use probity_data::Preference;
 use probity_methods::{Conclusion, agreement_with_preferences};
 use probity_stats::{
-    Association, Interval, KappaWeights, Range, Resampling, are_verdicts, association, cohen_kappa, mean_interval,
-    order, preference_point,
+    Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
+    preference_point,
 };
 use serde::Serialize;
 
@@ -22,9 +22,6 @@ pub(crate) struct PreferenceFigures {
     pub(crate) accuracy: Option<f64>,
     /// Its interval over items; absent where there is none to score.
     pub(crate) interval: Option<Interval>,
-    /// Whether each of these items is right, wrong or a tie of two, so that the interval is that of verdicts.
-    #[serde(skip)]
-    pub(crate) of_verdicts: bool,
     /// Cohen's κ between choices, ties among them, by the candidates' places.
     pub(crate) kappa: Option<f64>,
     /// Cramér's V between the same.
@@ -79,7 +76,6 @@ pub(crate) fn preference(
         attribute: aligned.metric.attribute.clone(),
         accuracy: mean(&mut hits.iter().copied()),
         interval: mean_interval(&hits, resampling.confidence, Range::SHARE).ok(),
-        of_verdicts: are_verdicts(&hits, Range::SHARE),
         kappa: cohen_kappa(&preferred, &best, KappaWeights::Plain),
         association: association(&preferred, &best),
         items: chosen.len(),

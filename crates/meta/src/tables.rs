@@ -58,22 +58,21 @@ fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<Str
     let means = |of_verdicts: bool| {
         correlations().any(|one| one.per_context.interval.is_some() && one.of_verdicts == of_verdicts)
     };
-    let accuracies = |of_verdicts: bool| {
-        evaluation.preferences.iter().any(|one| one.interval.is_some() && one.of_verdicts == of_verdicts)
-    };
     let other_levels = correlations()
         .any(|one| one.pooled.interval.is_some() || one.system.is_some_and(|system| system.interval.is_some()));
     let mut compared = evaluation.comparisons.iter().flat_map(|one| &one.differences);
     let differences = compared.any(|one| one.paired.is_some_and(|paired| paired.interval.is_some()));
+    let verdicts: Vec<&str> = [
+        (means(true), "means of coefficients that are 1, 0 or −1 in each context"),
+        (evaluation.preferences.iter().any(|one| one.interval.is_some()), "accuracy of preferences"),
+    ]
+    .into_iter()
+    .filter_map(|(there, what)| there.then_some(what))
+    .collect();
     let mut kinds = Vec::new();
-    if means(false) || accuracies(false) || other_levels || differences {
+    if means(false) || other_levels || differences {
         kinds.push("by the jackknife with Student's t".to_owned());
     }
-    let verdicts = [
-        (means(true), "means of coefficients that are 1, 0 or −1 in each context"),
-        (accuracies(true), "accuracy of preferences"),
-    ];
-    let verdicts: Vec<&str> = verdicts.into_iter().filter_map(|(there, what)| there.then_some(what)).collect();
     if !verdicts.is_empty() {
         kinds.push(format!("of {} by Clopper and Pearson", verdicts.join(" and ")));
     }
