@@ -221,7 +221,7 @@ fn verdicts(units: &[(f64, f64)], range: Range) -> Option<Vec<f64>> {
 }
 
 /// Whether [`mean_interval`] takes these values for verdicts, so that their interval is Clopper and Pearson's.
-pub fn are_verdicts(values: &[f64], range: Range) -> bool {
+pub(crate) fn are_verdicts(values: &[f64], range: Range) -> bool {
     verdicts(&units_of(values), range).is_some()
 }
 
