@@ -100,7 +100,7 @@ def long(rows: list[dict]) -> pandas.DataFrame:
 
 
 def train() -> pa.Table:
-    """Responses with the names of their models, and a label that is a place among them: the README's example."""
+    """Responses with the names of their models, and a label that is a place among them."""
     def response(text: str, model: str, rating: float) -> dict:
         return {"text": text, "model": model, "rating": rating}
 

@@ -229,7 +229,7 @@ fn the_demo_judges_its_sample_with_any_model_and_says_how_far_to_trust_it() {
     world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
 }
 
-/// The README's first command with real weights, where they have been fetched.
+/// The README's demo with real weights, where they have been fetched.
 #[test]
 fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     let world = World::new();

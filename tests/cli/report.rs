@@ -58,7 +58,10 @@ fn metrics_are_reported_with_their_verdict_and_one_by_one() {
     let data = world.file("data.jsonl", data);
     world.run(&["metrics", "--metric", "ter,rouge-1", "--data", &data, "--out", "run"]).exits(0);
     let ran = world.run(&["report", "run"]).exits(0);
-    for part in ["What the run says", "None of 2 metrics is known", " rouge-1.recall ", "Lower is better", ": ter."] {
+    for part in [
+        "What the run says", "None of 2 metrics is known", " rouge-1.recall ", "Lower is better", ": ter.",
+        " quality, ter ", "Spearman per context",
+    ] {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     world.run(&["report", "run", "--html", "page.html"]).exits(0);

@@ -60,6 +60,19 @@ fn parallel_lists_in_structs_are_mapped_by_paths() {
     assert_eq!(samples, expected);
 }
 
+#[test]
+fn paths_lead_into_structs_in_lists() {
+    let map = [
+        "context=prompt", "candidate=responses[].text", "candidate-id=responses[].model",
+        "score.quality=responses[].rating", "preference=label", "preference.0=1", "preference.1=2", "preference.2=tie",
+    ];
+    let (samples, _, unmapped) = read("train.parquet", &map);
+    assert_eq!((samples.len(), unmapped), (2, Vec::new()));
+    let second: Vec<_> = samples[1].candidates.iter().map(|c| (c.id.as_str(), c.scores["quality"])).collect();
+    assert_eq!(second, [("small", 1.0), ("large", 5.0)]);
+    assert_eq!(samples[1].preference, Some(probity_data::Preference::Candidate("large".into())));
+}
+
 const WIDE: [&str; 11] = [
     "id=id", "context=article", "instruction=prompt", "candidate.first=summary", "candidate.second=baseline",
     "score.first.fluency=flu_1", "score.second.fluency=flu_2", "score.second.coherence=coh_2", "reference=gold_1",

@@ -215,6 +215,43 @@ mod tests {
         assert_eq!(part.verdict[0].about.as_deref(), Some("human, rouge-1.recall"));
     }
 
+    /// The summary of a table of scores against one of gold.
+    fn compared(scores: &str, gold: &str) -> RunSummary {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        fs::write(folder.path().join("scores.csv"), scores).expect("written");
+        fs::write(folder.path().join("gold.csv"), gold).expect("written");
+        let mut output = MemoryOutput::default();
+        configured(folder.path(), &json!({})).run(&[], &mut Run::without_model(&mut output)).expect("compared")
+    }
+
+    #[test]
+    fn a_metric_in_capitals_is_turned_and_told_also_without_a_table_per_context() {
+        let summary = compared("item,TER\n1,90\n2,50\n3,10\n", "item,human\n1,1\n2,2\n3,3\n");
+        assert!(summary.headline[0].value.is_some_and(|rho| rho > 0.99), "fewer edits, better text");
+        assert_eq!(summary.sections[0].title, "Correlation over all scores");
+        let told = |note: &String| note.starts_with("Lower is better: TER.");
+        assert!(summary.sections[0].notes.iter().any(told), "{:?}", summary.sections[0].notes);
+    }
+
+    #[test]
+    fn the_footnote_names_the_kinds_of_intervals_that_are_there() {
+        let note = |summary: &RunSummary| {
+            let notes = &summary.sections.last().expect("tables").notes;
+            notes.iter().find(|note| note.starts_with("In brackets")).cloned()
+        };
+        let three = "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n";
+        assert_eq!(note(&compared(three, "item,candidate,human\n1,a,1\n1,b,3\n1,c,2\n")), None, "one context");
+        let pairs = |column: &str| {
+            let rows: Vec<String> = (0..4).map(|item| format!("{item},a,1\n{item},b,2\n")).collect();
+            format!("item,candidate,{column}\n{}", rows.concat())
+        };
+        let expected = "In brackets: 95 % intervals over whole contexts, of means of coefficients that are 1, 0 or −1 in \
+                        each context by Clopper and Pearson.";
+        assert_eq!(note(&compared(&pairs("m"), &pairs("human"))).as_deref(), Some(expected));
+        let both = note(&judged(&json!({}))).expect("intervals");
+        assert!(both.contains("jackknife with Student's t; of means of coefficients"), "{both}");
+    }
+
     #[test]
     fn systems_that_are_left_out_are_counted_for_readers() {
         let summary = judged(&json!({}));

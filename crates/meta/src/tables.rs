@@ -23,9 +23,6 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
          contexts; over few of them the interval, which is made on Fisher's scale, says how sure it is, and p says too \
          much.",
     );
-    if !evaluation.lower_is_better.is_empty() {
-        sections[0].note(lower_is_better(&evaluation.lower_is_better));
-    }
     sections[1].note(
         "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
          how many are left out. n: systems. p is over systems, and does not know over how few contexts their means are.",
@@ -39,15 +36,48 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
          pairs: across contexts.",
     );
     sections.retain(|section| !section.rows.is_empty());
+    // Behind whatever stands first: where no sample has several candidates there is no table per context.
+    if let Some(first) = sections.first_mut()
+        && !evaluation.lower_is_better.is_empty()
+    {
+        first.note(lower_is_better(&evaluation.lower_is_better));
+    }
     if let Some(last) = sections.last_mut() {
-        let share = 100.0 * resampling.confidence;
         last.notes.extend(evaluation.notes.iter().cloned());
-        last.note(format!(
-            "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy of \
-             preferences by Clopper and Pearson."
-        ));
+        last.notes.extend(interval_note(evaluation, resampling));
     }
     sections
+}
+
+/// What stands in brackets, by the kinds of intervals that the tables have; nothing where they have none.
+fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<String> {
+    let correlations = || {
+        let all = |one: &EvaluatedMetric| Correlation::ALL.map(|of| *one.figures.correlation(of));
+        evaluation.metrics.iter().flat_map(all)
+    };
+    let means = |of_verdicts: bool| {
+        correlations().any(|one| one.per_context.interval.is_some() && one.of_verdicts == of_verdicts)
+    };
+    let other_levels = correlations()
+        .any(|one| one.pooled.interval.is_some() || one.system.is_some_and(|system| system.interval.is_some()));
+    let mut compared = evaluation.comparisons.iter().flat_map(|one| &one.differences);
+    let differences = compared.any(|one| one.paired.is_some_and(|paired| paired.interval.is_some()));
+    let verdicts: Vec<&str> = [
+        (means(true), "means of coefficients that are ±1 or 0 in each context, or all but a few at the same end"),
+        (evaluation.preferences.iter().any(|one| one.interval.is_some()), "accuracy of preferences"),
+    ]
+    .into_iter()
+    .filter_map(|(there, what)| there.then_some(what))
+    .collect();
+    let mut kinds = Vec::new();
+    if means(false) || other_levels || differences {
+        kinds.push("by the jackknife with Student's t".to_owned());
+    }
+    if !verdicts.is_empty() {
+        kinds.push(format!("of {} by Clopper and Pearson", verdicts.join(" and ")));
+    }
+    let share = 100.0 * resampling.confidence;
+    (!kinds.is_empty()).then(|| format!("In brackets: {share} % intervals over whole contexts, {}.", kinds.join("; ")))
 }
 
 /// A figure, its interval, its p.

@@ -42,10 +42,10 @@ pub fn whole(label: &str) -> Option<&str> {
 }
 
 /// Labels are `NAME`, `NAME:OPTIONS` and either with `.PART`; before them may stand what they were held against, as in
-/// `adapted/bleu`.
+/// `adapted/bleu`. Tables of other tools write names as they like, `TER` say.
 fn definition(label: &str) -> Option<&'static dyn DynDefinition> {
     let name = label.split([':', '.']).next().unwrap_or(label);
-    metric(name.rsplit('/').next().unwrap_or(name))
+    metric(&name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -54,10 +54,12 @@ mod tests {
 
     #[test]
     fn a_label_tells_its_direction_with_options_parts_and_kinds_of_reference() {
-        let lower =
-            ["ter", "ter:normalized=yes", "levenshtein.normalised", "adapted/levenshtein-source:unit=word.normalised"];
+        let lower = [
+            "ter", "TER", "ter:normalized=yes", "Levenshtein.normalised",
+            "adapted/levenshtein-source:unit=word.normalised",
+        ];
         assert!(lower.iter().all(|label| Direction::of_label(label) == Direction::LowerIsBetter));
-        let higher = ["bleu", "rouge-l.recall", "adapted/judge", "compare", "meteor:wordnet=/data/ter", "terse", ""];
+        let higher = ["bleu", "rouge-l.recall", "adapted/judge", "compare", "meteor:wordnet=/data/ter", "TERSE", ""];
         assert!(higher.iter().all(|label| Direction::of_label(label) == Direction::HigherIsBetter));
     }
 

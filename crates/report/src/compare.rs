@@ -50,7 +50,9 @@ fn most_different(parts: &[ReportPart]) -> Option<ReportTable> {
         });
         let mut gaps = match of.and_then(|of| Some((of, one.measures.get(&of)?, other.measures.get(&of)?))) {
             Some((of, a, b)) => RunPair::new(a, b, &shared).gaps(of.title()),
-            None if first.run.method() == second.run.method() => score_gaps((first, one), (second, other), &shared),
+            None if first.run.method() == second.run.method() && !one.is_agreement => {
+                score_gaps((first, one), (second, other), &shared)
+            }
             None => continue,
         };
         // Two runs of one model differ by rounding in many samples, which is no difference to look at.
@@ -226,12 +228,31 @@ fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
     let columns =
         [judged, "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = ReportTable::new("differences", "Differences between runs", columns);
-    for (a, first) in parts.iter().enumerate() {
+    // By the reason, so that many runs do not have a line for each pair.
+    let mut uncompared: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let (scored, unscored): (Vec<&ReportPart>, Vec<&ReportPart>) =
+        parts.iter().partition(|part| !part.attributes.is_empty());
+    if !unscored.is_empty() {
+        let names = unscored.iter().map(|part| part.run.name().to_owned()).collect();
+        uncompared.insert("a run has no scores of samples", names);
+    }
+    for (a, first) in scored.iter().enumerate() {
         // Pairs grow with the square of the runs, and a table of dozens is not read.
-        let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
-        for second in parts.iter().take(to).skip(a + 1) {
-            pair(first, second, resampling, &mut table);
+        let to = if scored.len() <= ALL_PAIRS || a == 0 { scored.len() } else { 0 };
+        for second in scored.iter().take(to).skip(a + 1) {
+            if let Err((why, names)) = pair(first, second, resampling, &mut table) {
+                uncompared.entry(why).or_default().push(names);
+            }
         }
+    }
+    for (why, names) in uncompared {
+        table.note(format!("Not compared, since {why}: {}.", names.join("; ")));
+    }
+    if table.rows.is_empty() {
+        return table;
+    }
+    if scored.len() > ALL_PAIRS {
+        table.note(format!("Of more than {ALL_PAIRS} runs each is compared with the first alone."));
     }
     table.note(tables::interval_note(resampling));
     table.note(
@@ -243,23 +264,24 @@ fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
     table
 }
 
-fn pair(first: &ReportPart, second: &ReportPart, resampling: &Resampling, table: &mut ReportTable) {
+/// Adds the rows of two runs; where there are none, says why and of which runs.
+fn pair(
+    first: &ReportPart,
+    second: &ReportPart,
+    resampling: &Resampling,
+    table: &mut ReportTable,
+) -> Result<(), (&'static str, String)> {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
-        table.note(format!(
-            "{names} are not compared: a run did not keep its samples, and the manifests name different data."
-        ));
-        return;
+        return Err(("a run did not keep its samples, and the manifests name different data", names));
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {
         table.note(format!("{names}: left out are {} of one id and different content.", counted(changed, "sample")));
     }
     if shared.is_empty() {
-        table.note(format!("{names} are not compared: they share no sample."));
-        return;
+        return Err(("they share no sample", names));
     }
-    let named = |attributes: &[Attribute]| attributes.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
     let mut any = false;
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
@@ -273,10 +295,7 @@ fn pair(first: &ReportPart, second: &ReportPart, resampling: &Resampling, table:
             any |= row(&one.name, of, (first, second), &pair, resampling, table);
         }
     }
-    if !any {
-        let lists = [named(&first.attributes).join(", "), named(&second.attributes).join(", ")];
-        table.note(format!("{names} have no attribute in common that could be compared ({}; {}).", lists[0], lists[1]));
-    }
+    if any { Ok(()) } else { Err(("they have no attribute in common that could be compared", names)) }
 }
 
 fn row(

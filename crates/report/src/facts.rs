@@ -1,7 +1,7 @@
 //! One pass over a run's tables: what figures, tables and the list of samples need, in memory that grows with scores
 //! and not with prompts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use probity_data::{Preference, Sample};
 use probity_metrics::Direction;
@@ -146,6 +146,17 @@ impl RunFacts {
         Ok(facts)
     }
 
+    /// The attributes that people judged, in their order.
+    pub(crate) fn gold_attributes(&self) -> BTreeSet<u32> {
+        self.samples.iter().flat_map(|sample| &sample.gold).map(|gold| gold.attribute).collect()
+    }
+
+    /// What people gave the candidate.
+    pub(crate) fn gold(&self, sample: u32, candidate: u32, attribute: u32) -> Option<f64> {
+        let mut known = self.samples[sample as usize].gold.iter();
+        known.find(|gold| gold.candidate == candidate && gold.attribute == attribute).map(|gold| gold.score)
+    }
+
     /// Samples of which anything is known, in the order of the data or, without them, of the tables.
     pub(crate) fn sample_numbers(&self) -> std::ops::Range<u32> {
         0..self.samples.len() as u32
@@ -261,8 +272,8 @@ impl RunFacts {
         } else if !compared {
             row.answers.iter().for_each(|answer| self.judged(sample, &answer.outcome, answer.mass));
         }
+        let gold = self.gold(sample, candidate, attribute);
         let facts = &mut self.samples[sample as usize];
-        let gold = facts.gold.iter().find(|g| g.candidate == candidate && g.attribute == attribute).map(|g| g.score);
         if let Some(score) = row.score {
             if metric == 0 {
                 let direction = Direction::of_label(&row.metric);

@@ -56,6 +56,9 @@ pub(crate) fn plots(
     for (number, attribute) in attributes.iter().filter(|attribute| !attribute.is_part()).enumerate() {
         let id = |what: &str| format!("{prefix}-{what}-{number}");
         plots.figures.extend(against_gold(id("gold"), attribute, resampling));
+        if attribute.is_agreement {
+            continue;
+        }
         plots.figures.extend(score_histogram(id("scores"), run, attribute));
         plots.figures.extend(by_candidate(id("systems"), facts, attribute));
     }
@@ -221,8 +224,9 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     );
     let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
-        "Each point is a candidate: its gold score and what the judge gave it. Spearman per context, averaged: \
-         {per_context}; pooled over all n = {}: {pooled}.",
+        "Each point is a candidate: its gold score and what {} gave it. Spearman per context, averaged: {per_context}; \
+         pooled over all n = {}: {pooled}.",
+        visible_line(if attribute.metric.is_empty() { "the judge" } else { &attribute.metric }),
         thousands(points.len() as u64)
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {

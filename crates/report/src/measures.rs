@@ -91,6 +91,11 @@ impl Of {
         }
     }
 
+    /// Whether it is about gold scores.
+    fn is_agreement_with_scores(self) -> bool {
+        matches!(self, Self::Spearman | Self::Pairwise)
+    }
+
     /// What counts as one of its `n`.
     pub(crate) fn unit(self) -> &'static str {
         match self {
@@ -110,6 +115,9 @@ pub(crate) struct Attribute {
     /// The metric; empty where scores are a method's.
     pub(crate) metric: String,
     pub(crate) direction: Direction,
+    /// Whether a metric's scores are here for their agreement with this attribute's gold alone: metrics judge no
+    /// attribute, and the scores themselves stand under the metric.
+    pub(crate) is_agreement: bool,
     /// As the run has them.
     pub(crate) scores: Vec<ScoredCandidate>,
     pub(crate) measures: BTreeMap<Of, Measure>,
@@ -120,7 +128,8 @@ pub(crate) struct Attribute {
     pub(crate) systems: usize,
 }
 
-/// The attributes that have scores, in the order of the data; metrics before the parts that they also tell.
+/// The attributes that have scores, in the order of the data; metrics before the parts that they also tell, and each
+/// before its agreement with every attribute that people judged, as `meta` has it.
 pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attribute> {
     let is_part: Vec<bool> = facts.metrics.texts().map(|metric| whole(metric).is_some()).collect();
     let mut groups: BTreeMap<(bool, u32, u32), Vec<ScoredCandidate>> = BTreeMap::new();
@@ -128,7 +137,19 @@ pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attri
         let group = (is_part[score.metric as usize], score.attribute, score.metric);
         groups.entry(group).or_default().push(*score);
     }
-    groups.into_values().map(|scores| Attribute::new(facts, scores, resampling)).collect()
+    let gold = facts.gold_attributes();
+    let mut attributes = Vec::new();
+    for scores in groups.into_values() {
+        let own = Attribute::new(facts, scores, resampling);
+        let agreements: Vec<Attribute> = if own.is_metric_alone() && !own.is_part() {
+            gold.iter().filter_map(|gold| own.agreement(facts, *gold, resampling)).collect()
+        } else {
+            Vec::new()
+        };
+        attributes.push(own);
+        attributes.extend(agreements);
+    }
+    attributes
 }
 
 impl Attribute {
@@ -166,6 +187,7 @@ impl Attribute {
             name: [attribute, metric].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "),
             metric: metric.to_owned(),
             direction,
+            is_agreement: false,
             measures,
             pooled,
             pooled_interval,
@@ -174,6 +196,23 @@ impl Attribute {
             systems,
             scores,
         }
+    }
+
+    /// Its scores with the gold of an attribute; nothing where none of them has any.
+    fn agreement(&self, facts: &RunFacts, attribute: u32, resampling: &Resampling) -> Option<Self> {
+        let with_gold = |score: &ScoredCandidate| {
+            let gold = facts.gold(score.sample, score.candidate, attribute)?;
+            Some(ScoredCandidate { attribute, gold: Some(gold), ..*score })
+        };
+        let scores: Vec<ScoredCandidate> = self.scores.iter().filter_map(with_gold).collect();
+        let mut found = (!scores.is_empty()).then(|| Self::new(facts, scores, resampling))?;
+        found.measures.retain(|of, _| of.is_agreement_with_scores());
+        Some(Self { is_agreement: true, ..found })
+    }
+
+    /// Whether its scores are a metric's and name no attribute.
+    pub(crate) fn is_metric_alone(&self) -> bool {
+        !self.metric.is_empty() && self.metric == self.name
     }
 
     /// Whether it is a part of what a metric tells, its recall say.

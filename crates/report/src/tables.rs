@@ -155,7 +155,8 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
                     scores are constant count as 0.",
         );
     }
-    let lower = attributes.iter().filter(|attribute| attribute.direction == Direction::LowerIsBetter);
+    let own = attributes.iter().filter(|attribute| !attribute.is_agreement);
+    let lower = own.filter(|attribute| attribute.direction == Direction::LowerIsBetter);
     let lower: Vec<&str> = lower.map(|attribute| attribute.name.as_str()).collect();
     if !lower.is_empty() {
         table.note(format!(
@@ -174,15 +175,19 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
 
 /// What names a row of figures: an attribute, a metric, or an attribute under a metric.
 pub(crate) fn judged<'a>(attributes: impl IntoIterator<Item = &'a Attribute>) -> &'static str {
-    let mut head = "attribute";
+    let (mut metrics, mut both) = (false, false);
     for attribute in attributes {
-        match attribute.metric.as_str() {
-            "" => return "attribute",
-            metric if metric == attribute.name => head = "metric",
-            _ => head = "attribute, metric",
+        if attribute.metric.is_empty() {
+            return "attribute";
         }
+        metrics = true;
+        both |= !attribute.is_metric_alone();
     }
-    head
+    match (metrics, both) {
+        (false, _) => "attribute",
+        (true, false) => "metric",
+        (true, true) => "attribute, metric",
+    }
 }
 
 /// `95`, of 95 %.
@@ -197,8 +202,8 @@ fn of_attribute(name: &str) -> String {
 
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
-        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts by \
-         Clopper and Pearson.",
+        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts, and \
+         of means of coefficients that are 1, 0 or −1 in each sample, by Clopper and Pearson.",
         confidence(resampling)
     )
 }

@@ -324,6 +324,63 @@ fn metrics_are_reported_one_by_one_before_their_parts_and_lower_may_be_better() 
 }
 
 #[test]
+fn metrics_are_held_against_each_attribute_that_people_judged() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    metrics_run(folder.path());
+    let samples = fs::read_to_string(folder.path().join("samples.jsonl")).expect("there");
+    let with_gold = [("x", 1), ("y", 2)].iter().fold(samples, |samples, (text, gold)| {
+        let text = format!("\"text\":\"{text}\"");
+        samples.replace(&text, &format!("{text},\"scores\":{{\"q\":{gold}}}"))
+    });
+    fs::write(folder.path().join("samples.jsonl"), with_gold).expect("written");
+    let report = report(&[&folder.path().to_owned()]);
+    let figures = table(&report, "run1-figures");
+    assert_eq!(figures.columns[0], "attribute, metric");
+    let of = |name: &str| -> Vec<String> {
+        let rows = figures.rows.iter().filter(|row| row[0] == TableCell::Text(name.into()));
+        rows.map(|row| [&row[1], &row[2]].map(TableCell::shown).join(" ")).collect()
+    };
+    // Of two contexts both are right, by the metric of which lower is better too.
+    let agreement = ["Spearman per context 1.000 [−0.684, 1.000]", "pairwise accuracy 1.000 [0.158, 1.000]"];
+    for name in ["q, ter", "q, rouge-1"] {
+        assert_eq!(of(name)[..2], agreement, "{name}");
+    }
+    assert_eq!(of("ter").len(), 2, "preferences and the mean score, once");
+    assert!(of("q, rouge-1.recall").is_empty(), "parts are not held against people");
+    let lower = figures.notes.iter().find(|note| note.starts_with("Lower is better")).expect("told");
+    assert!(lower.ends_with(": ter."), "{lower}");
+    let plots: Vec<&str> = report.figures().map(|figure| figure.title.as_str()).collect();
+    let expected = ["Scores, ter", "Scores by candidate, ter", "Against gold, q, ter"];
+    assert_eq!(plots[..3], expected);
+    assert_eq!(plots.len(), 6, "{plots:?}");
+}
+
+#[test]
+fn runs_without_scores_beside_others_have_one_line() {
+    let (_first, one) = made(SMALL);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let bare = ["agreement", "texts", "tests"].map(|name| {
+        let path = folder.path().join(name);
+        fs::create_dir(&path).expect("made");
+        let manifest = r#"{"probity_run":1,"status":"finished","command":"meta","files":[]}"#;
+        fs::write(path.join("manifest.json"), manifest).expect("written");
+        path
+    });
+    let (_second, two) = made(SMALL);
+    let all = report(&[&one, &bare[0], &bare[1], &bare[2], &two, &one]);
+    let differences = table(&all, "differences");
+    assert_eq!(
+        differences.rows.len(),
+        9,
+        "three pairs of runs with scores: six runs are not many where three have none"
+    );
+    let told: Vec<&String> = differences.notes.iter().filter(|note| note.starts_with("Not compared")).collect();
+    assert_eq!(told, ["Not compared, since a run has no scores of samples: agreement; texts; tests."]);
+    let none = report(&[&bare[0], &bare[1]]);
+    assert_eq!(table(&none, "differences").notes.len(), 1, "tests that were not made are not explained");
+}
+
+#[test]
 fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let (_first, one) = made(SMALL);
     let (_second, two) = made(SMALL);

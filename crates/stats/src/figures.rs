@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
 use crate::correlation::{Correlation, Undefined};
-use crate::interval::{FigureEstimate, NoInterval, Range, jackknife, mean_interval};
+use crate::interval::{FigureEstimate, NoInterval, Range, are_verdicts, jackknife, mean_interval};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
 use crate::ties::{TieCalibration, tie_calibration};
@@ -33,6 +33,10 @@ pub struct CorrelationFigures {
     /// The mean over contexts.
     #[serde(flatten)]
     pub per_context: FigureEstimate<PerContext>,
+    /// Whether each context's coefficient is ±1 or 0, as of two candidates, or all but a few are at the same end: the
+    /// mean has the interval of verdicts then.
+    #[serde(skip)]
+    pub of_verdicts: bool,
     /// Between systems; absent where no two systems have scores in enough contexts.
     pub system: Option<FigureEstimate<SystemLevel>>,
     /// Over all scores.
@@ -109,12 +113,14 @@ struct CorrelatedContext<'a> {
 
 impl CorrelatedContext<'_> {
     fn figures(&self, of: Correlation) -> CorrelationFigures {
-        CorrelationFigures { per_context: self.per_context(of), system: self.system(of), pooled: self.pooled(of) }
-    }
-
-    fn per_context(&self, of: Correlation) -> FigureEstimate<PerContext> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
-        FigureEstimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::Correlation))
+        let interval = mean_interval(&values, self.resampling.confidence, Range::Correlation);
+        CorrelationFigures {
+            per_context: FigureEstimate::new(figure, interval),
+            of_verdicts: are_verdicts(&values, Range::Correlation),
+            system: self.system(of),
+            pooled: self.pooled(of),
+        }
     }
 
     fn system(&self, of: Correlation) -> Option<FigureEstimate<SystemLevel>> {

@@ -217,41 +217,46 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     if units.is_empty() {
         return Err(NoInterval::TooFew);
     }
-    let points = range.ends().and_then(|ends| points(units, ends));
-    let as_verdicts = |points: &[f64], (low, high): (f64, f64)| {
-        let found = proportion(points.iter().sum(), units.len(), confidence);
-        Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high }
-    };
     // Before the jackknife, which has no error where all verdicts are the same and so no interval.
-    if let (Some(points), Some(ends)) = (&points, range.ends())
-        && points.iter().all(|point| [0.0, 0.5, 1.0].contains(point))
-        && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
+    if let Some((low, high)) = range.ends()
+        && let Some(points) = verdicts(units, range)
     {
-        return Ok(as_verdicts(points, ends));
+        let found = proportion(points.iter().sum(), units.len(), confidence);
+        return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
     }
-    let found = Jackknifed::of(units.len(), range, |kept| {
+    jackknife(units.len(), confidence, range, |kept| {
         let (sum, weight) =
             kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
         (weight > 0.0).then(|| sum / weight)
-    })?;
-    match (points, found.range) {
-        // An interval of the jackknife would be narrower here than where not even one unit is away from the end.
-        (Some(points), Range::Within(low, high)) if range == Range::Correlation => {
-            Ok(as_verdicts(&points, (low, high)))
-        }
-        _ => Ok(found.interval(confidence)),
-    }
+    })
 }
 
-/// Where between the ends each unit lies, 0 to 1, if all have the weight 1; what rounding keeps from an end or the
-/// middle is there.
-fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
+/// Where between the ends each unit lies, 0 to 1, where they are verdicts, or coefficients that count as such.
+fn verdicts(units: &[(f64, f64)], range: Range) -> Option<Vec<f64>> {
+    let (low, high) = range.ends()?;
     let point = |&(sum, weight): &(f64, f64)| {
         let point = (sum - low) / (high - low);
         let exact = [0.0, 0.5, 1.0].into_iter().find(|exact| (point - exact).abs() < 1e-12);
         (weight == 1.0).then(|| exact.unwrap_or(point))
     };
-    units.iter().map(point).collect()
+    let points: Vec<f64> = units.iter().map(point).collect::<Option<_>>()?;
+    let all_exact = points.iter().all(|point| [0.0, 0.5, 1.0].contains(point));
+    let are_verdicts = match range {
+        // Without the few others the mean is exactly ±1. The jackknife's interval would be narrower than where none is
+        // away from the end, and wider than the range on Fisher's scale.
+        Range::Correlation => {
+            let most = points.len().div_ceil(GROUPS).min(points.len() - 1);
+            let away = |end: f64| points.iter().filter(|point| **point != end).count();
+            away(0.0).min(away(1.0)) <= most || (all_exact && points.iter().any(|point| *point != 0.5))
+        }
+        _ => all_exact,
+    };
+    are_verdicts.then_some(points)
+}
+
+/// Whether [`mean_interval`] takes these values for verdicts, so that their interval is Clopper and Pearson's.
+pub(crate) fn are_verdicts(values: &[f64], range: Range) -> bool {
+    verdicts(&units_of(values), range).is_some()
 }
 
 /// [`ratio_interval`] of a mean.
@@ -259,7 +264,11 @@ fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
 /// # Errors
 /// Says why no interval is known to cover.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
-    ratio_interval(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), confidence, range)
+    ratio_interval(&units_of(values), confidence, range)
+}
+
+fn units_of(values: &[f64]) -> Vec<(f64, f64)> {
+    values.iter().map(|value| (*value, 1.0)).collect()
 }
 
 /// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says,
@@ -305,6 +314,9 @@ mod tests {
         assert!(right.high == 1.0 && (0.83..0.84).contains(&right.low), "{right:?}");
         let coefficients = mean_interval(&[1.0; 20], 0.95, Range::Correlation).expect("at an end");
         assert!((coefficients.low - (2.0 * right.low - 1.0)).abs() < 1e-12);
+        assert!(are_verdicts(&[1.0, 0.0, -1.0], Range::Correlation));
+        assert!(!are_verdicts(&[1.0, 0.5, -1.0], Range::Correlation) && !are_verdicts(&[0.0; 2], Range::Correlation));
+        assert!(are_verdicts(&[0.5, 1.0], Range::SHARE) && !are_verdicts(&[1.0 / 3.0, 1.0], Range::SHARE));
     }
 
     #[test]
