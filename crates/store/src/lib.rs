@@ -28,5 +28,5 @@ pub use manifest::{
     FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SettingDifference, now,
 };
 pub use recorded::Recorded;
-pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
+pub use run::{Existing, RunFolder, SAMPLES, SUMMARY, check_writable};
 pub use table::{FLUSH_EVERY, TableWriter};
