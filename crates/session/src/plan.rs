@@ -64,21 +64,21 @@ pub struct InShort {
     pub outcomes: Outcomes,
     #[serde(default)]
     headline: Vec<Headline>,
+    /// What it says, and how far to trust it.
     #[serde(default)]
-    verdict: Vec<Conclusion>,
+    pub verdict: Vec<Conclusion>,
 }
 
 /// So many figures stand in one line: many metrics against many attributes have more.
 const FIGURES: usize = 4;
 
 impl InShort {
-    /// Its first figures; of a run that has none, as one without gold, what it says.
-    pub fn text(&self) -> String {
+    /// Its first figures.
+    pub fn figures(&self) -> String {
         let mut figures: Vec<String> = self.headline.iter().take(FIGURES).map(ToString::to_string).collect();
         let more = self.headline.len() - figures.len();
         figures.extend((more > 0).then(|| format!("{more} more")));
-        let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
-        if figures.is_empty() { said() } else { figures }.join(", ")
+        figures.join(", ")
     }
 
     fn read(folder: &Path) -> Result<Self, SessionError> {
