@@ -9,13 +9,12 @@ use serde::Serialize;
 use crate::access::{Access, create_folders, create_new, restrict};
 use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
 use crate::manifest::{FileContent, ManifestLayout};
-use crate::{ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, StoreError, TableWriter};
+use crate::{
+    ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, SAMPLES, StoreError, TableWriter,
+};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
-
-/// The file's name in a run folder: the samples that were judged.
-pub const SAMPLES: &str = "samples.jsonl";
 
 /// What becomes of a run that a folder holds already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
