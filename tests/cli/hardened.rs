@@ -170,6 +170,27 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
 }
 
 #[test]
+fn the_command_that_mends_a_run_touches_no_other_and_names_the_folder_that_was_checked() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]).exits(0);
+    damage(&world.path("run/scores.jsonl"), "\"score\":0");
+    std::fs::rename(world.path("run"), world.path("copy")).expect("moved");
+    let told = world.run(&["check", "copy"]).exits(1).stdout;
+    assert!(told.contains(" --attribute quality --out copy --resume\n") && !told.contains("--out run"), "{told}");
+    world.file(
+        "r.toml",
+        "[run.a]\nmethod = \"metrics\"\nmetric = \"levenshtein-source\"\ndata = \"d.jsonl\"\nout = \"a\"\n",
+    );
+    world.run(&["run", "r.toml", "--overwrite"]).exits(0);
+    damage(&world.path("a/summary.json"), "\"method\"");
+    let told = world.run(&["check", "a"]).exits(1).stdout;
+    assert!(told.contains("in the folder that its recipe names by: probity run r.toml --resume\n"), "{told}");
+    world.run(&["run", "r.toml", "--resume"]).exits(0);
+    world.run(&["check", "a"]).exits(0);
+}
+
+#[test]
 fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_mended_where_they_can_be() {
     let world = World::new();
     let (data, model) = (data(&world), tiny().display().to_string());

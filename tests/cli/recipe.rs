@@ -267,6 +267,50 @@ fn no_problem_of_a_run_hides_another() {
 }
 
 #[test]
+fn a_wrong_value_hides_no_missing_file_and_a_report_without_a_place_is_told_before_anything_is_done() {
+    let world = World::new();
+    data(&world, "d", 1);
+    world.file("taken/notes.txt", "mine");
+    let text = "[model.away]\nmodel = \"qwen2.5-coder-1.5b-instruct\"\nprecision = \"exakt\"\n\
+        [run.one]\nmethod = \"checklist\"\nmodel = \"away\"\ndata = \"d.jsonl\"\nout = \"runs/one\"\n\
+        attribute = \"coherence\"\nquestion = \"@gone.txt\"\n\
+        [report]\nhtml = \"absent/report.html\"\nmarkdown = \"runs/one/tables.md\"\nlatex = \"taken\"\n\
+        csv = \"d.jsonl/tables\"\n";
+    let line = |wanted: &str| text.lines().position(|line| line.starts_with(wanted)).expect("in the recipe") + 1;
+    let expected = [
+        (line("precision"), "`precision`: `exakt` is none of "),
+        (line("model = \"qwen"), "`model`: model `qwen2.5-coder-1.5b-instruct` is not on this machine"),
+        (line("question"), "`question`: gone.txt could not be read"),
+        (line("html"), "`html`: absent/report.html could not be written"),
+        (line("latex"), "`latex`: taken is a folder"),
+        (line("csv"), "`csv`: d.jsonl/tables could not be created"),
+    ];
+    world.file("r.toml", text);
+    for command in [&["recipe", "check", "r.toml"][..], &["run", "r.toml"]] {
+        let told = world.run(command).exits(2).stderr;
+        assert!(told.starts_with(&format!("error: {} problems in r.toml\n", expected.len())), "{told}");
+        for (line, what) in expected {
+            assert!(told.contains(&format!("\n  line {line}: {what}")), "line {line}: {what}\n{told}");
+        }
+        assert!(told.contains("hint: check the path") && told.contains("hint: make the folder absent"), "{told}");
+    }
+    assert!(!world.path("runs").exists());
+}
+
+#[test]
+fn a_recipe_names_its_models_itself() {
+    let world = World::new();
+    data(&world, "d", 1);
+    world.file(
+        "r.toml",
+        "[run.one]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"one\"\n",
+    );
+    let mut command = world.command(&["run", "r.toml"]);
+    let ran = Ran::from(command.env("PROBITY_MODEL", tiny()).output().expect("started"));
+    ran.fails_with(&["run `one`: `model` is missing", "hint: name it here", "$PROBITY_MODEL"]);
+}
+
+#[test]
 fn what_is_no_toml_is_told_by_line_and_column() {
     let world = World::new();
     let broken = |text: &str, parts: &[&str]| world.run(&["run", &world.file("r.toml", text)]).fails_with(parts);
@@ -417,6 +461,37 @@ fn a_finished_stage_is_passed_over_and_a_changed_one_is_not() {
 }
 
 #[test]
+fn a_recipe_ends_with_what_each_run_says_and_how_far_to_trust_it() {
+    let world = World::new();
+    data(&world, "d", 2);
+    two_runs(&world, "");
+    let summary =
+        |run: &str| -> Value { serde_json::from_str(&world.read(&format!("{run}/summary.json"))).expect("JSON") };
+    let ran = world.run(&["run", "r.toml"]).exits(0).stdout;
+    let idle = world.run(&["run", "r.toml", "--resume"]).exits(0).stdout;
+    let verdict = |run: &str| {
+        let verdict = &summary(run)["verdict"][0];
+        ["says", "trust", "because"].map(|key| verdict[key].as_str().expect("a text").to_owned())
+    };
+    for run in ["one", "two"] {
+        let [says, trust, because] = verdict(run);
+        let lines = format!("{run}: {says}\n{}: {because}\n", trust.to_uppercase());
+        for stdout in [&ran, &idle] {
+            let (at, table) = (stdout.rfind(&lines), stdout.rfind(" status ").expect("a table"));
+            assert!(at.is_some_and(|at| at < table), "{lines}\n{stdout}");
+        }
+    }
+    // Of many a line for each.
+    let more: Vec<String> = (0..9).map(|k| format!("[run.more-{k}]\nmethod = \"compare\"\n")).collect();
+    two_runs(&world, &more.concat());
+    let ran = world.run(&["run", "r.toml", "--resume"]).exits(0).stdout;
+    let [says, trust, because] = verdict("one");
+    let end = &ran[ran.rfind("\none: ").expect("the first of them")..];
+    assert!(end.starts_with(&format!("\none: {says} ({})\ntwo: ", trust.to_uppercase())), "{end}");
+    assert!(!end.contains(&because) && end.contains("\nmore-8: "), "{end}");
+}
+
+#[test]
 fn a_stage_that_was_unscored_is_so_too_when_it_is_passed_over() {
     let world = World::new();
     world.file("d.jsonl", lines(&[json!({"id": "s", "context": "c", "candidates": [{"id": "a", "text": "", "scores": {"coherence": 1, "fluency": 1}}, {"id": "b", "text": "b", "scores": {"coherence": 2, "fluency": 2}}]})]));
@@ -532,6 +607,24 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     assert!(world.read("a/both.html") == page);
     world.run(&["run", &file, "--dry-run"]).exits(0);
     assert!(world.read("a/both.html") == page);
+}
+
+#[test]
+fn a_run_that_ends_early_leaves_the_report_of_those_that_have_finished() {
+    let world = World::new();
+    data(&world, "d", 1);
+    world.file("revise.j2", "{{ response }}");
+    let more = "[run.whole]\nmethod = \"reviseval\"\nmode = \"pointwise\"\nscale = \"1..5\"\nverdict = \"label\"\n\
+         reference = [\"none\", \"adapted\"]\nrevision-tokens = 8\nreviser-template = { adapted = \"revise.j2\" }\n\
+         [report]\nhtml = \"page.html\"\nrounds = 10\n";
+    two_runs(&world, more);
+    world.run(&["run", "r.toml", "--only", "one"]).exits(0);
+    std::fs::remove_file(world.path("page.html")).expect("written");
+    let until = ["run", "r.toml", "--only", "whole", "--until", "revisions"];
+    world.run(&[&until[..], &["--dry-run"]].concat()).exits(0);
+    assert!(!world.path("page.html").exists());
+    let ran = world.run(&until).exits(0);
+    assert!(ran.stdout.contains("stopped") && world.path("page.html").exists(), "{}", ran.stdout);
 }
 
 #[test]

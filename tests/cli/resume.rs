@@ -181,6 +181,8 @@ fn a_text_whose_file_was_changed_makes_another_run() {
     world.file("c.txt", "How well it hangs together");
     world.file("t.j2", "{{ candidate }} {{ context }} {{ attribute }}");
     resumed().fails_with(&["run holds another run: what the file of --template holds differs"]);
+    std::fs::remove_file(world.path("c.txt")).expect("there");
+    resumed().fails_with(&["--criteria: cannot read c.txt", "hint: the file behind the @ must be there"]);
     assert_eq!(world.read("run/scores.jsonl"), before);
 }
 

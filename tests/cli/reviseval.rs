@@ -105,6 +105,12 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
     let run = |more: &[&str]| world.run(&[&whole[..], more].concat());
     run(&["--until", "revisions"]).exits(0);
     world.run(&["check", "run"]).exits(0);
+    let samples = world.read("run/samples.jsonl");
+    world.file("run/samples.jsonl", samples.clone() + "\n");
+    let told = run(&["--resume"]).exits(2).stderr;
+    assert!(told.contains("hint: remove it, and --resume writes it again from the data"), "{told}");
+    assert!(!told.contains("--from"), "{told}");
+    world.file("run/samples.jsonl", samples);
     let table = world.read("run/revisions.jsonl");
     let edited = table.replacen("\"text\":\"", "\"text\":\"So: ", 1);
     assert_ne!(edited, table);

@@ -136,6 +136,54 @@ fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
 }
 
 #[test]
+fn meta_tells_a_run_that_is_left_out_from_a_file_that_is_missing() {
+    let world = World::new();
+    data(&world, 2);
+    gold(&world, 0);
+    recipe(&world, &tiny());
+    for command in [&["recipe", "check", "r.toml"][..], &["run", "r.toml"]] {
+        let told = world.run(&[command, &["--only", "agreement"]].concat()).exits(2).stderr;
+        for other in ["pairs", "overlap"] {
+            let why = format!("`scores`: it reads the folder of `{other}`, which holds no finished run yet");
+            assert!(told.contains(&why) && told.contains(&format!("hint: run `{other}` first")), "{told}");
+        }
+        assert!(!told.contains("could not be opened"), "{told}");
+    }
+    // What is wrong with a run is told once, and not again of what reads it.
+    let right = world.read("r.toml");
+    for (wrong, why) in [
+        ("[run.pairs]\nseed = \"many\"\n", "`seed`: `many`: expected a whole number"),
+        ("[run.pairs]\nmodel = \"judgee\"\n", "there is no [model.judgee]"),
+    ] {
+        world.file("r.toml", right.replace("[run.pairs]\n", wrong));
+        let told = world.run(&["recipe", "check", "r.toml"]).exits(2).stderr;
+        assert!(told.starts_with("error: line ") && told.contains(why), "{told}");
+    }
+    world.file("r.toml", right);
+    world.run(&["run", "r.toml", "--only", "pairs", "--only", "overlap"]).exits(0);
+    world.run(&["run", "r.toml", "--only", "agreement"]).exits(0);
+}
+
+#[test]
+fn a_report_says_which_inputs_of_meta_have_changed_since() {
+    let world = World::new();
+    data(&world, 2);
+    gold(&world, 0);
+    recipe(&world, &tiny());
+    world.file("r.toml", world.read("r.toml") + "[report]\nhtml = \"page.html\"\nrounds = 10\n");
+    let why = "is not what this run has read";
+    let ran = world.run(&["run", "r.toml"]).exits(0);
+    assert!(!ran.stderr.contains(why) && !world.read("page.html").contains(why), "{}", ran.stderr);
+    gold(&world, 3);
+    let told = world.run(&["run", "r.toml", "--resume", "--only", "overlap"]).exits(0).stderr;
+    assert!(told.contains(&format!("agreement: gold.csv {why}")) && !told.contains("overlap/scores.jsonl"), "{told}");
+    assert!(world.read("page.html").contains(&format!("gold.csv {why}")));
+    world.run(&["metrics", "--metric", "bleu", "--data", "d.jsonl", "--out", "overlap", "--overwrite"]).exits(0);
+    let told = world.run(&["report", "agreement"]).exits(0).stderr;
+    assert!(told.contains(&format!("overlap/scores.jsonl {why}")), "{told}");
+}
+
+#[test]
 fn what_is_wrong_with_metrics_and_meta_is_told_with_its_line() {
     let world = World::new();
     data(&world, 1);

@@ -53,8 +53,6 @@ pub(crate) fn run_plan(
     global: Global,
 ) -> miette::Result<Completed> {
     let ready = plan.check()?;
-    // Asked here too: after hours of work nobody wants to hear that the page has no place.
-    report.map_or(Ok(()), |report| report.options.spare_other_files())?;
     let terminal = Arc::new(terminal);
     let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
     let ends = plan.run(ready, &context).inspect_err(|error| {

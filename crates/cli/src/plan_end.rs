@@ -1,16 +1,45 @@
 //! How the stages of a plan ended.
 
+use probity_methods::Conclusion;
 use probity_session::{InShort, StageEnd, StageOutcome};
 
+use crate::events::verdict_text;
 use crate::exit::Completed;
-use crate::terminal::{print, table};
+use crate::terminal::{print, table, visible_line, wrapped};
 
-/// The table of a recipe's stages.
+/// What a recipe's stages say, how far to trust it, and their table.
 pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> miette::Result<()> {
+    let verdict: Vec<Conclusion> = ends.iter().flat_map(verdict).collect();
+    if !verdict.is_empty() {
+        let text = if verdict.len() > MOST_REASONS { short_text(&verdict) } else { verdict_text(&verdict) };
+        print(&format!("\n{}", text.trim_end()))?;
+    }
     let columns = ["stage", "status", "outcomes", "result", "folder"].map(str::to_owned);
     let rows: Vec<Vec<String>> = ends.iter().map(row).collect();
     print(&format!("\n{}", table(&columns, &rows)))?;
     Ok(())
+}
+
+/// Of more conclusions than this the end says no reasons: they stand with each stage's own tables.
+const MOST_REASONS: usize = 8;
+
+/// What a stage says, under its name.
+fn verdict(end: &StageEnd<'_>) -> Vec<Conclusion> {
+    let name = end.stage.name();
+    let named = |one: &Conclusion| {
+        let about = one.about.as_ref().map_or_else(|| name.to_owned(), |about| format!("{name}, {about}"));
+        Conclusion { about: Some(about), ..one.clone() }
+    };
+    end.in_short().into_iter().flat_map(|found| &found.verdict).map(named).collect()
+}
+
+/// A line for each conclusion.
+fn short_text(verdict: &[Conclusion]) -> String {
+    let line = |one: &Conclusion| {
+        let (about, trust) = (one.about.as_deref().unwrap_or_default(), one.trust.to_string().to_uppercase());
+        wrapped(&visible_line(&format!("{about}: {} ({trust})", one.says)), 2)
+    };
+    verdict.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn row(end: &StageEnd<'_>) -> Vec<String> {
@@ -22,7 +51,7 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
         StageOutcome::Failed => "failed",
     };
     let outcomes = end.in_short().map(|found| found.outcomes.line());
-    let found = end.in_short().map(InShort::text);
+    let found = end.in_short().map(InShort::figures);
     let out = end.stage.run.output.out.as_ref().map(|out| out.display().to_string());
     let heads = [end.stage.name(), status].map(str::to_owned);
     heads.into_iter().chain([outcomes, found, out].map(Option::unwrap_or_default)).collect()

@@ -1,15 +1,16 @@
 //! `probity report`: what runs came to, for people and for other programs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::IntoDiagnostic as _;
 use probity_report::{Options, ReportTable, ReportedRun, RunReport};
-use probity_session::StageEnd;
+use probity_session::{ErrorText, PlanProblems, StageEnd, StageOutcome, resolved};
 use probity_stats::Resampling;
-use probity_store::{MANIFEST, Manifest, RunStatus, write_whole};
+use probity_store::{MANIFEST, Manifest, check_writable, write_whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -88,6 +89,8 @@ pub(crate) struct ReportOptions {
 /// The report of a recipe.
 pub(crate) struct RecipeReport {
     pub(crate) options: ReportOptions,
+    /// The lines of its options in the recipe.
+    pub(crate) lines: BTreeMap<String, usize>,
     /// Of all runs of the recipe, in its order.
     pub(crate) folders: Vec<PathBuf>,
 }
@@ -101,6 +104,9 @@ enum TakenName {
     #[error("{} is there already and is no page", path.display())]
     #[diagnostic(help("give another name, such as report.html"))]
     NoPage { path: PathBuf },
+    #[error("{} is a folder", path.display())]
+    #[diagnostic(help("give the name of a file in it"))]
+    Folder { path: PathBuf },
 }
 
 impl ReportArgs {
@@ -111,23 +117,31 @@ impl ReportArgs {
 }
 
 impl RecipeReport {
-    /// Reports on all runs that have finished, where this time has added one: now, or before in a folder of a run that
-    /// was left out.
-    pub(crate) fn report(&self, ends: &[StageEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
-        if ends.iter().all(|end| end.in_short().is_none()) {
-            return Ok(());
+    /// Tells of outputs that will have no place: after hours of work nobody wants to hear it.
+    pub(crate) fn check_places(&self, problems: &mut PlanProblems) {
+        let of_runs: Vec<PathBuf> = self.folders.iter().map(|folder| resolved(folder)).collect();
+        for (option, error) in self.options.without_place(&of_runs) {
+            let told = ErrorText::of(&*error).about(option);
+            match self.lines.get(option) {
+                Some(line) => problems.at(*line, told),
+                None => problems.anywhere(told),
+            }
         }
+    }
+
+    /// Reports on all runs that have finished: now, or before in a folder of a run that was left out. What was only
+    /// planned has changed none.
+    pub(crate) fn report(&self, ends: &[StageEnd<'_>], reporter: &Reporter) -> miette::Result<()> {
         let has_finished = |folder: &&PathBuf| {
             let end = ends.iter().find(|end| end.stage.run.output.out.as_ref() == Some(*folder));
-            end.map_or_else(|| was_finished(folder), |end| end.in_short().is_some())
+            end.map_or_else(|| Manifest::was_finished(folder), |end| end.in_short().is_some())
         };
         let folders: Vec<PathBuf> = self.folders.iter().filter(has_finished).cloned().collect();
+        if folders.is_empty() || ends.iter().all(|end| matches!(end.ended, StageOutcome::Planned)) {
+            return Ok(());
+        }
         self.options.report(&folders, reporter)
     }
-}
-
-fn was_finished(folder: &Path) -> bool {
-    Manifest::read(folder).is_ok_and(|run| run.status == RunStatus::Finished)
 }
 
 impl ReportOptions {
@@ -158,25 +172,27 @@ impl ReportOptions {
         Ok(())
     }
 
-    /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run
-    /// has written.
-    pub(crate) fn spare_other_files(&self) -> miette::Result<()> {
-        for path in [&self.html, &self.json, &self.markdown, &self.latex].into_iter().flatten() {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let name = path.file_name().unwrap_or_default();
-            let of_a_run = Manifest::read(folder)
-                .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
-            if of_a_run {
-                return Err(TakenName::OfARun { path: path.clone() }.into());
-            }
-        }
-        let Some(path) = self.html.as_ref().filter(|path| path.is_file()) else { return Ok(()) };
-        let mut start = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(64).read_to_end(&mut start))
-            .map_err(FileError::of(format!("{} could not be read", path.display())))?;
-        let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
-        if is_page { Ok(()) } else { Err(TakenName::NoPage { path: path.clone() }.into()) }
+    /// The outputs that are one file, by option.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [("html", &self.html), ("json", &self.json), ("markdown", &self.markdown), ("latex", &self.latex)];
+        all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
+    }
+
+    /// Refuses outputs in the place of something else.
+    fn spare_other_files(&self) -> miette::Result<()> {
+        self.files().try_for_each(|(option, path)| spare(option, path))
+    }
+
+    /// Why outputs cannot be written, by option. The folders are those of runs that will be there by then; resolved.
+    fn without_place(&self, of_runs: &[PathBuf]) -> Vec<(&'static str, miette::Report)> {
+        let file = |(option, path)| Some((option, spare(option, path).and_then(|()| place(path, of_runs)).err()?));
+        let folder = |(option, path): (&'static str, &Option<PathBuf>)| {
+            let path = path.as_ref()?;
+            let error = unwritable(path, "created")(check_writable(path).err()?);
+            Some((option, miette::Report::from(error)))
+        };
+        let folders = [("csv", &self.csv), ("svg", &self.svg)];
+        self.files().filter_map(file).chain(folders.into_iter().filter_map(folder)).collect()
     }
 
     fn has_output(&self) -> bool {
@@ -202,6 +218,54 @@ impl ReportOptions {
         }
         Ok(())
     }
+}
+
+/// The folder that a file lies in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a file in the place of something else: a page replaces an earlier page, and nothing replaces what a run has
+/// written.
+fn spare(option: &str, path: &Path) -> miette::Result<()> {
+    let name = path.file_name().unwrap_or_default();
+    let of_a_run = Manifest::read(folder_of(path))
+        .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
+    if of_a_run {
+        return Err(TakenName::OfARun { path: path.to_owned() }.into());
+    }
+    if option != "html" || !path.is_file() {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(64).read_to_end(&mut start))
+        .map_err(FileError::of(format!("{} could not be read", path.display())))?;
+    let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
+    if is_page { Ok(()) } else { Err(TakenName::NoPage { path: path.to_owned() }.into()) }
+}
+
+/// An error where a file cannot be written to that place, when these folders of runs are there.
+fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(TakenName::Folder { path: path.to_owned() }.into()),
+        // A device or a pipe is written to where it is.
+        Ok(found) if !found.is_file() => return Ok(()),
+        _ => {}
+    }
+    let folder = folder_of(path);
+    let will_be_there = of_runs.iter().any(|run| run.starts_with(resolved(folder)));
+    if !will_be_there && let Err(error) = fs::metadata(folder) {
+        let hint = format!("make the folder {}, or give another place", folder.display());
+        return Err(FileError::of(format!("{} could not be written", path.display()))(error).with_hint(hint).into());
+    }
+    Ok(check_writable(folder).map_err(unwritable(path, "written"))?)
+}
+
+/// That something could not be created or written there.
+fn unwritable(path: &Path, action: &str) -> impl FnOnce(io::Error) -> FileError {
+    let what = format!("{} could not be {action}", path.display());
+    |error| FileError::of(what)(error).with_hint("give a place that you may write to")
 }
 
 /// The folder is made where it is missing; files of these names are replaced.

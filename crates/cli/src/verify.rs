@@ -54,7 +54,10 @@ impl RunCheckArgs {
             if let Some((run, command)) = run.and_then(|run| again(&run, folder).map(|command| (run, command))) {
                 // What may have been changed by intent is not written over.
                 let first = if matches!(run.status, RunStatus::Stopped { .. }) { " once it is removed" } else { "" };
-                print(&format!("  hint: what is damaged is written again{first} by: {}", visible_line(&command)))?;
+                // A recipe says itself where its runs are, and this one may have been copied.
+                let place = if run.info.recipe.is_some() { " in the folder that its recipe names" } else { "" };
+                let command = visible_line(&command);
+                print(&format!("  hint: what is damaged is written again{place}{first} by: {command}"))?;
             }
         }
         Ok(completed)
@@ -64,25 +67,34 @@ impl RunCheckArgs {
 /// The command that goes on with a run, where the arguments that it was given say what it is.
 fn again(run: &Manifest, folder: &Path) -> Option<String> {
     let given = &run.info.arguments_given;
-    let is = |name: &str| given.iter().any(|argument| argument == name);
-    let kept = given.iter().filter(|argument| !matches!(argument.as_str(), "--overwrite" | "--resume"));
-    let mut words: Vec<String> = kept.map(|argument| quoted(argument)).collect();
-    // The demo replaces what it did before, and a recipe knows its folders.
-    let is_demo = given.first().is_some_and(|command| command == "demo");
-    if !is_demo
-        && run.info.recipe.is_none()
-        && !is("--out")
-        && !given.iter().any(|argument| argument.starts_with("--out="))
-    {
-        // Its folder was called by the time.
+    let (is_demo, is_recipe) = (given.first()? == "demo", run.info.recipe.is_some());
+    // The demo replaces what it did before. Of a recipe all other runs stay as they are.
+    let keeps_answers = !run.info.model.is_null() && !given.iter().any(|argument| argument == "--no-store");
+    let how = match () {
+        () if is_demo => None,
+        () if is_recipe || keeps_answers => Some("--resume"),
+        // A run that keeps no answers has nothing to go on with.
+        () => Some("--overwrite"),
+    };
+    let mut words = Vec::new();
+    let mut arguments = given.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--overwrite" | "--resume" => {}
+            "--no-store" if is_recipe => {}
+            // The folder that was looked at counts: the run may lie elsewhere now, or was called by the time.
+            "--out" if !is_demo => {
+                arguments.next();
+            }
+            argument if !is_demo && argument.starts_with("--out=") => {}
+            argument => words.push(quoted(argument)),
+        }
+    }
+    if !is_demo && !is_recipe {
         words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
     }
-    if !is_demo {
-        // A run that keeps no answers has nothing to go on with.
-        let keeps_answers = !run.info.model.is_null() && !is("--no-store");
-        words.push(if keeps_answers { "--resume" } else { "--overwrite" }.to_owned());
-    }
-    (!given.is_empty()).then(|| format!("probity {}", words.join(" ")))
+    words.extend(how.map(str::to_owned));
+    Some(format!("probity {}", words.join(" ")))
 }
 
 /// As a shell reads it.

@@ -30,6 +30,7 @@ pub enum MethodError {
     },
     /// A text given as `@FILE` could not be read.
     #[error("{option}: cannot read {path}: {source}")]
+    #[diagnostic(help("the file behind the @ must be there; a text itself is written without it"))]
     File {
         /// The option as typed.
         option: String,

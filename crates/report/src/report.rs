@@ -113,6 +113,9 @@ impl ReportPart {
         if run.summary.is_null() {
             notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
         }
+        for path in run.changed_inputs() {
+            notes.push(format!("{path} is not what this run has read: its figures are of what that held before."));
+        }
         let asked = !run.manifest["model"].is_null();
         if asked && run.samples().is_none() {
             notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use probity_store::{ANSWERS, MANIFEST, Manifest, SAMPLES, SUMMARY};
-use serde_json::Value;
+use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY};
+use serde_json::{Map, Value};
 
 use crate::ReportError;
 
@@ -101,6 +101,20 @@ impl ReportedRun {
     /// The method.
     pub(crate) fn method(&self) -> &str {
         self.text("/command").or_else(|| self.text("/method")).unwrap_or("unknown")
+    }
+
+    /// The files that it has read and that do not hold now what it has read. Of what comes from elsewhere, so that paths
+    /// lead nowhere, nothing is known.
+    pub(crate) fn changed_inputs(&self) -> Vec<&str> {
+        let inputs = self.manifest.pointer("/arguments_in_force/data").and_then(Value::as_object);
+        let files = inputs.into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
+        let named = files.filter_map(|file| Some((file["path"].as_str()?, file["sha256"].as_str()?)));
+        let is_changed = |name: &str, sha256: &str| {
+            let path = Path::new(name);
+            let is_gone = !path.exists() && path.parent().is_some_and(Path::is_dir);
+            is_gone || FileContent::of(path).is_ok_and(|found| found.sha256 != sha256)
+        };
+        named.filter(|(name, sha256)| is_changed(name, sha256)).map(|(name, _)| name).collect()
     }
 
     fn find_tables(&self) -> Result<Vec<TableFile>, ReportError> {

@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::SessionError;
 use crate::error::option_of;
 use crate::inputs::resolved;
-use crate::option_files::OptionFile;
+use crate::option_files::unreadable_files;
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
-use crate::stage::{GivenSamples, Stage};
+use crate::stage::{GivenSamples, OtherStage, Stage};
 use crate::stage_tables::staging;
 
 /// Checks stages one after another; what several of them share is read once.
@@ -29,17 +29,20 @@ pub(crate) struct Checker<'a> {
     folders: Vec<(&'a Stage, PathBuf)>,
     /// Of all stages of the plan that write something; resolved.
     written: Vec<(&'a Stage, PathBuf)>,
+    /// Of stages that are not in the plan; resolved.
+    others: Vec<(&'a OtherStage, PathBuf)>,
 }
 
 /// Samples, and what the manifest says of them.
 type Data = (Arc<[Sample]>, Value);
 
 impl<'a> Checker<'a> {
-    /// Of these stages, all of which are going to be checked.
-    pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage]) -> Self {
+    /// Of these stages, all of which are going to be checked, beside others that are not.
+    pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage], others: &'a [OtherStage]) -> Self {
         let of = |stage: &'a Stage| Some((stage, resolved(stage.run.output.out.as_deref()?)));
         let written = stages.iter().filter_map(of).collect();
-        Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written }
+        let others = others.iter().map(|other| (other, resolved(&other.folder))).collect();
+        Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written, others }
     }
 
     /// The stage, where nothing is wrong with it.
@@ -79,11 +82,10 @@ impl<'a> Checker<'a> {
         if let Err(error) = &rehearsed {
             refuse(problems, stage, told.as_deref(), error);
         }
-        let files = OptionFile::all(stage.method, &*stage.configured);
         // A rehearsal ends at the first option, and without data or a model there is none.
-        let unread = files.iter().filter(|file| told.as_ref() != Some(&file.option()));
-        let unread = unread.filter_map(|file| file.check().map_err(|error| (file, error)).err());
-        let count = unread.map(|(file, error)| refuse(problems, stage, Some(&file.option()), &error)).count();
+        let unread = unreadable_files(stage.method, &stage.configured.options_in_force()).into_iter();
+        let unread = unread.filter(|(option, _)| told.as_ref() != Some(option));
+        let count = unread.map(|(option, error)| refuse(problems, stage, Some(&option), &error)).count();
         let mut ready = ready.filter(|_| rehearsed.is_ok() && count == 0)?;
         ready.earlier = earlier.ok()?;
         if let Err(error) = ready.look_at_earlier(self.arguments) {
@@ -142,18 +144,30 @@ impl<'a> Checker<'a> {
         }
         let inputs = stage.configured.inputs();
         let paths: Vec<PathBuf> = inputs.iter().map(|input| resolved(&input.path)).collect();
-        let written = |folder: &PathBuf| paths.iter().any(|path| path.starts_with(folder));
+        let is_written = |path: &Path| self.written.iter().any(|(_, folder)| path.starts_with(folder));
+        let unfinished = |path: &Path| {
+            let (other, _) = self.others.iter().find(|(_, folder)| path.starts_with(folder) && !is_written(path))?;
+            (!Manifest::was_finished(&other.folder)).then_some(*other)
+        };
+        let mut can_come = true;
+        for (input, other) in inputs.iter().zip(&paths).filter_map(|(input, path)| Some((input, unfinished(path)?))) {
+            can_come = false;
+            // What is wrong with the other is told by itself.
+            if !other.is_wrong {
+                refuse(problems, stage, Some(input.option), &SessionError::NotRunYet { other: other.name.clone() });
+            }
+        }
+        let is_read = |folder: &Path| paths.iter().any(|path| path.starts_with(folder));
         let after: Vec<&'a Stage> =
-            self.written.iter().filter(|(_, folder)| written(folder)).map(|(other, _)| *other).collect();
-        if after.is_empty() {
+            self.written.iter().filter(|(_, folder)| is_read(folder)).map(|(other, _)| *other).collect();
+        if after.is_empty() && can_come {
             return Some(after);
         }
         // Nothing is read before all that is awaited is there: what will never come is told now.
-        let awaited = |path: &PathBuf| self.written.iter().any(|(_, folder)| path.starts_with(folder));
-        let there = inputs.iter().zip(&paths).filter(|(_, path)| !awaited(path));
+        let there = inputs.iter().zip(&paths).filter(|(_, path)| !is_written(path) && unfinished(path).is_none());
         let missing = there.filter_map(|(input, _)| open(&input.path).map_err(|error| (input.option, error)).err());
         let count = missing.map(|(option, error)| refuse(problems, stage, Some(option), &error)).count();
-        (count == 0).then_some(after)
+        (count == 0 && can_come).then_some(after)
     }
 
     /// The models that the method asks besides; `None` where something is wrong with one.

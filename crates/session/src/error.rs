@@ -65,6 +65,15 @@ pub enum SessionError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The file that an option leads to cannot be read.
+    #[error("{} could not be read", path.display())]
+    #[diagnostic(help("check the path; those of a recipe are relative to its folder"))]
+    OptionFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A file of a run is not what it should be.
     #[error("{} is not a summary of probity", path.display())]
     NoSummary {
@@ -142,6 +151,13 @@ pub enum SessionError {
         other: String,
         /// `failed` or `ended early`.
         how: &'static str,
+    },
+    /// A stage that this one reads from is left out this time, and has not come to its end before.
+    #[error("it reads the folder of `{other}`, which holds no finished run yet")]
+    #[diagnostic(help("run `{other}` first, or name it by --only too"))]
+    NotRunYet {
+        /// The stage that it reads from.
+        other: String,
     },
     /// Whoever is told of results cannot take them (a closed pipe).
     #[error("{0}")]

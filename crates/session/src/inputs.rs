@@ -26,7 +26,7 @@ pub(crate) fn is_hashed(data: &Value) -> bool {
 
 /// The path from the root without links, `.` and `..`, as far as it is there; two paths of one place are equal. What is
 /// not there yet is taken for the folders that it is going to be.
-pub(crate) fn resolved(path: &Path) -> PathBuf {
+pub fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.components().fold(PathBuf::new(), |mut place, part| match part {
         Component::CurDir => place,

@@ -35,8 +35,10 @@ pub use context::Context;
 pub use error::SessionError;
 pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, Silent};
 pub use execute::close;
+pub use inputs::resolved;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::ModelPool;
+pub use option_files::unreadable_files;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
     RunOptions, StageTable, StageTableError, computing_in_force,
@@ -45,7 +47,7 @@ pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged
 pub use problems::{PlanProblems, StageLines};
 pub use ready::ReadyStage;
 pub use run_info::probity_version;
-pub use stage::{GivenSamples, Stage, StageOrigin};
+pub use stage::{GivenSamples, OtherStage, Stage, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use told::{ErrorText, causes, message};
 pub use verify::CheckedRun;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use probity_methods::{Configured, DynMethod, methods};
 use probity_options::OptionSpec;
+use serde_json::Value;
 
 use crate::SessionError;
 
@@ -18,9 +19,13 @@ pub(crate) struct OptionFile {
 impl OptionFile {
     /// Those of the options that something has of its own, as the forms of their values have them.
     pub(crate) fn all(method: &dyn DynMethod, configured: &dyn Configured) -> Vec<Self> {
-        let in_force = configured.options_in_force();
+        Self::among(method, &configured.options_in_force())
+    }
+
+    /// Those of these values, by field.
+    fn among(method: &dyn DynMethod, values: &Value) -> Vec<Self> {
         let of = |option: OptionSpec| {
-            let value = &in_force[&option.field];
+            let value = &values[&option.field];
             let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             let paths = values.iter().filter_map(|value| file_of(method, &option.form, value.as_str()?));
             paths.map(|path| Self { field: option.field.clone(), path: path.into() }).collect::<Vec<_>>()
@@ -32,12 +37,15 @@ impl OptionFile {
     pub(crate) fn option(&self) -> String {
         self.field.replace('_', "-")
     }
+}
 
-    /// An error where it cannot be read.
-    pub(crate) fn check(&self) -> Result<(), SessionError> {
-        let path = self.path.clone();
-        File::open(&path).map(drop).map_err(|source| SessionError::Io { path, source })
-    }
+/// The files of options that cannot be read, each by its option's long name; the values are by field.
+pub fn unreadable_files(method: &dyn DynMethod, values: &Value) -> Vec<(String, SessionError)> {
+    let unreadable = |file: OptionFile| {
+        let source = File::open(&file.path).err()?;
+        Some((file.option(), SessionError::OptionFile { path: file.path, source }))
+    };
+    OptionFile::among(method, values).into_iter().filter_map(unreadable).collect()
 }
 
 /// The file of an option's value in that form; absent where it is a text, or the name of a prompt.
@@ -57,7 +65,7 @@ fn file_of<'v>(method: &dyn DynMethod, form: &str, value: &'v str) -> Option<&'v
 #[cfg(test)]
 mod tests {
     use probity_options::GivenOptions;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::stage_kinds::stage_kind;

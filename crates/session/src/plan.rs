@@ -19,7 +19,7 @@ use crate::options::KeepOptions;
 use crate::pooled::PooledModel;
 use crate::problems::PlanProblems;
 use crate::ready::ReadyStage;
-use crate::stage::Stage;
+use crate::stage::{OtherStage, Stage};
 use crate::{ErrorText, Events, Notice, SessionError, SessionReport};
 
 /// Stages, and the arguments that they were asked for with.
@@ -28,6 +28,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// What is wrong with stages that are not among them.
     pub found: PlanProblems,
+    /// Stages of the recipe that are not among them.
+    pub others: Vec<OtherStage>,
     /// The recipe's file; absent where there is none.
     pub recipe: Option<String>,
     /// As typed, the program's name left out.
@@ -64,21 +66,21 @@ pub struct InShort {
     pub outcomes: Outcomes,
     #[serde(default)]
     headline: Vec<Headline>,
+    /// What it says, and how far to trust it.
     #[serde(default)]
-    verdict: Vec<Conclusion>,
+    pub verdict: Vec<Conclusion>,
 }
 
 /// So many figures stand in one line: many metrics against many attributes have more.
 const FIGURES: usize = 4;
 
 impl InShort {
-    /// Its first figures; of a run that has none, as one without gold, what it says.
-    pub fn text(&self) -> String {
+    /// Its first figures.
+    pub fn figures(&self) -> String {
         let mut figures: Vec<String> = self.headline.iter().take(FIGURES).map(ToString::to_string).collect();
         let more = self.headline.len() - figures.len();
         figures.extend((more > 0).then(|| format!("{more} more")));
-        let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
-        if figures.is_empty() { said() } else { figures }.join(", ")
+        figures.join(", ")
     }
 
     fn read(folder: &Path) -> Result<Self, SessionError> {
@@ -101,14 +103,14 @@ impl StageEnd<'_> {
 impl Plan {
     /// A plan of one stage.
     pub fn of(stage: Stage, arguments: Vec<String>) -> Self {
-        Self { stages: vec![stage], found: PlanProblems::default(), recipe: None, arguments }
+        Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
     /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written. Stages come
     /// back in the order in which they are to be done.
     pub fn check(&self) -> Result<Vec<ReadyStage<'_>>, SessionError> {
         let mut problems = self.found.clone();
-        let mut checker = Checker::new(&self.arguments, &self.stages);
+        let mut checker = Checker::new(&self.arguments, &self.stages, &self.others);
         let ready: Vec<ReadyStage<'_>> =
             self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
         let (ready, waiting) = after_their_inputs(by_model(ready));

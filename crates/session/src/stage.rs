@@ -49,6 +49,17 @@ pub struct StageOrigin {
     pub lines: StageLines,
 }
 
+/// A stage of a recipe that is not done this time. What is in its folder may be read by others.
+#[derive(Debug, Clone)]
+pub struct OtherStage {
+    /// What messages call it.
+    pub name: String,
+    /// Where its results go.
+    pub folder: PathBuf,
+    /// Whether it cannot be done at all, as is told by itself; else it is left out.
+    pub is_wrong: bool,
+}
+
 impl Stage {
     /// A stage of what was given: options of the method and of every run, by field.
     pub fn new(

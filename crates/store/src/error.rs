@@ -1,11 +1,11 @@
 //! Why a run could not be written down.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use crate::MANIFEST;
+use crate::{MANIFEST, SAMPLES};
 
 /// Why a run folder or a table could not be written.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -122,10 +122,7 @@ pub enum StoreError {
     },
     /// A table of a run that ended after a stage is not what the stage has written.
     #[error("{} was changed since the run has written it: {why}", path.display())]
-    #[diagnostic(help(
-        "what was changed by intent goes into another run, by --from STAGE=FILE and a copy of it; else remove it, and \
-         --resume writes it again"
-    ))]
+    #[diagnostic(help("{}", changed_hint(path)))]
     Changed {
         /// The file.
         path: PathBuf,
@@ -252,6 +249,17 @@ fn hint(kind: io::ErrorKind) -> Option<&'static str> {
         io::ErrorKind::IsADirectory => Some("this is a folder; give a file"),
         io::ErrorKind::NotFound => Some("check that the folder it lies in exists"),
         _ => None,
+    }
+}
+
+/// What to do about a file of a run that was changed between two stages.
+fn changed_hint(path: &Path) -> &'static str {
+    // No stage makes the samples, so that none could take them from a file.
+    if path.ends_with(SAMPLES) {
+        "remove it, and --resume writes it again from the data; other samples are judged by another run, by --data"
+    } else {
+        "what was changed by intent goes into another run, by --from STAGE=FILE and a copy of it; else remove it, and \
+         --resume writes it again"
     }
 }
 

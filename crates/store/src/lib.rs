@@ -25,8 +25,8 @@ pub use atomic::write_whole;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
 pub use manifest::{
-    FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SettingDifference, now,
+    FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES, SettingDifference, now,
 };
 pub use recorded::Recorded;
-pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
+pub use run::{Existing, RunFolder, SUMMARY, check_writable};
 pub use table::{FLUSH_EVERY, TableWriter};

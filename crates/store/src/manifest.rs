@@ -14,6 +14,9 @@ use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
 
+/// The file's name in a run folder: the samples that were judged.
+pub const SAMPLES: &str = "samples.jsonl";
+
 /// The version of the manifest's form.
 pub const FORMAT: u32 = 1;
 
@@ -351,6 +354,11 @@ impl Manifest {
             Err(error) => return Err(StoreError::io("read", path)(error)),
         };
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
+    }
+
+    /// Whether that folder holds a run that came to its end.
+    pub fn was_finished(folder: &Path) -> bool {
+        Self::read(folder).is_ok_and(|run| run.status == RunStatus::Finished)
     }
 
     /// Whether a run that ended as it was to has what it says it has: an error that names the first file that is

@@ -9,13 +9,12 @@ use serde::Serialize;
 use crate::access::{Access, create_folders, create_new, restrict};
 use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
 use crate::manifest::{FileContent, ManifestLayout};
-use crate::{ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, StoreError, TableWriter};
+use crate::{
+    ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, SAMPLES, StoreError, TableWriter,
+};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
-
-/// The file's name in a run folder: the samples that were judged.
-pub const SAMPLES: &str = "samples.jsonl";
 
 /// What becomes of a run that a folder holds already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,16 +95,8 @@ impl RunFolder {
         if names_a_file(path) {
             return Err(StoreError::NamesAFile { path: path.to_owned() });
         }
-        let there = path.ancestors().find(|part| part.exists());
-        if there.is_some_and(|part| !part.is_dir()) {
-            return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
-        }
-        // The ancestors of a relative path end in nothing, which is the folder that we are in.
-        let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Permissions alone do not tell (a medium may be mounted for reading), so it is tried.
-        let trial = there.join(format!(".probity-{}", std::process::id()));
-        fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)).map_err(StoreError::io("created", path))?;
-        if there != path {
+        check_writable(path).map_err(StoreError::io("created", path))?;
+        if !path.exists() {
             return Ok(None);
         }
         let old = earlier_run(path)?;
@@ -263,6 +254,20 @@ impl RunFolder {
             writer.write_all(&bytes).map_err(StoreError::io("written", &path))
         })
     }
+}
+
+/// An error where the system would not let a folder be made there, or be written to where it is there already. Nothing
+/// is left behind.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    let there = folder.ancestors().find(|part| part.exists());
+    if there.is_some_and(|part| !part.is_dir()) {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    // The ancestors of a relative path end in nothing, which is the folder that we are in.
+    let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Permissions alone do not tell (a medium may be mounted for reading), so it is tried.
+    let trial = there.join(format!(".probity-{}", std::process::id()));
+    fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial))
 }
 
 /// Whether a path that is no folder yet is called as files are: a run writes several into a folder.

@@ -135,8 +135,11 @@ impl RunCommand {
 impl RecipeArgs {
     fn plan(&self, flags: GivenOptions, arguments: Vec<String>) -> miette::Result<(Plan, Option<RecipeReport>)> {
         let asked = AskedRecipe { path: &self.recipe, only: &self.only, flags };
-        let RecipeContent { stages, report, problems: found } = read::read(&asked)?;
-        Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
+        let RecipeContent { stages, report, others, problems: mut found } = read::read(&asked)?;
+        if let Some(report) = &report {
+            report.check_places(&mut found);
+        }
+        Ok((Plan { stages, found, others, recipe: Some(self.recipe.display().to_string()), arguments }, report))
     }
 }
 
@@ -188,9 +191,8 @@ struct RecipeExists {
 
 fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
     // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
-    let (plan, report) = args.plan(overwriting(), Vec::new())?;
+    let (plan, _) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
-    report.as_ref().map_or(Ok(()), |report| report.options.spare_other_files())?;
     let columns = ["stage", "method", "model", "samples", "folder"].map(str::to_owned);
     let rows = ready.iter().map(|ready| {
         let stage = ready.stage;

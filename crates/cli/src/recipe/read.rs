@@ -5,12 +5,12 @@ use std::path::Path;
 
 use probity_lm::nearest;
 use probity_methods::{DynMethod, MethodError, Needs};
-use probity_options::{GivenOptions, OptionSpec, Options, specs};
+use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, Options, specs};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
 use probity_session::{
-    DataOptions, ErrorText, ModelOptions, PlanProblems, SessionError, Stage, StageLines, StageOrigin, stage_kind,
-    stage_kinds,
+    DataOptions, ErrorText, ModelOptions, OtherStage, OutputOptions, PlanProblems, SessionError, Stage, StageLines,
+    StageOrigin, stage_kind, stage_kinds, unreadable_files,
 };
 use probity_store::RecipeMark;
 use serde_json::Value;
@@ -36,6 +36,8 @@ pub(super) struct RecipeContent {
     /// In the order of the file.
     pub(super) stages: Vec<Stage>,
     pub(super) report: Option<RecipeReport>,
+    /// Those that are left out, and those with which something is wrong.
+    pub(super) others: Vec<OtherStage>,
     /// What is wrong with what is not among them.
     pub(super) problems: PlanProblems,
 }
@@ -56,15 +58,22 @@ pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
         problems.at(line, format!("column {column}: {}", error.message().replace('\n', ", ")));
     }
     problems.into_result(Some(&file))?;
-    let mut reader =
-        RecipeReader { asked, text: &text, sha256: sha256_file(asked.path)?, problems: PlanProblems::default() };
-    let (all, options) = reader.read(table.get_ref());
-    // The report is of the whole recipe, whichever of its runs are done this time.
-    let folders = all.iter().filter_map(|(_, stage)| stage.run.output.out.clone()).collect();
-    let report = options.map(|options| RecipeReport { options, folders });
+    let sha256 = sha256_file(asked.path)?;
+    let mut reader = RecipeReader { asked, text: &text, sha256, wrong: Vec::new(), problems: PlanProblems::default() };
+    let (all, report) = reader.read(table.get_ref());
+    // The report is of the whole recipe, whichever of its runs are done this time. Where something is wrong with one,
+    // none is made.
+    let wrong = reader.wrong.iter().map(|other| other.folder.clone());
+    let folders = all.iter().filter_map(|(_, stage)| stage.run.output.out.clone()).chain(wrong).collect();
+    let report = report.map(|(options, lines)| RecipeReport { options, lines, folders });
     let is_asked = |run: &str| asked.only.is_empty() || asked.only.iter().any(|only| only == run);
-    let stages = all.into_iter().filter(|(run, _)| is_asked(run)).map(|(_, stage)| stage).collect();
-    Ok(RecipeContent { stages, report, problems: reader.problems })
+    let (stages, left_out): (Vec<_>, Vec<_>) = all.into_iter().partition(|(run, _)| is_asked(run));
+    let left_out = left_out.into_iter().filter_map(|(_, stage)| {
+        Some(OtherStage { name: stage.name().to_owned(), folder: stage.run.output.out.clone()?, is_wrong: false })
+    });
+    let others = left_out.chain(reader.wrong).collect();
+    let stages = stages.into_iter().map(|(_, stage)| stage).collect();
+    Ok(RecipeContent { stages, report, others, problems: reader.problems })
 }
 
 /// Line and column of a byte, from 1.
@@ -85,6 +94,14 @@ const TABLES: [&str; 5] = ["defaults", "data", "model", "report", "run"];
 
 /// Values by key.
 type KeyEntries<'t> = BTreeMap<&'t str, KeyEntry<'t>>;
+
+/// The `[report]`, with the lines of its options.
+type AskedReport = (ReportOptions, BTreeMap<String, usize>);
+
+/// The lines of keys.
+fn lines_of(entries: &KeyEntries<'_>) -> BTreeMap<String, usize> {
+    entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect()
+}
 
 /// A `[run.NAME]`, `[model.NAME]` or `[data.NAME]`.
 struct NamedTable<'t> {
@@ -111,6 +128,8 @@ struct RecipeReader<'a> {
     asked: &'a AskedRecipe<'a>,
     text: &'a str,
     sha256: String,
+    /// What becomes no stage.
+    wrong: Vec<OtherStage>,
     problems: PlanProblems,
 }
 
@@ -123,7 +142,7 @@ struct SharedOptions<'t> {
 
 impl RecipeReader<'_> {
     /// All stages, each with the name of its run, and what is to be reported of them.
-    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, Stage)>, Option<ReportOptions>) {
+    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<(&'t str, Stage)>, Option<AskedReport>) {
         let top = self.entries(table);
         for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
             self.problems.at(entry.line, keys::unknown(key, TABLES));
@@ -148,12 +167,14 @@ impl RecipeReader<'_> {
     }
 
     /// What is to be reported of the runs together.
-    fn report(&mut self, entry: KeyEntry<'_>) -> Option<ReportOptions> {
+    fn report(&mut self, entry: KeyEntry<'_>) -> Option<AskedReport> {
         let entries = self.table(entry, "report");
         let options = specs::<ReportOptions>();
         self.check_keys(&entries, &options, &[]);
         let given = self.values(&entries, &options)?;
-        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, ErrorText::of(&error))).ok()
+        let options = probity_options::read(&given);
+        let options = options.map_err(|error| self.problems.at(entry.line, ErrorText::of(&error))).ok()?;
+        Some((options, lines_of(&entries)))
     }
 
     fn line(&self, byte: usize) -> usize {
@@ -241,6 +262,15 @@ impl RecipeReader<'_> {
         given
     }
 
+    /// Those of the values that can be; what is wrong with the others has been told.
+    fn sound_values(&self, entries: &KeyEntries<'_>, options: &[OptionSpec]) -> GivenOptions {
+        let sound = |(key, entry): (&&str, &KeyEntry<'_>)| {
+            let option = keys::find(options, key)?;
+            Some((option.field.clone(), value::value(option, entry.value, self.folder()).ok()?))
+        };
+        entries.iter().filter_map(sound).collect()
+    }
+
     /// A default is an option of some method.
     fn check_defaults(&mut self, defaults: &KeyEntries<'_>) {
         let all = stage_kinds().flat_map(keys::of_run);
@@ -263,7 +293,7 @@ impl RecipeReader<'_> {
     /// The stages of a run.
     fn run<'t>(&mut self, run: &NamedTable<'t>, common: &SharedOptions<'_>, stages: &mut Vec<(&'t str, Stage)>) {
         let method = self.method(run);
-        let options = method.map_or_else(inputs_of_any, keys::of_run);
+        let options = method.map_or_else(options_of_any, keys::of_run);
         if method.is_some() {
             self.check_keys(&run.entries, &options, &["method"]);
         }
@@ -286,6 +316,10 @@ impl RecipeReader<'_> {
         } else {
             vec![NamedChoice::of_none("data")]
         };
+        // What is named and is not there has been told; all else is looked at without it.
+        let is_whole = !models.is_empty() && !data.is_empty();
+        let [models, data] = [("model", models), ("data", data)]
+            .map(|(kind, choices)| if choices.is_empty() { vec![NamedChoice::of_none(kind)] } else { choices });
         for model in &models {
             for of in &data {
                 let mut entries = common.defaults.clone();
@@ -305,35 +339,38 @@ impl RecipeReader<'_> {
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
                 let known = options.iter().map(OptionSpec::name).collect();
-                let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
-                let lines = StageLines { stage: run.line, options: of_options, known };
-                let stage = method.and_then(|method| {
-                    let names: [(&str, &str); 4] =
-                        [("run", run.name), ("method", method.name()), ("model", &model.name), ("data", &of.name)];
-                    self.stage(method, &options, &entries, name.clone(), &names, lines.clone())
-                });
-                match stage {
-                    Some(stage) => stages.push((run.name, stage)),
-                    None => self.look_at_inputs(&entries, &name, &lines),
+                let lines = StageLines { stage: run.line, options: lines_of(&entries), known };
+                let called = method.map_or("", DynMethod::name);
+                let names: [(&str, &str); 4] =
+                    [("run", run.name), ("method", called), ("model", &model.name), ("data", &of.name)];
+                let stage = method
+                    .filter(|_| is_whole)
+                    .and_then(|method| self.stage(method, &options, &entries, name.clone(), &names, lines.clone()));
+                if let Some(stage) = stage {
+                    stages.push((run.name, stage));
+                    continue;
                 }
+                let given = self.sound_values(&entries, &options);
+                self.look_at_inputs(method, &given, &name, &lines);
+                let out = given.get("out").and_then(Value::as_str).and_then(|out| expand(out, &names).ok());
+                self.wrong.extend(out.map(|out| OtherStage { name, folder: out.into(), is_wrong: true }));
             }
         }
     }
 
-    /// Looks at the data and the model of what becomes no stage, so that what is wrong with them is told as well.
-    fn look_at_inputs(&mut self, entries: &KeyEntries<'_>, name: &str, lines: &StageLines) {
-        if let Some(Err(error)) = self.options(entries).map(|DataOptions { data, .. }| probity_data::open(&data)) {
+    /// Looks at the data, the model and the files of options of what becomes no stage, so that what is wrong with them
+    /// is told as well.
+    fn look_at_inputs(&mut self, method: Option<&dyn DynMethod>, given: &GivenOptions, name: &str, lines: &StageLines) {
+        if let Some(Err(error)) = part(given).map(|DataOptions { data, .. }| probity_data::open(&data)) {
             self.problems.of(Some(lines), name, Some("data"), &error);
         }
-        if let Some(Err(error)) = self.options(entries).map(|model: ModelOptions| model.located()) {
+        if let Some(Err(error)) = part(given).map(|model: ModelOptions| model.located()) {
             self.problems.of(Some(lines), name, Some("model"), &error);
         }
-    }
-
-    /// Options of one kind among the entries; `None` where they cannot be had.
-    fn options<P: Options>(&mut self, entries: &KeyEntries<'_>) -> Option<P> {
-        let given = self.values(entries, &specs::<P>())?;
-        probity_options::read(&given).ok()
+        let unreadable = method.map(|method| unreadable_files(method, &Value::Object(given.clone())));
+        for (option, error) in unreadable.into_iter().flatten() {
+            self.problems.of(Some(lines), name, Some(&option), &error);
+        }
     }
 
     /// What a model or data say has to mean something for the run: left out, it would compute something else.
@@ -467,6 +504,9 @@ impl RecipeReader<'_> {
     fn refuse(&mut self, StageOrigin { mark, lines }: &StageOrigin, error: &SessionError) {
         let option = error.option().unwrap_or_default();
         let told = match error {
+            SessionError::Option(OptionError { field, cause: cause @ OptionCause::Missing }) if field == "model" => {
+                ErrorText::of(cause).with_hint(NAMES_ITS_MODELS)
+            }
             SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
                 ErrorText::of(&error.cause)
             }
@@ -491,9 +531,20 @@ impl RecipeReader<'_> {
     }
 }
 
-/// The options of whatever has data and a model.
-fn inputs_of_any() -> Vec<OptionSpec> {
-    [specs::<ModelOptions>(), specs::<DataOptions>()].concat()
+/// Where a single command would take the user's default.
+const NAMES_ITS_MODELS: &str = "name it here, in [defaults] or in a [model.NAME]: a recipe is the same runs for \
+     everybody, so the default model of single commands ($PROBITY_MODEL, `probity config`) does not count in it";
+
+/// The options of whatever has data, a model and a folder.
+fn options_of_any() -> Vec<OptionSpec> {
+    [specs::<ModelOptions>(), specs::<DataOptions>(), specs::<OutputOptions>()].concat()
+}
+
+/// The options of one kind among those that were given; `None` where they cannot be had.
+fn part<P: Options>(given: &GivenOptions) -> Option<P> {
+    let specs = specs::<P>();
+    let own = given.iter().filter(|(field, _)| specs.iter().any(|spec| spec.field == **field));
+    probity_options::read(&own.map(|(field, value)| (field.clone(), value.clone())).collect()).ok()
 }
 
 /// Ends of files' names that are no part of what they are called.
