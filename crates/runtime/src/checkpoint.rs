@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
+use crate::side_file;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
-use crate::side_file;
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]

@@ -1,10 +1,9 @@
 //! The files that options lead to: prompts and texts, whose content is part of what a run is.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use probity_methods::{Configured, DynMethod, methods};
-use probity_options::OptionSpec;
+use probity_options::{OptionSpec, open_regular};
 
 use crate::SessionError;
 
@@ -36,7 +35,7 @@ impl OptionFile {
     /// An error where it cannot be read.
     pub(crate) fn check(&self) -> Result<(), SessionError> {
         let path = self.path.clone();
-        File::open(&path).map(drop).map_err(|source| SessionError::Io { path, source })
+        open_regular(&path).map(drop).map_err(|source| SessionError::Io { path, source })
     }
 }
 

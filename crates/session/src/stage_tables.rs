@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use probity_data::{DataError, JsonLines, LineProblems, open};
+use probity_data::{DataError, JsonLines, LineProblems, open_regular};
 use probity_methods::{GivenTable, MethodError, Staging};
 use probity_runtime::weights::sha256_file;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(crate) fn described_tables(options: &AskOptions) -> Value {
 fn read(file: &Path) -> Result<GivenTable, DataError> {
     let mut problems = LineProblems::new(file.display().to_string());
     let mut rows = Vec::new();
-    for (line, row) in JsonLines::<Value, _>::new(open(file)?) {
+    for (line, row) in JsonLines::<Value, _>::new(open_regular(file)?) {
         match row {
             Ok(row) => rows.push((line as u64, row)),
             Err(error) => problems.push(line, error),

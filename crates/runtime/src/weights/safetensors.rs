@@ -38,10 +38,9 @@ impl ShardIndex {
     /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`,
     /// nothing absolute.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
-        let index: RawIndex =
-            parse_unique(text).map_err(|source| {
-                malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
-            })?;
+        let index: RawIndex = parse_unique(text).map_err(|source| {
+            malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
+        })?;
         if index.weight_map.is_empty() {
             return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
         }
