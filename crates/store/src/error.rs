@@ -120,7 +120,7 @@ pub enum StoreError {
         /// Missing, or of another length.
         why: String,
     },
-    /// A table of a run that ended after a stage is not what the stage has written.
+    /// A table of a run that goes on is not what its stage has written.
     #[error("{} was changed since the run has written it: {why}", path.display())]
     #[diagnostic(help(
         "what was changed by intent goes into another run, by --from STAGE=FILE and a copy of it; else remove it, and \

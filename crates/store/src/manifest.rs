@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
+use crate::{ANSWERS, Answers, AnswersExtent, SAMPLES, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -159,7 +159,8 @@ pub struct Manifest {
     pub machine: Machine,
     /// The files that the run has written, by name: these and the manifest are what overwriting removes.
     pub files: Vec<String>,
-    /// What the files of a run hold that is finished or ended after a stage, by name; of the database of answers each row has its own seal.
+    /// What the files of a run hold that is finished or ended after a stage, by name, and before its end what the tables of
+    /// stages hold that are done; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, FileContent>,
     /// What a finished run's database of answers holds; absent where it has none.
@@ -353,15 +354,15 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether a run that ended as it was to has what it says it has: an error that names the first file that is
+    /// Whether a run has what it says it has: an error that names the first file that is
     /// missing or does not hold what was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         for (name, content) in &self.contents {
             let path = folder.join(name);
             if let Some(why) = content.difference(&path) {
                 return Err(match self.status {
-                    RunStatus::Stopped { .. } => StoreError::Changed { path, why },
-                    _ => StoreError::Incomplete { path, why },
+                    RunStatus::Finished => StoreError::Incomplete { path, why },
+                    _ => StoreError::Changed { path, why },
                 });
             }
         }
@@ -382,6 +383,11 @@ impl Manifest {
     pub(crate) fn resume(&mut self, old: &Self) {
         self.resumed =
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
+        // The tables of stages that are done. Samples are written again before anything else.
+        if old.status != RunStatus::Finished {
+            self.contents = old.contents.clone();
+            self.contents.remove(SAMPLES);
+        }
     }
 
     pub(crate) fn end(&mut self, status: RunStatus) {
