@@ -156,6 +156,7 @@ struct Checks<'a> {
 impl MethodStage for Checks<'_> {
     type Part = Check;
     const NAME: &'static str = "checks";
+    const FROM_EARLIER: &'static [&'static str] = &["claim"];
 
     fn parts(&self) -> usize {
         self.claims.len()

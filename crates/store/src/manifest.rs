@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, AnswersExtent, SAMPLES, StoreError};
+use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -383,10 +383,8 @@ impl Manifest {
     pub(crate) fn resume(&mut self, old: &Self) {
         self.resumed =
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
-        // The tables of stages that are done. Samples are written again before anything else.
         if old.status != RunStatus::Finished {
             self.contents = old.contents.clone();
-            self.contents.remove(SAMPLES);
         }
     }
 

@@ -69,6 +69,8 @@ impl RunFolder {
                 return Err(StoreError::Different { path: path.to_owned(), what });
             }
             run.manifest.resume(&old);
+            // What is left are the tables of stages: samples are written again before anything else.
+            run.manifest.contents.remove(SAMPLES);
         }
         let answers = path.join(ANSWERS);
         if existing == Existing::Resume && answers.exists() {
