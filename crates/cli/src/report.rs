@@ -9,7 +9,7 @@ use miette::IntoDiagnostic as _;
 use probity_report::{Options, ReportTable, ReportedRun, RunReport};
 use probity_session::StageEnd;
 use probity_stats::Resampling;
-use probity_store::{MANIFEST, Manifest, RunStatus, write_whole};
+use probity_store::{MANIFEST, Manifest, RunStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -18,7 +18,7 @@ use crate::error::FileError;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
-use crate::output::write_text;
+use crate::output::{is_stdout, write_output, write_text};
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};
 
@@ -101,6 +101,9 @@ enum TakenName {
     #[error("{} is there already and is no page", path.display())]
     #[diagnostic(help("give another name, such as report.html"))]
     NoPage { path: PathBuf },
+    #[error("--{option} writes several files, which cannot go to standard output")]
+    #[diagnostic(help("give a folder, such as {option}; --html, --json, --markdown and --latex can go there"))]
+    Several { option: &'static str },
 }
 
 impl ReportArgs {
@@ -142,9 +145,11 @@ impl ReportOptions {
             reporter.say(&visible(&format!("{run}: {note}")));
         }
         if let Some(path) = &self.html {
-            write_whole(path, |writer| -> miette::Result<()> { Ok(report.write_html(writer)?) })?;
-            let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
-            reporter.say(&format!("{} ({})", path.display(), size(bytes)));
+            write_output(path, |writer| Ok(report.write_html(writer)?))?;
+            if !is_stdout(path) {
+                let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
+                reporter.say(&format!("{} ({})", path.display(), size(bytes)));
+            }
         }
         self.write_tables(&report)?;
         if let Some(folder) = &self.svg {
@@ -161,6 +166,11 @@ impl ReportOptions {
     /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run
     /// has written.
     pub(crate) fn spare_other_files(&self) -> miette::Result<()> {
+        for (option, folder) in [("csv", &self.csv), ("svg", &self.svg)] {
+            if folder.as_deref().is_some_and(is_stdout) {
+                return Err(TakenName::Several { option }.into());
+            }
+        }
         for path in [&self.html, &self.json, &self.markdown, &self.latex].into_iter().flatten() {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().unwrap_or_default();
@@ -170,7 +180,7 @@ impl ReportOptions {
                 return Err(TakenName::OfARun { path: path.clone() }.into());
             }
         }
-        let Some(path) = self.html.as_ref().filter(|path| path.is_file()) else { return Ok(()) };
+        let Some(path) = self.html.as_ref().filter(|path| path.is_file() && !is_stdout(path)) else { return Ok(()) };
         let mut start = Vec::new();
         File::open(path)
             .and_then(|file| file.take(64).read_to_end(&mut start))

@@ -50,6 +50,15 @@ pub enum StoreError {
         /// What was named.
         path: PathBuf,
     },
+    /// A link in the place of a folder leads nowhere, or to itself.
+    #[error("{} is a link that cannot be followed: {source}", path.display())]
+    #[diagnostic(help("remove the link, or give another folder"))]
+    BrokenLink {
+        /// The link.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A file's name is not a plain name inside the run folder.
     #[error("`{}` is not the name of a file in a run folder", name.escape_debug())]
     BadName {

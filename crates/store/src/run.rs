@@ -103,9 +103,13 @@ impl RunFolder {
         if names_a_file(path) {
             return Err(StoreError::NamesAFile { path: path.to_owned() });
         }
-        let there = path.ancestors().find(|part| part.exists());
-        if there.is_some_and(|part| !part.is_dir()) {
-            return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
+        let there = path.ancestors().find(|part| part.symlink_metadata().is_ok());
+        match there.map(|part| (part, part.metadata())) {
+            Some((part, Err(source))) => return Err(StoreError::BrokenLink { path: part.to_owned(), source }),
+            Some((_, Ok(found))) if !found.is_dir() => {
+                return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
+            }
+            _ => {}
         }
         // The ancestors of a relative path end in nothing, which is the folder that we are in.
         let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -485,6 +489,21 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_nowhere_or_to_itself_is_no_place_for_a_run() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for (name, to) in [("dangling", "absent"), ("loop", "loop")] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(folder.path().join(to), &link).expect("linked");
+            for path in [link.clone(), link.join("run")] {
+                let error = told(&RunFolder::look(&path, Existing::Replace).expect_err(name));
+                let expected = format!("{} is a link that cannot be followed: ", link.display());
+                assert!(error.starts_with(&expected) && error.contains("remove the link"), "{error}");
+            }
+        }
     }
 
     #[cfg(target_os = "linux")]
