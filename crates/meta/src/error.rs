@@ -58,7 +58,8 @@ pub enum MetaError {
     /// Two rows say how good one candidate is, and either could be meant.
     #[error("{place}: {what} was already on {first}")]
     #[diagnostic(help(
-        "each candidate has one score of a metric or attribute; where an item has several candidates, both files name them"
+        "each candidate has one score of a metric or attribute; where an item has several candidates, both files name \
+         them"
     ))]
     Twice {
         /// `scores` or `gold`.

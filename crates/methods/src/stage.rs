@@ -198,8 +198,8 @@ impl GivenTable {
         }
     }
 
-    /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all parts
-    /// that it may have at most; which of them there will be is not known.
+    /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all
+    /// parts that it may have at most; which of them there will be is not known.
     pub(crate) fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
         let mut rest = self.rows.as_slice();
         for number in 0..stage.parts() {

@@ -22,8 +22,8 @@ impl CheckedRun {
     pub fn of(folder: &Path) -> Result<Self, SessionError> {
         let mut wrong = Vec::new();
         let manifest = manifest(folder, &mut wrong)?;
-        // One that ended after a stage says what its files hold too, and one that did not come to its end what the tables
-        // of stages hold that are done; earlier versions did not.
+        // One that ended after a stage says what its files hold too, and one that did not come to its end what the
+        // tables of stages hold that are done; earlier versions did not.
         let says = |run: &&Manifest| run.status == RunStatus::Finished || !run.contents.is_empty();
         let telling = manifest.as_ref().filter(says);
         let contents = telling.map(|run| &run.contents);

@@ -159,8 +159,8 @@ pub struct Manifest {
     pub machine: Machine,
     /// The files that the run has written, by name: these and the manifest are what overwriting removes.
     pub files: Vec<String>,
-    /// What the files of a run hold that is finished or ended after a stage, by name, and before its end what the tables of
-    /// stages hold that are done; of the database of answers each row has its own seal.
+    /// What the files of a run hold that is finished or ended after a stage, by name, and before its end what the
+    /// tables of stages hold that are done; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, FileContent>,
     /// What a finished run's database of answers holds; absent where it has none.
@@ -354,8 +354,8 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether a run has what it says it has: an error that names the first file that is
-    /// missing or does not hold what was written, or that requests are missing.
+    /// Whether a run has what it says it has: an error that names the first file that is missing or does not hold what
+    /// was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         for (name, content) in &self.contents {
             let path = folder.join(name);

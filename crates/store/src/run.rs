@@ -24,8 +24,8 @@ pub enum Existing {
     Refuse,
     /// It is replaced: the files that its manifest lists go, and nothing else.
     Replace,
-    /// It is gone on with: its answers stay, and the files that follow from them are written anew. Until then the tables
-    /// of stages that are done stay too.
+    /// It is gone on with: its answers stay, and the files that follow from them are written anew. Until then the
+    /// tables of stages that are done stay too.
     Resume,
 }
 
@@ -209,8 +209,8 @@ impl RunFolder {
         let stage = serde_json::to_value(stage).map_err(|source| StoreError::Json { path, source })?;
         let path = self.path.join(table);
         if self.manifest.contents.remove(table).is_some() {
-            // Said before it is replaced: killed in between, the manifest must not say of the new table what the old one
-            // held.
+            // Said before it is replaced: killed in between, the manifest must not say of the new table what the old
+            // one held.
             self.write_manifest()?;
             fs::rename(temporary(&path), &path).map_err(StoreError::io("written", &path))?;
         }
