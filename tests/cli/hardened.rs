@@ -256,6 +256,35 @@ fn a_link_in_the_place_of_shared_answers_is_not_followed_and_a_run_whose_answers
     assert!(world.read("run/manifest.json").contains("\"finished\""));
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_none_of_an_option_and_data_may_come_through_a_pipe() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    let pipe = world.path("pipe").display().to_string();
+    assert!(world.program("mkfifo").arg(&pipe).status().expect("started").success());
+    let asked = ["--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
+    for file in ["/dev/zero", &pipe] {
+        for (method, option, value) in [
+            ("g-eval", "--criteria", format!("@{file}")),
+            ("checklist", "--question", format!("@{file}")),
+            ("compare", "--template", file.to_owned()),
+            ("judge", "--from", format!("verdicts={file}")),
+        ] {
+            world
+                .run(&[&[method], &asked[..], &[option, &value]].concat())
+                .fails_with(&[file, "it is no regular file"]);
+        }
+        world.run(&["run", file]).fails_with(&[file, "it is no regular file"]);
+    }
+    world.run(&["data", "convert", "/dev/zero"]).fails_with(&["/dev/zero could not be opened: it is a device"]);
+    assert!(!world.path("run").exists());
+    let convert = "cat \"$1\" | \"$2\" data convert /dev/stdin";
+    let piped = world.program("sh").args(["-c", convert, "sh", &data, env!("CARGO_BIN_EXE_probity")]).output();
+    let piped = Ran::from(piped.expect("started")).exits(0).stdout;
+    assert!(piped.starts_with("{\"id\":\"s\","), "{piped}");
+}
+
 #[test]
 fn an_answer_that_was_damaged_in_a_folder_that_runs_share_is_asked_again_with_a_word() {
     let world = World::new();

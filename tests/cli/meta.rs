@@ -54,6 +54,21 @@ fn a_best_score_that_rounding_alone_parts_from_another_is_shared() {
 }
 
 #[test]
+fn what_says_a_score_twice_is_refused_with_its_line() {
+    let (world, gold, scores) = given();
+    let refused = |scores: &str, gold: &str, parts: &[&str]| {
+        world.run(&["meta", "--scores", scores, "--gold", gold]).fails_with(parts);
+    };
+    let twice = world.file("twice.jsonl", "{\"item\":\"s1\",\"candidate\":\"a\",\"m\":1,\"m\":2}\n");
+    refused(&twice, &gold, &["line 1 of ", "twice.jsonl: key `m` is there twice"]);
+    let nameless = world.file("nameless.csv", "item,human\ns1,1\ns2,2\ns3,3\n");
+    let told = ["item `s1`, candidate `b`: a score by ", " of the same candidate of gold was already on line 2"];
+    refused(&scores, &nameless, &["line 3 of ", told[0], told[1], "both files name them"]);
+    let gold = world.file("two.csv", "item,candidate,metric,attribute,score\ns1,a,m,q,1\ns1,a,n,q,2\n");
+    refused(&scores, &gold, &["line 3 of ", "two.csv: item `s1`, candidate `a`: `q` was already on line 2"]);
+}
+
+#[test]
 fn every_level_equals_scipy_and_ties_the_authors_implementation() {
     let (world, gold, scores) = given();
     let ran = world

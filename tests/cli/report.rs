@@ -84,6 +84,22 @@ fn without_an_output_the_tables_are_printed() {
 }
 
 #[test]
+fn an_output_called_by_a_dash_is_standard_output() {
+    let world = judged();
+    for option in ["--html", "--json", "--markdown", "--latex"] {
+        world.run(&["report", "run", option, "out"]).exits(0);
+        let ran = world.run(&["report", "run", option, "-"]).exits(0);
+        assert!(ran.stdout == world.read("out") && !world.path("-").exists(), "{option}");
+    }
+    for option in ["--csv", "--svg"] {
+        world
+            .run(&["report", "run", option, "-"])
+            .fails_with(&["several files, which cannot go to standard output", "hint: give a folder"]);
+        assert!(!world.path("-").exists());
+    }
+}
+
+#[test]
 fn a_folder_that_is_no_run_is_an_error_that_says_what_to_give() {
     let world = World::new();
     let folder = world.path(".").display().to_string();

@@ -131,6 +131,12 @@ fn what_was_edited_between_two_stages_is_not_written_over_and_a_finished_run_is_
         .expect("written");
     run(&["--resume", "--until", "revisions"])
         .fails_with(&["came further than `revisions` (finished)", "leave --until out"]);
+    // Whatever can be known without asking is known before the earlier run goes.
+    world.file("verdicts.jsonl", world.read("run/verdicts.jsonl").replacen("\"item\":\"", "\"item\":\"no ", 1));
+    run(&["--overwrite", "--from", "verdicts=verdicts.jsonl"])
+        .fails_with(&["verdicts.jsonl:1: it belongs to nothing in these data"]);
+    world.file("cache/answers.sqlite", "no database, and long enough to be looked at twice".repeat(99));
+    run(&["--overwrite", "--cache", "cache"]).fails_with(&["cache/answers.sqlite could not be opened"]);
     assert_eq!((world.read("run/manifest.json"), world.read("run/summary.json")), (manifest, summary));
 }
 

@@ -156,6 +156,7 @@ struct Checks<'a> {
 impl MethodStage for Checks<'_> {
     type Part = Check;
     const NAME: &'static str = "checks";
+    const FROM_EARLIER: &'static [&'static str] = &["claim"];
 
     fn parts(&self) -> usize {
         self.claims.len()
@@ -320,7 +321,7 @@ fn a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes() {
     assert_eq!(*whole.progress.lock().expect("whole"), ["claims", "checks", "summaries"]);
     let rows = world.rows("whole/claims.jsonl");
     assert!(rows.len() > 12 && rows.len() < 12 * MOST_CLAIMS, "{} claims", rows.len());
-    for stage in ["claims", "checks", "summaries"] {
+    for (done, stage) in ["claims", "checks", "summaries"].into_iter().enumerate() {
         let mut child = Command::new(std::env::current_exe().expect("this"))
             .args(["toy_method::child", "--exact", "--ignored", "--nocapture"])
             .envs([
@@ -337,7 +338,18 @@ fn a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes() {
         child.kill().expect("at work");
         child.wait().expect("dead");
         assert_eq!(manifest(&world, "killed")["status"], "running", "{stage}");
+        for table in &TABLES[..done] {
+            assert!(
+                world.read(&format!("whole/{table}")) == world.read(&format!("killed/{table}")),
+                "{table}, {stage}"
+            );
+        }
+        let checked = world.run(&["check", "killed"]).exits(0).stdout;
+        assert!(done == 0 || checked.contains(&format!("running, {done} file")), "{checked}");
     }
+    std::fs::remove_file(world.path("killed/claims.jsonl")).expect("there");
+    let checked = world.run(&["check", "killed"]).exits(1).stdout;
+    assert!(checked.contains("claims.jsonl: it is missing"), "{checked}");
     toy(&data, &world.path("killed"), &json!({"resume": true}), &Arc::default()).expect("goes on");
     for table in TABLES {
         assert!(world.read(&format!("whole/{table}")) == world.read(&format!("killed/{table}")), "{table} differs");

@@ -1,7 +1,6 @@
 //! Samples from the user's files: options that say what a file is, and `probity data`.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -10,13 +9,12 @@ use probity_data::{
     DataError, DataFormat, KEPT, LineProblems, ReadOptions, Sample, SampleSurvey, public_set, write_samples,
 };
 use probity_session::message;
-use probity_store::write_whole;
 use serde_json::{Value, json};
 
-use crate::error::OutputError;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
+use crate::output::{is_stdout, write_output};
 use crate::progress::Reporter;
 use crate::terminal::{counted, print, table, thousands, visible, visible_line};
 
@@ -260,17 +258,11 @@ impl ConvertArgs {
 
 /// Writes samples to a file or to standard output, and says how many.
 pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> miette::Result<()> {
-    if let Some(path) = out {
-        write_whole(path, |writer| -> miette::Result<()> { Ok(write_samples(writer, samples)?) })?;
-    } else {
-        let mut out = io::BufWriter::new(crate::output::Stdout::new());
-        write_samples(&mut out, samples)?;
-        // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
-        out.flush().map_err(OutputError::from)?;
-    }
+    let out = out.unwrap_or(Path::new("-"));
+    write_output(out, |writer| Ok(write_samples(writer, samples)?))?;
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     let counts = format!("{}, {}", counted(samples.len(), "sample"), counted(candidates, "candidate"));
-    let to = out.map(|path| format!(" in {}", path.display())).unwrap_or_default();
+    let to = if is_stdout(out) { String::new() } else { format!(" in {}", out.display()) };
     Reporter::new(global).say(&format!("{counts}{to}"));
     Ok(())
 }

@@ -36,7 +36,26 @@ impl Write for Stdout {
     }
 }
 
-/// Writes a file: whole or not at all.
+/// Whether an output of that name goes to standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Writes a file, whole or not at all, or to standard output for `-`.
+pub(crate) fn write_output(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> miette::Result<()>,
+) -> miette::Result<()> {
+    if !is_stdout(path) {
+        return write_whole(path, write);
+    }
+    let mut out = io::BufWriter::new(Stdout::new());
+    write(&mut out)?;
+    // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
+    Ok(out.flush().map_err(OutputError::from)?)
+}
+
+/// [`write_output`] of a text.
 pub(crate) fn write_text(path: &Path, text: &str) -> miette::Result<()> {
-    write_whole(path, |writer| Ok(writer.write_all(text.as_bytes()).map_err(OutputError::from)?))
+    write_output(path, |writer| Ok(writer.write_all(text.as_bytes()).map_err(OutputError::from)?))
 }

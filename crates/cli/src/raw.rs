@@ -27,7 +27,7 @@ use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
 use crate::options::Typed;
-use crate::output::Stdout;
+use crate::output::{Stdout, is_stdout};
 use crate::progress::Reporter;
 
 /// What can be asked so.
@@ -151,14 +151,15 @@ impl RawArgs {
     /// Asks what the file's lines say.
     pub(crate) fn run<L: AskedLine>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
-        let to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
+        let out = self.out.as_deref().filter(|path| !is_stdout(path));
+        let to_terminal = out.is_none() && std::io::stdout().is_terminal();
         let terminal = Arc::new(Terminal::by(if to_terminal { reporter.without_bar() } else { reporter }));
         let mut records = Records::<L>::open(&self.input, self.limit)?;
         let context = Context::new(terminal, interrupt::catch(global.progress));
         if self.dry_run {
             return self.dry_run(records, &context);
         }
-        let table = match &self.out {
+        let table = match out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
         };

@@ -10,7 +10,7 @@ use miette::IntoDiagnostic as _;
 use probity_report::{Options, ReportTable, ReportedRun, RunReport};
 use probity_session::{ErrorText, PlanProblems, StageEnd, StageOutcome, resolved};
 use probity_stats::Resampling;
-use probity_store::{MANIFEST, Manifest, check_writable, write_whole};
+use probity_store::{MANIFEST, Manifest, check_writable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -19,7 +19,7 @@ use crate::error::FileError;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
-use crate::output::write_text;
+use crate::output::{is_stdout, write_output, write_text};
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};
 
@@ -107,6 +107,9 @@ enum TakenName {
     #[error("{} is a folder", path.display())]
     #[diagnostic(help("give the name of a file in it"))]
     Folder { path: PathBuf },
+    #[error("--{option} writes several files, which cannot go to standard output")]
+    #[diagnostic(help("give a folder, such as {option}; --html, --json, --markdown and --latex can go there"))]
+    Several { option: &'static str },
 }
 
 impl ReportArgs {
@@ -156,9 +159,11 @@ impl ReportOptions {
             reporter.say(&visible(&format!("{run}: {note}")));
         }
         if let Some(path) = &self.html {
-            write_whole(path, |writer| -> miette::Result<()> { Ok(report.write_html(writer)?) })?;
-            let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
-            reporter.say(&format!("{} ({})", path.display(), size(bytes)));
+            write_output(path, |writer| Ok(report.write_html(writer)?))?;
+            if !is_stdout(path) {
+                let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
+                reporter.say(&format!("{} ({})", path.display(), size(bytes)));
+            }
         }
         self.write_tables(&report)?;
         if let Some(folder) = &self.svg {
@@ -172,27 +177,32 @@ impl ReportOptions {
         Ok(())
     }
 
-    /// The outputs that are one file, by option.
+    /// The outputs that are one file, by option; standard output is none.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [("html", &self.html), ("json", &self.json), ("markdown", &self.markdown), ("latex", &self.latex)];
+        all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref().filter(|path| !is_stdout(path))?)))
+    }
+
+    /// The outputs that are folders, by option.
+    fn folders(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [("csv", &self.csv), ("svg", &self.svg)];
         all.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
     }
 
     /// Refuses outputs in the place of something else.
     fn spare_other_files(&self) -> miette::Result<()> {
+        self.folders().try_for_each(|(option, path)| several(option, path))?;
         self.files().try_for_each(|(option, path)| spare(option, path))
     }
 
     /// Why outputs cannot be written, by option. The folders are those of runs that will be there by then; resolved.
     fn without_place(&self, of_runs: &[PathBuf]) -> Vec<(&'static str, miette::Report)> {
         let file = |(option, path)| Some((option, spare(option, path).and_then(|()| place(path, of_runs)).err()?));
-        let folder = |(option, path): (&'static str, &Option<PathBuf>)| {
-            let path = path.as_ref()?;
-            let error = unwritable(path, "created")(check_writable(path).err()?);
-            Some((option, miette::Report::from(error)))
+        let folder = |(option, path): (&'static str, &Path)| {
+            let writable = || Ok(check_writable(path).map_err(unwritable(path, "created"))?);
+            Some((option, several(option, path).and_then(|()| writable()).err()?))
         };
-        let folders = [("csv", &self.csv), ("svg", &self.svg)];
-        self.files().filter_map(file).chain(folders.into_iter().filter_map(folder)).collect()
+        self.files().filter_map(file).chain(self.folders().filter_map(folder)).collect()
     }
 
     fn has_output(&self) -> bool {
@@ -223,6 +233,11 @@ impl ReportOptions {
 /// The folder that a file lies in.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses standard output for what is several files.
+fn several(option: &'static str, path: &Path) -> miette::Result<()> {
+    if is_stdout(path) { Err(TakenName::Several { option }.into()) } else { Ok(()) }
 }
 
 /// Refuses a file in the place of something else: a page replaces an earlier page, and nothing replaces what a run has

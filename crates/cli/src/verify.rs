@@ -13,12 +13,12 @@ pub(crate) const LONG_ABOUT: &str = "\
 Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and \
 SHA-256, and the answers row by row and all together.
 
-Of a run that is neither finished nor ended after a stage there are answers alone to check: its other files follow \
-from them. A folder of shared answers (--cache) is checked too. Everything that is wrong is named, and the exit code \
-is 1; it is 2 where a folder is no run. What is damaged is mended by the command of that run with --resume, which is \
-printed: answers that fail their check are asked again, and all other files are written anew. Where the manifest is \
-lost, or the database cannot be opened, a new folder is needed; answers that can be read are taken over with --cache \
-and the old one.";
+Of a run that is neither finished nor ended after a stage there are answers to check, and tables of stages that it \
+has done: its other files follow from them. A folder of shared answers (--cache) is checked too. Everything that is \
+wrong is named, and the exit code is 1; it is 2 where a folder is no run. What is damaged is mended by the command of \
+that run with --resume, which is printed: answers that fail their check are asked again, and all other files are \
+written anew. Where the manifest is lost, or the database cannot be opened, a new folder is needed; answers that can \
+be read are taken over with --cache and the old one.";
 
 /// Options of `check`.
 #[derive(Debug, Args)]
@@ -53,7 +53,8 @@ impl RunCheckArgs {
             let run = Manifest::read(folder).ok().filter(|_| !wrong.is_empty());
             if let Some((run, command)) = run.and_then(|run| again(&run, folder).map(|command| (run, command))) {
                 // What may have been changed by intent is not written over.
-                let first = if matches!(run.status, RunStatus::Stopped { .. }) { " once it is removed" } else { "" };
+                let is_kept = run.status != RunStatus::Finished && !run.contents.is_empty();
+                let first = if is_kept { " once it is removed" } else { "" };
                 // A recipe says itself where its runs are, and this one may have been copied.
                 let place = if run.info.recipe.is_some() { " in the folder that its recipe names" } else { "" };
                 let command = visible_line(&command);

@@ -39,7 +39,7 @@ pub use import::{Importer, importer, importers};
 pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE, from_value};
 pub use mapping::{Field, MapEntry, Mapping, MappingError};
-pub use open::open;
+pub use open::{open, open_regular};
 pub use read::{ReadReport, Record, Records, read_from, read_strict};
 pub use read_options::{ReadOptions, public_set};
 pub use sample::{Candidate, Preference, Sample, TIE};

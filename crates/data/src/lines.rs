@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use probity_lm::nearest;
+use probity_lm::{nearest, refuse_repeated_keys};
 
 use crate::line_error::{LineError, escape, in_words};
 
@@ -34,7 +34,7 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
 
     /// The line that was read last, without its end, and without a byte order mark at the very beginning: anywhere else
     /// the mark is a character of the text.
-    pub fn line(&self) -> &[u8] {
+    pub(crate) fn line(&self) -> &[u8] {
         let mark: &[u8] = if self.number == 1 { b"\xef\xbb\xbf" } else { b"" };
         self.buffer.strip_prefix(mark).unwrap_or(&self.buffer)
     }
@@ -120,6 +120,8 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineErro
     })?;
     // Two objects on one line would otherwise be one record, and the second lost.
     deserializer.end().map_err(|e| explain(text, String::new(), &e))?;
+    // A map would keep the last of the two and say nothing.
+    refuse_repeated_keys(line).map_err(|e| LineError::content("", without_place(&e.to_string())))?;
     Ok(value)
 }
 
@@ -133,16 +135,18 @@ pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
 
 fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
     let message = error.to_string();
-    let why = match message.rfind(" at line ") {
-        Some(end) => &message[..end],
-        None => &message,
-    };
+    let why = without_place(&message);
     // serde_json counts bytes, editors count characters.
     let before = text.bytes().take(error.column()).filter(|b| b & 0xc0 != 0x80).count();
     let column = before.max(1);
     let nearest = unknown_name(why);
     let why = shown_message(&in_words(why));
     if error.is_data() { LineError::Shape { field, column, why, nearest } } else { LineError::Syntax { column, why } }
+}
+
+/// What the reader of JSON says, without the place, which is one in the line.
+fn without_place(message: &str) -> &str {
+    message.rsplit_once(" at line ").map_or(message, |(why, _)| why)
 }
 
 /// serde's messages quote the file's text, which may be long, and end in what was expected: the middle is cut.
@@ -241,6 +245,14 @@ mod tests {
     #[test]
     fn text_after_the_object_is_refused() {
         assert!(only_error(b"{\"id\":\"a\"} {\"id\":\"b\"}").to_string().starts_with("trailing characters"));
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_at_any_depth_whatever_is_read() {
+        let rows: Vec<(usize, Result<Value, _>)> =
+            JsonLines::new(&b"{\"a\": 1}\n{\"a\": [{\"b\": 1, \"b\": 2}]}\n"[..]).collect();
+        assert!(rows[0].1.is_ok());
+        assert_eq!(rows[1].1.as_ref().expect_err("twice").to_string(), "key `b` is there twice");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files and standard input as streams of bytes, unpacked where they are packed.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -23,14 +23,37 @@ pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead + Send>, DataEr
     Ok(Box::new(BufReader::with_capacity(BUFFER, open_file(path)?)))
 }
 
-/// A file that is no folder.
+/// As [`open`], of a regular file alone: of what a run remembers by its content.
+pub fn open_regular(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
+    let file = probity_options::open_regular(path).map_err(DataError::open(file_name(path)))?;
+    unpacked(BufReader::with_capacity(BUFFER, file), &file_name(path))
+}
+
+/// A file, or a pipe, through which another program may send it.
 pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
     let refused = DataError::open(file_name(path));
     let file = File::open(path).map_err(&refused)?;
-    if file.metadata().map_err(&refused)?.is_dir() {
+    let kind = file.metadata().map_err(&refused)?.file_type();
+    if kind.is_dir() {
         return Err(refused(io::ErrorKind::IsADirectory.into()));
     }
+    if is_device(kind) {
+        return Err(refused(io::Error::other("it is a device")));
+    }
     Ok(file)
+}
+
+/// Whether it is a device, which may have no end (`/dev/zero`).
+#[cfg(unix)]
+fn is_device(kind: FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    kind.is_char_device() || kind.is_block_device()
+}
+
+/// Elsewhere devices are no files.
+#[cfg(not(unix))]
+fn is_device(_: FileType) -> bool {
+    false
 }
 
 /// Unpacks what is packed; `file` is its name in messages.
@@ -106,6 +129,13 @@ mod tests {
             assert!(through(&packed[..packed.len() - 5]).is_err(), "a stream that was cut is an error");
         }
         assert_eq!(through(b"").expect("empty"), b"");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_refused() {
+        let error = open(Path::new("/dev/zero")).err().expect("it has no end").to_string();
+        assert_eq!(error, "/dev/zero could not be opened: it is a device");
     }
 
     #[test]

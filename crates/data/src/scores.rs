@@ -288,6 +288,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_twice_is_a_problem_of_its_line() {
+        let told =
+            read("s.jsonl", "{\"item\":\"1\",\"m\":1}\n{\"item\":\"2\",\"m\":1,\"m\":2}\n").expect_err("refused");
+        assert!(told.contains("line 2 of /s.jsonl: key `m` is there twice"), "{told}");
+    }
+
+    #[test]
     fn a_table_of_samples_is_none_of_scores() {
         let folder = tempfile::tempdir().expect("folder");
         let is = |content: &str| {

@@ -20,6 +20,7 @@ mod scripted;
 mod scripted_encoder;
 pub mod text;
 mod text_encoder;
+mod unique_keys;
 
 pub use answer::{
     ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage,
@@ -38,6 +39,7 @@ pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,
 };
+pub use unique_keys::{parse_unique, refuse_repeated_keys};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].
 pub const DEFAULT_MIN_MASS: f64 = 0.01;

@@ -1,12 +1,14 @@
 //! A metric's scores at the places of gold's items and candidates.
 
+use std::collections::BTreeMap;
+
 use probity_lm::nearest;
 use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
 use crate::error::{MetaError, NoOverlap};
 use crate::gold::{GoldCandidate, GoldScores};
-use crate::scores::EvaluatedScores;
+use crate::scores::{EvaluatedScores, ScoreLine, row_text};
 use probity_report::text::{counted, visible_line};
 
 /// A metric's scores by gold's items and candidates.
@@ -47,13 +49,22 @@ impl<'a> AlignedScores<'a> {
     pub(crate) fn new(metric: &'a EvaluatedScores, gold: &GoldScores) -> Result<Self, MetaError> {
         let scores = gold.items.iter().map(|item| vec![PlaceScore::Missing; item.candidates.len()]).collect();
         let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
+        let mut lines: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for row in &metric.rows {
             let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
                 aligned.unknown += 1;
-                let first = || told(metric, row.line, &row.item, row.candidate.as_deref());
-                aligned.first_unknown.get_or_insert_with(first);
+                aligned.first_unknown.get_or_insert_with(|| told(metric, row));
                 continue;
             };
+            // Candidates with and without a name, or several where gold names none.
+            if let Some(first) = lines.insert((item, candidate), row.line) {
+                return Err(MetaError::Twice {
+                    option: "scores",
+                    place: told(metric, row),
+                    what: format!("a score by `{}` of the same candidate of gold", visible_line(&metric.name)),
+                    first: format!("{} {first}", metric.unit),
+                });
+            }
             aligned.scores[item][candidate] = row.score.map_or(PlaceScore::Undefined, PlaceScore::Score);
         }
         // Some rows without gold are told in a note. All of them are names that differ between the files: figures over
@@ -81,7 +92,7 @@ impl<'a> AlignedScores<'a> {
             metric: visible_line(&self.metric.name),
             file: self.metric.file.clone(),
             gold: gold.file.clone(),
-            first: told(self.metric, first.line, &first.item, first.candidate.as_deref()),
+            first: told(self.metric, first),
             what,
             some: some.join(", ") + if names.len() > 3 { " …" } else { "" },
             near,
@@ -133,9 +144,8 @@ impl<'a> AlignedScores<'a> {
     }
 }
 
-fn told(metric: &EvaluatedScores, line: usize, item: &str, candidate: Option<&str>) -> String {
-    let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
-    format!("{} {line} of {}: item `{}`{candidate}", metric.unit, metric.file, visible_line(item))
+fn told(metric: &EvaluatedScores, row: &ScoreLine) -> String {
+    row_text(&metric.unit, row.line, &metric.file, &row.item, row.candidate.as_deref())
 }
 
 fn by_context<'g, T>(

@@ -55,6 +55,22 @@ pub enum MetaError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     NoOverlap(Box<NoOverlap>),
+    /// Two rows say how good one candidate is, and either could be meant.
+    #[error("{place}: {what} was already on {first}")]
+    #[diagnostic(help(
+        "each candidate has one score of a metric or attribute; where an item has several candidates, both files name \
+         them"
+    ))]
+    Twice {
+        /// `scores` or `gold`.
+        option: &'static str,
+        /// The second row: its line, file, item and candidate.
+        place: String,
+        /// What it says again.
+        what: String,
+        /// The line of the first.
+        first: String,
+    },
     /// Two metrics to be compared have no candidate in common.
     #[error("--compare: no candidate has a gold score and scores of both {first} and {second}")]
     #[diagnostic(help(
@@ -107,7 +123,7 @@ impl MetaError {
         match self {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
-            Self::Unknown { option, .. } => option,
+            Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
             Self::NoScores { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }
     }

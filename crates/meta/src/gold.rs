@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use probity_data::{Preference, Sample, TIE, read_scores};
+use probity_report::text::visible_line;
 
 use crate::error::MetaError;
-use crate::scores::named;
+use crate::scores::{named, row_text};
 
 /// An item with its candidates.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +58,7 @@ impl GoldScores {
         let table = read_scores(path).map_err(MetaError::Gold)?;
         let mut items: Vec<GoldItem> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut lines: BTreeMap<(usize, usize, String), usize> = BTreeMap::new();
         for row in table.rows {
             let place = *places.entry(row.item.clone()).or_insert_with(|| {
                 let preference = table.preferences.get(&row.item);
@@ -73,6 +75,16 @@ impl GoldScores {
             });
             if let Some(score) = row.score {
                 let attribute = row.attribute.or(row.metric).unwrap_or_else(|| "score".to_owned());
+                // By two metrics, of which gold does not know.
+                if let Some(first) = lines.insert((place, known, attribute.clone()), row.line) {
+                    let (unit, candidate) = (table.unit.to_string(), candidates[known].id.as_deref());
+                    return Err(MetaError::Twice {
+                        option: "gold",
+                        place: row_text(&unit, row.line, &table.file, &row.item, candidate),
+                        what: format!("`{}`", visible_line(&attribute)),
+                        first: format!("{unit} {first}"),
+                    });
+                }
                 candidates[known].scores.insert(attribute, score);
             }
         }

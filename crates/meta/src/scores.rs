@@ -128,6 +128,12 @@ impl AllScores {
     }
 }
 
+/// `line 3 of scores.csv: item `1`, candidate `a``.
+pub(crate) fn row_text(unit: &str, line: usize, file: &str, item: &str, candidate: Option<&str>) -> String {
+    let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
+    format!("{unit} {line} of {file}: item `{}`{candidate}", visible_line(item))
+}
+
 /// How files are called: by their own name, a run's table by its folder's; by their paths where that tells nothing
 /// apart.
 fn labels(paths: &[PathBuf]) -> Vec<String> {

@@ -279,5 +279,10 @@ mod tests {
         assert_eq!(run(&json!({"compare": ["m"]})), Some("compare"));
         write("gold.csv", "item,candidate,human\n2,a,1\n");
         assert_eq!(run(&json!({})), Some("scores"));
+        // Two scores of what gold takes for one candidate.
+        write("gold.csv", "item,human\n1,3\n");
+        assert_eq!(run(&json!({})), Some("scores"));
+        write("gold.csv", "item,candidate,metric,attribute,score\n1,a,m,q,1\n1,a,n,q,2\n");
+        assert_eq!(run(&json!({})), Some("gold"));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::ModelDescription;
+use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -150,7 +151,7 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
         Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE, or the text itself"),
-        Some(path) => std::fs::read_to_string(path)
+        Some(path) => read_text(path.as_ref())
             // Editors put a byte order mark at the head of a file; in a prompt it would be a character.
             .map(|text| text.trim_start_matches('\u{feff}').trim().to_owned())
             .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,

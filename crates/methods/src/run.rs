@@ -343,7 +343,7 @@ impl<'a> Run<'a> {
         let given = self.staging.tables.remove(S::NAME);
         match &given {
             // Which row is whose cannot be told where what they are about was stood in for.
-            Some(_) if self.stood_in => {}
+            Some(table) if self.stood_in => table.check(stage)?,
             Some(table) => table
                 .parts(stage)?
                 .into_iter()

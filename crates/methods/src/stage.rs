@@ -46,6 +46,9 @@ pub trait MethodStage: Sync {
     /// Fields of a row that are made anew, whatever the row of a given table says: what is measured of the rest, and how
     /// a model computed it.
     const MADE_ANEW: &'static [&'static str] = &[];
+    /// Fields of a part's identity that hold what an earlier stage came to: they are not known where that was stood in
+    /// for.
+    const FROM_EARLIER: &'static [&'static str] = &[];
 
     /// How many parts there are.
     fn parts(&self) -> usize;
@@ -181,20 +184,7 @@ impl GivenTable {
                     return Err(self.error::<S>(line, why));
                 }
             }
-            let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
-            let refused = |why: RowError| self.error::<S>(line, why.to_string());
-            let part = stage.read(number, &rows).map_err(refused)?;
-            let written = stage.rows(number, &part).map_err(|error| refused(error.into()))?;
-            for ((line, row), written) in own.iter().zip(&written) {
-                let mut row = row.clone();
-                if let Some(fields) = row.as_object_mut() {
-                    fields.retain(|name, _| !S::MADE_ANEW.contains(&name.as_str()));
-                }
-                if let Some(why) = contradiction("", &row, written) {
-                    return Err(self.error::<S>(*line, why));
-                }
-            }
-            parts.push(part);
+            parts.push(self.part(stage, number, own, line)?);
             rest = after;
         }
         match rest.first() {
@@ -204,10 +194,49 @@ impl GivenTable {
                     format!("the stage has {} rows with these data and options, and here is one more", stage.parts());
                 Err(self.error::<S>(*line, why))
             }
-            Some((line, _)) => {
-                Err(self.error::<S>(*line, "it belongs to nothing in these data, or not here".to_owned()))
+            Some((line, _)) => Err(self.error::<S>(*line, NOT_HERE.to_owned())),
+        }
+    }
+
+    /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all
+    /// parts that it may have at most; which of them there will be is not known.
+    pub(crate) fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
+        let mut rest = self.rows.as_slice();
+        for number in 0..stage.parts() {
+            let identity = without(stage.identity(number), S::FROM_EARLIER);
+            let is_of_part = |(_, row): &(u64, Value)| difference(&identity, row).is_none();
+            let count =
+                if S::ONE_ROW { usize::from(rest.first().is_some_and(is_of_part)) } else { of_part(rest, &identity) };
+            let (own, after) = rest.split_at(count);
+            if let Some((line, _)) = own.first() {
+                self.part(stage, number, own, *line)?;
+            }
+            rest = after;
+        }
+        let Some((line, row)) = rest.first() else { return Ok(()) };
+        let why = difference(&Value::Null, row).unwrap_or_else(|| NOT_HERE.to_owned());
+        Err(self.error::<S>(*line, why))
+    }
+
+    /// The part that these rows are of, the first of which stands in that line.
+    fn part<S: MethodStage>(
+        &self,
+        stage: &S,
+        number: usize,
+        own: &[(u64, Value)],
+        line: u64,
+    ) -> Result<S::Part, MethodError> {
+        let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
+        let refused = |why: RowError| self.error::<S>(line, why.to_string());
+        let part = stage.read(number, &rows).map_err(refused)?;
+        let written = stage.rows(number, &part).map_err(|error| refused(error.into()))?;
+        for ((line, row), written) in own.iter().zip(&written) {
+            let said = without(without(row.clone(), S::MADE_ANEW), S::FROM_EARLIER);
+            if let Some(why) = contradiction("", &said, written) {
+                return Err(self.error::<S>(*line, why));
             }
         }
+        Ok(part)
     }
 
     fn last_line(&self) -> u64 {
@@ -217,6 +246,17 @@ impl GivenTable {
     fn error<S: MethodStage>(&self, line: u64, why: String) -> MethodError {
         MethodError::Table { stage: S::NAME, path: self.path.clone(), line, why }
     }
+}
+
+/// Why a row of a given table is none of it.
+const NOT_HERE: &str = "it belongs to nothing in these data, or not here";
+
+/// An object but for these fields.
+fn without(mut object: Value, fields: &[&str]) -> Value {
+    if let Some(all) = object.as_object_mut() {
+        all.retain(|name, _| !fields.contains(&name.as_str()));
+    }
+    object
 }
 
 /// What a row says that its part does not say when it is written as a row: a field that nobody reads, or one that the

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use probity_lm::{Message, Prompt, Role};
+use probity_options::read_text;
 use sha2::{Digest, Sha256};
 
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
@@ -170,7 +171,7 @@ impl Template {
         let builtin = builtins.iter().find(|b| b.name == choice);
         let source = match builtin {
             Some(builtin) => builtin.source.to_owned(),
-            None => std::fs::read_to_string(choice).map_err(|source| TemplateError::Unknown {
+            None => read_text(choice.as_ref()).map_err(|source| TemplateError::Unknown {
                 choice: choice.to_owned(),
                 known: builtins.iter().map(|b| format!("`{}`", b.name)).collect::<Vec<_>>().join(", "),
                 source,

@@ -84,18 +84,37 @@ pub(crate) fn run_from(
     stage: &str,
     rows: &[Value],
 ) -> Result<RunSummary, String> {
-    let rows = (1..).zip(rows.iter().cloned()).collect();
-    let tables = BTreeMap::from([(stage.to_owned(), GivenTable { path: "t".into(), rows })]);
     let mut output = MemoryOutput::default();
-    let mut run = Run::new(model, &mut output).with_staging(Staging { tables, ..Staging::default() });
+    let staging = Staging { tables: table(stage, rows), ..Staging::default() };
+    let mut run = Run::new(model, &mut output).with_staging(staging);
     configured(args).expect("valid options").run(samples, &mut run).map_err(|error| told(&error))
+}
+
+/// A stage's table as a file `t` would have it.
+fn table(stage: &str, rows: &[Value]) -> BTreeMap<String, GivenTable> {
+    let rows = (1..).zip(rows.iter().cloned()).collect();
+    BTreeMap::from([(stage.to_owned(), GivenTable { path: "t".into(), rows })])
 }
 
 /// How a rehearsal of the same ends; what the model says is not looked at.
 pub(crate) fn rehearse(args: &str, samples: &[Sample], model: &dyn LanguageModel) -> MethodError {
+    rehearse_by(args, samples, model, Staging::default())
+}
+
+/// The same with a stage's table from a file.
+pub(crate) fn rehearse_from(
+    args: &str,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    stage: &str,
+    rows: &[Value],
+) -> MethodError {
+    rehearse_by(args, samples, model, Staging { tables: table(stage, rows), ..Staging::default() })
+}
+
+fn rehearse_by(args: &str, samples: &[Sample], model: &dyn LanguageModel, staging: Staging) -> MethodError {
     let mut output = MemoryOutput::default();
-    let mut run = Run::new(model, &mut output);
-    run = run.with_staging(Staging { stands_in: true, ..Staging::default() });
+    let mut run = Run::new(model, &mut output).with_staging(Staging { stands_in: true, ..staging });
     let method = configured(args).expect("valid options");
     method.run(samples, &mut run).expect_err("a rehearsal has no summary")
 }

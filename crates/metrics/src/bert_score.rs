@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use probity_lm::{Framed, HiddenStates, TextEncoder};
+use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -81,7 +82,7 @@ references. All items together: the mean.";
             return Err(refuse(why, &format!("choose one from 0 (the embeddings) to {layers}")));
         }
         let baseline = options.baseline.map(|path| {
-            let text = std::fs::read_to_string(&path).map_err(BaselineError::Read);
+            let text = read_text(&path).map_err(BaselineError::Read);
             let found = text.and_then(|text| baseline_of(&text, layer));
             found.map_err(|why| {
                 refuse(

@@ -5,10 +5,12 @@
 //! keyword arguments: each of them is an adapter that makes [`GivenOptions`] of what the user wrote by the [`OptionSpec`]s of
 //! the type, and [`read`] makes the type of it, or says which option is wrong and why.
 
+mod file;
 mod read;
 mod spec;
 mod text;
 
+pub use file::{open_regular, read_text};
 pub use read::{GivenOptions, OptionCause, OptionError, ValueError, read};
 pub use spec::{OptionChoice, OptionKind, OptionSpec, Options, specs};
 pub use text::{as_text, name};

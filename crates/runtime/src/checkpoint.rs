@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use probity_kernels::{RopeLayout, dequantise};
-use probity_lm::Precision;
+use probity_lm::{Precision, parse_unique};
 use probity_models::{
     Compute, ConfigError, DeviceChoice, DeviceError, ModelConfig, PackedDecoder, RawTensor, SourceError, WeightSource,
     load_decoder_on, load_encoder, load_encoder_decoder, read_config,
@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
+use crate::side_file;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
-use crate::{side_file, unique_keys};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -376,7 +376,7 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = side_file::read(&path).map_err(|error| fail(error.to_string()))?;
-    let config: Value = unique_keys::parse(&text).map_err(|error| fail(error.to_string()))?;
+    let config: Value = parse_unique(&text).map_err(|error| fail(error.to_string()))?;
     // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
     match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
         Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),

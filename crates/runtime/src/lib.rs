@@ -19,7 +19,6 @@ mod side_file;
 mod text_model;
 mod threads;
 pub mod tokenizer;
-mod unique_keys;
 mod verdict;
 pub mod weights;
 mod window;
@@ -36,7 +35,6 @@ pub use probity_models::{DeviceChoice, DeviceError};
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};
-pub use unique_keys::refuse_repeated_keys;
 
 /// The error's own hint; empty where it has none.
 #[cfg(test)]

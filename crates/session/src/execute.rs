@@ -75,7 +75,7 @@ struct FolderOutput<'a> {
 impl RunOutput for FolderOutput<'_> {
     fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
         if let Some(folder) = &mut self.folder {
-            let writer = folder.table(&format!("{table}.jsonl"))?;
+            let writer = folder.table(&file_of(table))?;
             self.tables.push((table, writer));
         }
         Ok(())
@@ -113,6 +113,16 @@ impl RunOutput for FolderOutput<'_> {
     }
 
     fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
-        Ok(self.folder.as_deref_mut().map_or(Ok(()), |folder| folder.stage_done(stage))?)
+        let Some(folder) = &mut self.folder else { return Ok(()) };
+        let place = self.tables.iter().position(|(name, _)| *name == stage.name);
+        let place = place.ok_or_else(|| format!("table `{}` was not announced", stage.name))?;
+        // On the disk before the manifest says so, and before the next stage asks anything.
+        self.tables.remove(place).1.finish()?;
+        Ok(folder.stage_done(stage, &file_of(stage.name))?)
     }
+}
+
+/// The file of a table.
+fn file_of(table: &str) -> String {
+    format!("{table}.jsonl")
 }

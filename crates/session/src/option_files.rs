@@ -1,10 +1,9 @@
 //! The files that options lead to: prompts and texts, whose content is part of what a run is.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use probity_methods::{Configured, DynMethod, methods};
-use probity_options::OptionSpec;
+use probity_options::{OptionSpec, open_regular};
 use serde_json::Value;
 
 use crate::SessionError;
@@ -42,7 +41,7 @@ impl OptionFile {
 /// The files of options that cannot be read, each by its option's long name; the values are by field.
 pub fn unreadable_files(method: &dyn DynMethod, values: &Value) -> Vec<(String, SessionError)> {
     let unreadable = |file: OptionFile| {
-        let source = File::open(&file.path).err()?;
+        let source = open_regular(&file.path).err()?;
         Some((file.option(), SessionError::OptionFile { path: file.path, source }))
     };
     OptionFile::among(method, values).into_iter().filter_map(unreadable).collect()

@@ -7,10 +7,10 @@ use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
 use probity_metrics::MetricModels;
 use probity_report::text::{counted, thousands, visible};
-use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
+use probity_store::{Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
-use crate::answers::{answer_settings, shared_answers};
+use crate::answers::{SharedCache, answer_settings};
 use crate::check::Checker;
 use crate::context::Context;
 use crate::dry_run::dry_run;
@@ -168,6 +168,8 @@ impl Plan {
             // Nothing is asked in it whose cost would have to be told.
             return Ok(StageOutcome::Planned);
         }
+        // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
+        let cache = if planned { SharedCache::default() } else { SharedCache::open(ready)? };
         if stage.asks_model() {
             // Loaded before anything of the stage is told: what it is goes into the manifest.
             context.models.language(&stage.model)?;
@@ -181,8 +183,8 @@ impl Plan {
             return Ok(StageOutcome::Planned);
         }
         let summary = match out.filter(|_| stage.asks_model()) {
-            Some(out) => self.judge(ready, out, context),
-            None => self.compute(ready, out, context),
+            Some(out) => self.judge(ready, &cache, out, context),
+            None => self.compute(ready, &cache, out, context),
         };
         let summary = match (summary, out) {
             (Err(SessionError::Method(MethodError::Until(stage))), Some(out)) => {
@@ -203,7 +205,13 @@ impl Plan {
     }
 
     /// Fills the run folder.
-    fn judge(&self, ready: &ReadyStage<'_>, out: &Path, context: &Context) -> Result<RunSummary, SessionError> {
+    fn judge(
+        &self,
+        ready: &ReadyStage<'_>,
+        cache: &SharedCache,
+        out: &Path,
+        context: &Context,
+    ) -> Result<RunSummary, SessionError> {
         let pool = &context.models;
         let Stage { model, run, .. } = ready.stage;
         let (description, options) = {
@@ -215,10 +223,9 @@ impl Plan {
         let mut folder = RunFolder::create(out, run.keep.existing(), info)?;
         let mut judge = || {
             let own = if run.keep.no_store { None } else { Some(Arc::new(folder.answers()?)) };
-            let shared = shared_answers(run.keep.cache.as_deref())?;
             let settings = answer_settings(options);
             let first = Arc::new(PooledModel::new(pool, model.clone(), description.clone()));
-            let recorded = Recorded::new(first, &settings, own.as_ref(), shared.as_ref())?;
+            let recorded = Recorded::new(first, &settings, own.as_ref(), cache.answers.as_ref())?;
             context.events.notice(Notice::Found(recorded.found_so_far()));
             let others = ready.others.iter().zip(&descriptions).map(|(other, description)| {
                 let pooled = PooledModel::new(pool, other.options.clone(), description.clone());
@@ -227,7 +234,7 @@ impl Plan {
             let others = others.collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
             let mut for_metrics = ready.metric_models(pool);
-            record_encoder(&mut for_metrics, &run.keep, Some(&mut folder))?;
+            record_encoder(&mut for_metrics, &run.keep, cache, Some(&mut folder))?;
             if let Some(model) = for_metrics.language_model.take() {
                 for_metrics.language_model = Some(Arc::new(recorded.beside(model, &settings)?));
             }
@@ -252,6 +259,7 @@ impl Plan {
     fn compute(
         &self,
         ready: &ReadyStage<'_>,
+        cache: &SharedCache,
         out: Option<&Path>,
         context: &Context,
     ) -> Result<RunSummary, SessionError> {
@@ -261,13 +269,12 @@ impl Plan {
         let mut folder = out.map(create).transpose()?;
         let mut compute = || {
             let mut for_metrics = ready.metric_models(&context.models);
-            record_encoder(&mut for_metrics, keep, folder.as_mut())?;
+            record_encoder(&mut for_metrics, keep, cache, folder.as_mut())?;
             let mut recorded = None;
             if let Some(model) = for_metrics.language_model.take() {
                 let own = folder.as_mut().filter(|_| !keep.no_store).map(RunFolder::answers).transpose()?.map(Arc::new);
-                let shared = shared_answers(keep.cache.as_deref())?;
                 let settings = answer_settings(ready.stage.model.computing.load_options());
-                let model = Arc::new(Recorded::new(model, &settings, own.as_ref(), shared.as_ref())?);
+                let model = Arc::new(Recorded::new(model, &settings, own.as_ref(), cache.answers.as_ref())?);
                 context.events.notice(Notice::Found(model.found_so_far()));
                 for_metrics.language_model = Some(model.clone());
                 recorded = Some(model);
@@ -292,12 +299,12 @@ impl Plan {
 fn record_encoder(
     models: &mut MetricModels,
     keep: &KeepOptions,
+    cache: &SharedCache,
     folder: Option<&mut RunFolder>,
 ) -> Result<(), SessionError> {
     let Some(encoder) = models.encoder.take() else { return Ok(()) };
     let own = folder.filter(|_| !keep.no_store).map(RunFolder::encodings).transpose()?;
-    let shared = keep.cache.as_deref().map(Encodings::open_shared).transpose()?;
-    let places = own.into_iter().chain(shared).map(Arc::new).collect();
+    let places = own.map(Arc::new).into_iter().chain(cache.encodings.clone()).collect();
     models.encoder = Some(Arc::new(RecordedEncoder::new(encoder, places)));
     Ok(())
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use probity_data::{DataError, JsonLines, LineError, LineProblems, open};
+use probity_data::{DataError, JsonLines, LineProblems, open_regular};
 use probity_methods::{GivenTable, MethodError, Staging};
-use probity_runtime::refuse_repeated_keys;
 use probity_runtime::weights::sha256_file;
 use serde_json::{Value, json};
 
@@ -39,21 +38,11 @@ pub(crate) fn described_tables(options: &AskOptions) -> Value {
     Value::Object(described.collect())
 }
 
-/// An error where a key stands twice, of which either could be meant.
-fn unique_keys(line: &[u8]) -> Result<(), LineError> {
-    refuse_repeated_keys(line).map_err(|error| {
-        // The place that it knows is one in the line.
-        let told = error.to_string();
-        LineError::content("", told.rsplit_once(" at line ").map_or(told.as_str(), |(why, _)| why))
-    })
-}
-
 fn read(file: &Path) -> Result<GivenTable, DataError> {
     let mut problems = LineProblems::new(file.display().to_string());
     let mut rows = Vec::new();
-    let mut lines = JsonLines::<Value, _>::new(open(file)?);
-    while let Some((line, row)) = lines.next() {
-        match row.and_then(|row| unique_keys(lines.line()).map(|()| row)) {
+    for (line, row) in JsonLines::<Value, _>::new(open_regular(file)?) {
+        match row {
             Ok(row) => rows.push((line as u64, row)),
             Err(error) => problems.push(line, error),
         }

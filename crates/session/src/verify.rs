@@ -22,17 +22,20 @@ impl CheckedRun {
     pub fn of(folder: &Path) -> Result<Self, SessionError> {
         let mut wrong = Vec::new();
         let manifest = manifest(folder, &mut wrong)?;
-        // One that ended after a stage says what its files hold too; earlier versions did not.
+        // One that ended after a stage says what its files hold too, and one that did not come to its end what the
+        // tables of stages hold that are done; earlier versions did not.
         let says = |run: &&Manifest| run.status == RunStatus::Finished || !run.contents.is_empty();
-        let ended = manifest.as_ref().filter(says);
-        let contents = ended.map(|run| &run.contents);
+        let telling = manifest.as_ref().filter(says);
+        let contents = telling.map(|run| &run.contents);
         for (name, content) in contents.into_iter().flatten() {
             if let Some(why) = content.difference(&folder.join(name)) {
                 wrong.push(format!("{name}: {why}"));
             }
         }
-        if let Some(name) =
-            ended.and_then(|run| run.files.iter().find(|name| !is_database(name) && !run.contents.contains_key(*name)))
+        let has_ended = |run: &&Manifest| matches!(run.status, RunStatus::Finished | RunStatus::Stopped { .. });
+        if let Some(name) = telling
+            .filter(has_ended)
+            .and_then(|run| run.files.iter().find(|name| !is_database(name) && !run.contents.contains_key(*name)))
         {
             wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
         }
@@ -44,7 +47,7 @@ impl CheckedRun {
                 0
             }
             (false, _) => 0,
-            (true, Ok(answers)) => check_answers(&answers, ended.and_then(|run| run.answers.as_ref()), &mut wrong)?,
+            (true, Ok(answers)) => check_answers(&answers, telling.and_then(|run| run.answers.as_ref()), &mut wrong)?,
             (true, Err(error)) => {
                 wrong.push(ErrorText::of(&error).to_string());
                 0

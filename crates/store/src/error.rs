@@ -50,6 +50,15 @@ pub enum StoreError {
         /// What was named.
         path: PathBuf,
     },
+    /// A link in the place of a folder leads nowhere, or to itself.
+    #[error("{} is a link that cannot be followed: {source}", path.display())]
+    #[diagnostic(help("remove the link, or give another folder"))]
+    BrokenLink {
+        /// The link.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A file's name is not a plain name inside the run folder.
     #[error("`{}` is not the name of a file in a run folder", name.escape_debug())]
     BadName {
@@ -120,7 +129,7 @@ pub enum StoreError {
         /// Missing, or of another length.
         why: String,
     },
-    /// A table of a run that ended after a stage is not what the stage has written.
+    /// A table of a run that goes on is not what its stage has written.
     #[error("{} was changed since the run has written it: {why}", path.display())]
     #[diagnostic(help("{}", changed_hint(path)))]
     Changed {

@@ -162,7 +162,8 @@ pub struct Manifest {
     pub machine: Machine,
     /// The files that the run has written, by name: these and the manifest are what overwriting removes.
     pub files: Vec<String>,
-    /// What the files of a run hold that is finished or ended after a stage, by name; of the database of answers each row has its own seal.
+    /// What the files of a run hold that is finished or ended after a stage, by name, and before its end what the
+    /// tables of stages hold that are done; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, FileContent>,
     /// What a finished run's database of answers holds; absent where it has none.
@@ -361,15 +362,15 @@ impl Manifest {
         Self::read(folder).is_ok_and(|run| run.status == RunStatus::Finished)
     }
 
-    /// Whether a run that ended as it was to has what it says it has: an error that names the first file that is
-    /// missing or does not hold what was written, or that requests are missing.
+    /// Whether a run has what it says it has: an error that names the first file that is missing or does not hold what
+    /// was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         for (name, content) in &self.contents {
             let path = folder.join(name);
             if let Some(why) = content.difference(&path) {
                 return Err(match self.status {
-                    RunStatus::Stopped { .. } => StoreError::Changed { path, why },
-                    _ => StoreError::Incomplete { path, why },
+                    RunStatus::Finished => StoreError::Incomplete { path, why },
+                    _ => StoreError::Changed { path, why },
                 });
             }
         }
@@ -390,6 +391,9 @@ impl Manifest {
     pub(crate) fn resume(&mut self, old: &Self) {
         self.resumed =
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
+        if old.status != RunStatus::Finished {
+            self.contents = old.contents.clone();
+        }
     }
 
     pub(crate) fn end(&mut self, status: RunStatus) {

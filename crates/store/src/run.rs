@@ -23,7 +23,8 @@ pub enum Existing {
     Refuse,
     /// It is replaced: the files that its manifest lists go, and nothing else.
     Replace,
-    /// It is gone on with: its answers stay, and the files that follow from them are written anew.
+    /// It is gone on with: its answers stay, and the files that follow from them are written anew. Until then the
+    /// tables of stages that are done stay too.
     Resume,
 }
 
@@ -67,6 +68,8 @@ impl RunFolder {
                 return Err(StoreError::Different { path: path.to_owned(), what });
             }
             run.manifest.resume(&old);
+            // What is left are the tables of stages: samples are written again before anything else.
+            run.manifest.contents.remove(SAMPLES);
         }
         let answers = path.join(ANSWERS);
         if existing == Existing::Resume && answers.exists() {
@@ -78,8 +81,12 @@ impl RunFolder {
         let old_files: Vec<String> = old.files.into_iter().filter(|name| is_plain(name)).collect();
         run.manifest.files.clone_from(&old_files);
         run.write_manifest()?;
+        // What a process that was killed had not put in its place.
+        old_files.iter().try_for_each(|name| remove(&temporary(&run.path.join(name))))?;
+        let is_done = |name: &String| run.manifest.contents.contains_key(name) && run.path.join(name).exists();
+        let stays = |name: &String| is_database(name) || is_done(name);
         let (kept, gone): (Vec<String>, Vec<String>) =
-            old_files.into_iter().partition(|name| existing == Existing::Resume && is_database(name));
+            old_files.into_iter().partition(|name| existing == Existing::Resume && stays(name));
         gone.iter().try_for_each(|name| remove(&run.path.join(name)))?;
         run.manifest.files = kept;
         run.write_manifest()?;
@@ -94,6 +101,10 @@ impl RunFolder {
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
         if names_a_file(path) {
             return Err(StoreError::NamesAFile { path: path.to_owned() });
+        }
+        let there = path.ancestors().find(|part| part.symlink_metadata().is_ok());
+        if let Some((part, Err(source))) = there.map(|part| (part, part.metadata())) {
+            return Err(StoreError::BrokenLink { path: part.to_owned(), source });
         }
         check_writable(path).map_err(StoreError::io("created", path))?;
         if !path.exists() {
@@ -146,10 +157,12 @@ impl RunFolder {
         &self.manifest
     }
 
-    /// A new table in the folder, `comparisons.jsonl` for example.
+    /// A new table in the folder, `comparisons.jsonl` for example. That of a stage which an earlier process has done
+    /// stays until this one takes its place by [`RunFolder::stage_done`].
     pub fn table(&mut self, name: &str) -> Result<TableWriter, StoreError> {
         let path = self.register(name)?;
-        TableWriter::create_private(&path)
+        let is_there = self.manifest.contents.contains_key(name);
+        TableWriter::create_private(&if is_there { temporary(&path) } else { path })
     }
 
     /// Writes a file as `write` does: whole or not at all.
@@ -180,10 +193,20 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Says in the manifest that a stage of the run's method is done, and what it was.
-    pub fn stage_done(&mut self, stage: &impl Serialize) -> Result<(), StoreError> {
+    /// Says in the manifest that a stage of the run's method is done, what it was, and what its table holds. Finish the
+    /// table first.
+    pub fn stage_done(&mut self, stage: &impl Serialize, table: &str) -> Result<(), StoreError> {
         let path = self.path.join(MANIFEST);
         let stage = serde_json::to_value(stage).map_err(|source| StoreError::Json { path, source })?;
+        let path = self.path.join(table);
+        if self.manifest.contents.remove(table).is_some() {
+            // Said before it is replaced: killed in between, the manifest must not say of the new table what the old
+            // one held.
+            self.write_manifest()?;
+            fs::rename(temporary(&path), &path).map_err(StoreError::io("written", &path))?;
+        }
+        let content = FileContent::of(&path).map_err(StoreError::io("read", &path))?;
+        self.manifest.contents.insert(table.to_owned(), content);
         self.manifest.stages.push(stage);
         self.write_manifest()
     }
@@ -226,6 +249,10 @@ impl RunFolder {
     }
 
     fn end_early(mut self, status: RunStatus) -> Result<(), StoreError> {
+        // Rows of a stage that was not done anew; its table of before stands, and answers are kept.
+        for name in self.manifest.contents.keys().filter(|name| is_plain(name)) {
+            let _ = fs::remove_file(temporary(&self.path.join(name)));
+        }
         self.manifest.end(status);
         self.write_manifest().or_else(|refused| {
             overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(ManifestLayout::Compact)?, refused)
@@ -314,7 +341,7 @@ fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Res
             Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
         }
         // What somebody has changed between two stages would be written over; what is gone is written again.
-        Some(old) if existing == Existing::Resume && matches!(old.status, RunStatus::Stopped { .. }) => {
+        Some(old) if existing == Existing::Resume && old.status != RunStatus::Finished => {
             let changed = old.contents.iter().map(|(name, content)| (path.join(name), content));
             let changed = changed.filter(|(path, _)| path.exists());
             match changed.into_iter().find_map(|(path, content)| Some((content.difference(&path)?, path))) {
@@ -467,6 +494,21 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(folder.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_nowhere_or_to_itself_is_no_place_for_a_run() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for (name, to) in [("dangling", "absent"), ("loop", "loop")] {
+            let link = folder.path().join(name);
+            std::os::unix::fs::symlink(folder.path().join(to), &link).expect("linked");
+            for path in [link.clone(), link.join("run")] {
+                let error = told(&RunFolder::look(&path, Existing::Replace).expect_err(name));
+                let expected = format!("{} is a link that cannot be followed: ", link.display());
+                assert!(error.starts_with(&expected) && error.contains("remove the link"), "{error}");
+            }
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -657,6 +699,53 @@ mod tests {
         RunFolder::create(&path, Existing::Resume, info()).expect("what is gone is written again");
         stopped();
         RunFolder::create(&path, Existing::Resume, info()).expect("as it was");
+    }
+
+    #[test]
+    fn the_table_of_a_stage_that_is_done_outlives_kills_until_it_is_written_anew() {
+        let (_folder, path) = temporary();
+        let (name, beside) = ("revisions.jsonl", path.join(".revisions.jsonl.part"));
+        let write = |run: &mut RunFolder, row: u32| {
+            let mut table = run.table(name).expect("created");
+            table.put(0, &row).expect("taken");
+            table
+        };
+        let done = |run: &mut RunFolder, row: u32| {
+            write(run, row).finish().expect("complete");
+            run.stage_done(&serde_json::json!({"name": "revisions"}), name).expect("written");
+        };
+        let holds = |content: &str| {
+            assert_eq!(fs::read_to_string(path.join(name)).expect("there"), content);
+            assert_eq!(manifest(&path).contents[name].rows, Some(1));
+            manifest(&path).check_files(&path).expect("as it was written");
+        };
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        done(&mut run, 1);
+        drop(run);
+        holds("1\n");
+        let resume = || RunFolder::create(&path, Existing::Resume, info()).expect("resumed");
+        let mut run = resume();
+        drop((write(&mut run, 2), run));
+        assert!(beside.exists());
+        holds("1\n");
+        let mut run = resume();
+        drop(write(&mut run, 3));
+        run.interrupt().expect("written");
+        assert!(!beside.exists());
+        holds("1\n");
+        let mut run = resume();
+        done(&mut run, 4);
+        drop(run);
+        assert!(!beside.exists());
+        holds("4\n");
+        fs::remove_file(path.join(name)).expect("there");
+        drop(resume());
+        let error = manifest(&path).check_files(&path).expect_err("gone").to_string();
+        assert!(error.contains("revisions.jsonl was changed since") && error.contains("it is missing"), "{error}");
+        let mut run = resume();
+        done(&mut run, 5);
+        run.finish().expect("written");
+        holds("5\n");
     }
 
     #[test]

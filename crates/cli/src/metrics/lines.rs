@@ -60,7 +60,11 @@ impl LinesArgs {
     ) -> miette::Result<GivenSamples> {
         let samples = self.samples()?;
         let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
-        let hashed = |path: &PathBuf| Ok(json!({"path": path, "sha256": sha256_file(path)?}));
+        let hashed = |path: &PathBuf| {
+            // What came through a pipe is gone.
+            let sha256 = path.is_file().then(|| sha256_file(path)).transpose()?;
+            Ok(json!({"path": path, "sha256": sha256}))
+        };
         let files = paths.map(hashed).collect::<miette::Result<Vec<Value>>>()?;
         // All files have as many lines: what the first line lacks they all lack.
         if let Some(error) = samples.first().and_then(|sample| lacks(sample).into_iter().next()) {

@@ -19,7 +19,7 @@ use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
-use crate::output::write_text;
+use crate::output::{is_stdout, write_text};
 use crate::progress::Reporter;
 use crate::report::RecipeReport;
 use crate::terminal::{print, table, thousands};
@@ -167,9 +167,10 @@ impl RecipeCommand {
 
 fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
     let method = stage_kind(&args.method).expect("clap lets only names of methods through");
-    let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
+    let out = args.out.as_ref().filter(|path| !is_stdout(path));
+    let file = out.map_or("recipe.toml".to_owned(), |path| path.display().to_string());
     let text = template::recipe(method, &file);
-    let Some(path) = &args.out else {
+    let Some(path) = out else {
         print(text.trim_end())?;
         return Ok(Completed::Success);
     };

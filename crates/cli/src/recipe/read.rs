@@ -5,7 +5,7 @@ use std::path::Path;
 
 use probity_lm::nearest;
 use probity_methods::{DynMethod, MethodError, Needs};
-use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, Options, specs};
+use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, Options, read_text, specs};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
 use probity_session::{
@@ -45,7 +45,7 @@ pub(super) struct RecipeContent {
 /// Reads a recipe. A file that cannot be read or is no TOML is an error.
 pub(super) fn read(asked: &AskedRecipe<'_>) -> miette::Result<RecipeContent> {
     let file = asked.path.display().to_string();
-    let text = std::fs::read_to_string(asked.path).map_err(|error| {
+    let text = read_text(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
         let error = FileError::of(format!("{file} could not be read"))(error);
         if missing { error.with_hint(format!("probity recipe new compare --out {file} writes one")) } else { error }

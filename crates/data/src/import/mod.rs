@@ -19,7 +19,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use probity_lm::nearest;
+use probity_lm::{nearest, refuse_repeated_keys};
 
 use crate::line_error::{LineError, in_words, shown};
 use crate::open::{file_name, read_whole};
@@ -118,6 +118,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     })?;
     // Text behind the document means a file of JSON lines or two files in one: rows would be lost.
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
+    refuse_repeated_keys(bytes).map_err(|e| Malformed { path: String::new(), why: shown(&e.to_string()) })?;
     Ok(value)
 }
 
@@ -180,6 +181,15 @@ pub(crate) mod tests {
             ),
             "{hint}"
         );
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused() {
+        let row = r#"{"id": {"a": 1, "a": 2}}"#;
+        for text in [format!("[\n{row}]"), row.to_owned()] {
+            let why = parse_rows::<serde_json::Value>(text.as_bytes()).err().expect("twice").why;
+            assert!(why.starts_with("key `a` is there twice"), "{why}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, rehearse, run, run_by, sample, told};
+use crate::testing::{generated, rehearse, rehearse_from, run, run_by, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// Pairs of qualities with a preference for the better.
@@ -356,6 +356,33 @@ fn a_judge_prompt_that_cannot_be_made_is_found_in_a_rehearsal() {
     assert!(error.contains("prints `references`"), "{error}");
     let ended = rehearse("reviseval --rate coherence", &pairs(&FOUR), &model());
     assert!(matches!(ended, MethodError::Rehearsed), "{ended}");
+}
+
+#[test]
+fn a_table_behind_references_that_are_not_made_yet_is_looked_at_in_a_rehearsal() {
+    let args = "reviseval --reference none,adapted";
+    let rows: Vec<Value> = summary(args, &pairs(&FOUR)).1.rows("verdicts").into_iter().cloned().collect();
+    let ends = |rows: &[Value]| rehearse_from(args, &pairs(&FOUR), &model(), "verdicts", rows);
+    // Where a reference turns out to be of no use, the judge is asked less.
+    let fewer: Vec<Value> =
+        rows.iter().filter(|row| row["item"] != "s1" || row["reference"] == "none").cloned().collect();
+    assert_eq!((rows.len(), fewer.len()), (16, 14));
+    assert!(matches!(ends(&rows), MethodError::Rehearsed) && matches!(ends(&fewer), MethodError::Rehearsed));
+    let changed = |line: usize, field: &str, value: Value| {
+        let mut rows = rows.clone();
+        rows[line - 1][field] = value;
+        rows
+    };
+    for (rows, part) in [
+        (changed(2, "item", json!("s9")), "t:2: it belongs to nothing in these data"),
+        (changed(1, "choice", json!("second")), "t:1: `choice` is \"second\""),
+        (changed(16, "answers", json!([])), "t:16: "),
+        ([&rows[..], &rows[15..]].concat(), "t:17: it belongs to nothing in these data"),
+        (vec![json!("A")], "t:1: it is no JSON object"),
+    ] {
+        let error = told(&ends(&rows));
+        assert!(error.contains(part), "{part}: {error}");
+    }
 }
 
 #[test]

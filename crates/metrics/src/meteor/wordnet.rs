@@ -1,9 +1,9 @@
 //! Synonyms from `WordNet`'s database files (wndb(5WN)), as nltk's reader finds them.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use probity_options::read_text;
 use rustc_hash::FxBuildHasher;
 
 /// A part of speech: what its files are called, and how an inflected form becomes a base form: an ending and what takes
@@ -180,7 +180,7 @@ fn stated_version(line: &str) -> Option<String> {
 
 /// A file's text, after each line was handed on. The licence's lines, which start with a space, have no entry.
 fn read(path: PathBuf, mut entry: impl FnMut(&str) -> Result<(), &'static str>) -> Result<String, WordNetError> {
-    let text = match fs::read_to_string(&path) {
+    let text = match read_text(&path) {
         Ok(text) => text,
         Err(source) => return Err(WordNetError::Read { path, source }),
     };

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use probity_lm::{parse_unique, refuse_repeated_keys};
 use serde_json::Value as Json;
 
 use super::added::AddedToken;
@@ -12,8 +13,7 @@ use super::{
     SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, end_tokens, pretokenizers,
 };
 use crate::contained::{WorkLimits, within};
-use crate::unique_keys::refuse_repeated_keys;
-use crate::{side_file, unique_keys};
+use crate::side_file;
 
 /// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is
 /// read in a second and holds some 200.
@@ -102,7 +102,7 @@ fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError
     if !path.is_file() {
         return Ok(None);
     }
-    let json = unique_keys::parse(&read(&path)?);
+    let json = parse_unique(&read(&path)?);
     json.map(Some).map_err(|source| TokenizerError::Malformed { path, why: source.to_string() })
 }
 

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_kernels::{WeightType, dequantise};
-use probity_lm::{BoxedError, nearest};
+use probity_lm::{BoxedError, nearest, parse_unique};
 use probity_models::{RawTensor, SourceError, TensorBytes, WeightSource};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{SafetensorsFiles, WeightsError, check_finite};
-use crate::{side_file, unique_keys};
+use crate::side_file;
 
 /// The adapter's configuration and weights.
 const CONFIG: &str = "adapter_config.json";
@@ -258,7 +258,7 @@ const SILENT: [&str; 16] = [
 /// The rank, and what the product of an adapter's matrices is multiplied by.
 fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
     let text = side_file::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
-    let parsed: Result<Map<String, Value>, _> = unique_keys::parse(&text);
+    let parsed: Result<Map<String, Value>, _> = parse_unique(&text);
     let fail = |why: String, hint| AdapterError::Config { path: path.to_owned(), why, hint };
     let broken = "an adapter is a folder that PEFT's save_pretrained wrote";
     let fields = parsed.map_err(|error| fail(error.to_string(), broken))?;

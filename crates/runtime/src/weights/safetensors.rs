@@ -9,11 +9,10 @@ use probity_models::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSo
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
 use serde::Deserialize;
 
-use probity_lm::nearest;
+use probity_lm::{nearest, parse_unique, refuse_repeated_keys};
 
 use super::{WeightsError, map_file};
 use crate::side_file;
-use crate::unique_keys::refuse_repeated_keys;
 
 type Owner = Arc<dyn TensorMemory>;
 
@@ -39,10 +38,9 @@ impl ShardIndex {
     /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`,
     /// nothing absolute.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
-        let index: RawIndex =
-            refuse_repeated_keys(text).and_then(|()| serde_json::from_slice(text)).map_err(|source| {
-                malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
-            })?;
+        let index: RawIndex = parse_unique(text).map_err(|source| {
+            malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
+        })?;
         if index.weight_map.is_empty() {
             return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
         }

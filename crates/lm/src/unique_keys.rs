@@ -1,4 +1,4 @@
-//! JSON in which a key stands twice. Readers disagree on which of the two counts, so what a model is would depend on
+//! JSON in which a key stands twice. Readers disagree on which of the two counts, so what a file says would depend on
 //! who reads it.
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ pub fn refuse_repeated_keys(json: &[u8]) -> Result<(), serde_json::Error> {
 }
 
 /// What JSON says, which has no key twice in an object.
-pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+pub fn parse_unique<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
     refuse_repeated_keys(json).and_then(|()| serde_json::from_slice(json))
 }
 

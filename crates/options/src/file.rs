@@ -1,0 +1,39 @@
+//! The files that options lead to.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Opens a regular file, and nothing else: opening a pipe waits for whoever writes to it, a device may have no end, and
+/// what came through either is gone when it is read again.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let found = path.metadata()?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    // Before it is opened: that alone may wait for ever.
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    File::open(path)
+}
+
+/// The text of a regular file.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_regular(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_before_it_is_opened() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(read_text(&folder.join("Cargo.toml")).is_ok_and(|text| text.contains("probity-options")));
+        assert_eq!(read_text(folder).expect_err("a folder").kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(read_text(&folder.join("absent")).expect_err("absent").kind(), io::ErrorKind::NotFound);
+        #[cfg(unix)]
+        assert_eq!(read_text(Path::new("/dev/zero")).expect_err("endless").to_string(), "it is no regular file");
+    }
+}
