@@ -129,7 +129,7 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
         says.starts_with("q: Of 2 metrics good agrees best with people. Agrees with gold: Spearman 0.899"),
         "{says}"
     );
-    assert_eq!(first.next(), Some("CAUTION: it was held against gold in 3 contexts alone"));
+    assert_eq!(first.next(), Some("CAUTION: it was held against gold in only 3 contexts"));
     for part in [
         "Correlation per context", "Correlation between systems", "Correlation over all scores", "Accuracy of pairs",
         "Average over attributes", "Differences between metrics", "What was compared",

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
+use probity_runtime::Drafting;
 use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 
 use crate::error::OutputError;
@@ -165,7 +166,7 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
     let questions: u64 = dry_run.parts.iter().map(|part| part.plan.questions).sum();
     let (questions, time) = (counted(questions, "question"), seconds_text(seconds));
-    lines.push(format!("all together {questions} at most, about {time} at most"));
+    lines.push(format!("all together {questions} at most, about {time}"));
     lines.join("\n")
 }
 
@@ -175,13 +176,20 @@ fn part_text(part: &PlannedPart) -> String {
     let budget = options.cache_budget.unwrap_or(0);
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
+    let how = if options.share_prefixes { "with shared beginnings computed once" } else { "with --no-sharing" };
+    // How texts take turns depends on where each ends, which nobody knows yet.
+    let cache = if plan.generated > 0 {
+        format!("about {} of keys and values", size(peak))
+    } else {
+        format!("{} of keys and values at most", size(peak))
+    };
     let mut rows = vec![
         ("questions", thousands(plan.questions)),
         ("too long", thousands(plan.too_long)),
         ("tokens", format!("{unshared} if each question were computed from scratch")),
-        ("computed", format!("{computed} with shared beginnings computed once")),
+        ("computed", format!("{computed} {how}")),
         ("weights", size(*weight_bytes)),
-        ("cache", format!("{} of keys and values at most, of {} allowed", size(peak), size(budget))),
+        ("cache", format!("{cache}, of {} allowed", size(budget))),
         ("memory", format!("{} for both; activations come on top", size(weight_bytes + peak))),
         ("time", format!("about {}", seconds_text(estimate.seconds))),
     ];
@@ -200,5 +208,14 @@ fn part_text(part: &PlannedPart) -> String {
         rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);
     }
     lines.push(rests);
+    if plan.generated > 0 {
+        let guesses = match options.drafting {
+            Drafting::Lookup => "tokens that are guessed in vain (none with --draft off), and ",
+            Drafting::Off => "",
+        };
+        lines.push(format!(
+            "not counted: {guesses}beginnings that are computed again for texts that begin later than others"
+        ));
+    }
     lines.join("\n")
 }

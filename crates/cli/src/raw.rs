@@ -86,7 +86,7 @@ pub(crate) struct RawArgs {
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
-    /// memory and time
+    /// memory and time. Texts to be written count at their limits, without what is guessed in vain
     #[arg(long)]
     dry_run: bool,
     /// Write a JSON description of the model, the arguments and the cost here

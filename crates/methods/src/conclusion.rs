@@ -270,13 +270,13 @@ impl ConclusionCase<'_> {
         let doubt = match interval {
             // Chance is looked for before few contexts: an interval that holds 0 says enough, however few they were.
             Some(Interval { low, high }) if low <= 0.0 && high >= 0.0 => {
-                Doubt::Unreliable("the interval holds 0, which is chance".to_owned())
+                Doubt::Unreliable("the interval contains 0, which is chance".to_owned())
             }
             Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
             None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
             Some(_) if name == "contexts" && n < FEW_CONTEXTS => {
-                Doubt::Caution(format!("it was held against gold in {} alone", counted(n, "context")))
+                Doubt::Caution(format!("it was held against gold in only {}", counted(n, "context")))
             }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
@@ -412,13 +412,13 @@ fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
     let doubt = match interval {
         // Chance comes before few samples here too.
         Some(Interval { low, high }) if low <= guessing && high >= guessing => {
-            let why = format!("guessing would do as well: the interval holds {}", short_percent(guessing, ' '));
+            let why = format!("guessing would do as well: the interval contains {}", short_percent(guessing, ' '));
             Doubt::Unreliable(why)
         }
         Some(Interval { high, .. }) if high < guessing => Doubt::Unreliable("it is against the preferences".to_owned()),
         None => Doubt::Caution("there are too few samples for an interval".to_owned()),
         Some(_) if n < FEW_CONTEXTS => {
-            Doubt::Caution(format!("it was held against preferences in {} alone", counted(n, "sample")))
+            Doubt::Caution(format!("it was held against preferences in only {}", counted(n, "sample")))
         }
         Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
         Some(_) => Doubt::None,
@@ -656,7 +656,7 @@ mod tests {
         let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("1"), Some((0.1, 9)), false);
         assert_eq!(
             (few.trust, few.because.as_str()),
-            (Trust::Caution, "it was held against preferences in 9 samples alone")
+            (Trust::Caution, "it was held against preferences in only 9 samples")
         );
         // Few and against them is against them.
         assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("0"), None, false).trust, Trust::Unreliable);
@@ -671,7 +671,7 @@ mod tests {
         let guessed = conclusion(&rows, Some("0"), None, false);
         assert_eq!(
             (guessed.trust, guessed.because.as_str()),
-            (Trust::Unreliable, "guessing would do as well: the interval holds 33.3 %")
+            (Trust::Unreliable, "guessing would do as well: the interval contains 33.3 %")
         );
         assert!(guessed.says.ends_with("; guessing has 33.3\u{a0}%"), "{}", guessed.says);
         // Right in 8 of 12: above a third, though the interval holds one half.
@@ -698,7 +698,7 @@ mod tests {
             "{}",
             one.says
         );
-        assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval holds 0, which is chance"));
+        assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval contains 0, which is chance"));
     }
 
     #[test]

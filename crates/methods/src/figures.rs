@@ -39,6 +39,10 @@ pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3))
 }
 
+/// What a table says of its columns `given order` and `turned`.
+pub(crate) const BY_ORDER: &str = "Given order: accuracy of the verdicts on pairs as the data have them; turned: of those \
+                                   with the second candidate shown first.";
+
 /// What a table says of scores that were turned before they were held against people.
 pub fn lower_is_better(names: &[String]) -> String {
     format!(

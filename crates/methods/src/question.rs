@@ -1,6 +1,6 @@
 //! What the methods' prompts have in common: their layout and the words of an attribute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::Sample;
 use probity_lm::ModelDescription;
@@ -136,8 +136,9 @@ pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'st
 }
 
 /// What stands there a second time.
-pub(crate) fn given_twice<T: PartialEq>(all: &[T]) -> Option<&T> {
-    all.iter().enumerate().find_map(|(place, one)| all[..place].contains(one).then_some(one))
+pub(crate) fn given_twice<T: Ord>(all: &[T]) -> Option<&T> {
+    let mut known = BTreeSet::new();
+    all.iter().find(|one| !known.insert(*one))
 }
 
 /// A word with a capital first letter.

@@ -157,5 +157,6 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
-    MethodReport { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
+    let verdict = vec![rows::conclusion(&tallies, use_truncated)];
+    MethodReport { values, sections: vec![section], signature, outcomes, headline, verdict }
 }

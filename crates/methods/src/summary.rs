@@ -183,7 +183,7 @@ pub struct MethodReport {
     pub outcomes: Outcomes,
     /// Agreement with gold, or what there is instead: a figure for each attribute.
     pub headline: Vec<Headline>,
-    /// What it says of each attribute and how far to trust it; nothing of a method that judges nothing.
+    /// What it says of each attribute, or of what it made, and how far to trust it.
     pub verdict: Vec<Conclusion>,
 }
 

@@ -154,7 +154,7 @@ fn mass(id: String, mass: &Histogram) -> Figure {
 /// Why there is no comparison matrix, as the page says it.
 #[derive(Debug, thiserror::Error)]
 enum NoMatrix {
-    #[error("{systems} candidate ids have one win rate between them, which takes no matrix.")]
+    #[error("{systems} candidate ids have one win rate between them, which needs no matrix.")]
     TooFew { systems: usize },
     #[error("candidate ids differ from sample to sample, so they name no systems.")]
     NoSystems,

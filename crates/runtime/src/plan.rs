@@ -24,7 +24,8 @@ pub struct PlannedCost {
     pub questions: u64,
     /// Questions that do not fit; they cost nothing.
     pub too_long: u64,
-    /// Tokens, those of generated texts as if none ended before its limit; bytes of cache.
+    /// Tokens, those of generated texts as if none ended before its limit, and without what is guessed in vain or
+    /// computed again for texts that begin later; bytes of cache.
     pub usage: Usage,
     /// How many of the tokens computed are generated.
     pub generated: u64,

@@ -120,7 +120,14 @@ fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
     match form(option).as_str() {
         // `-` is standard input.
         "FILE" | "DIR" | "FILE|DIR" if text != "-" && !text.is_empty() => within(&text),
-        "TEXT|@FILE" => text.strip_prefix('@').map(|path| format!("@{}", within(path))).unwrap_or(text),
+        form if form.starts_with("TEXT|@FILE") => match text.strip_prefix('@') {
+            Some(path) if !path.is_empty() => format!("@{}", within(path)),
+            _ => text,
+        },
+        form if form.ends_with("=FILE") => match text.split_once('=') {
+            Some((name, path)) if !path.is_empty() => format!("{name}={}", within(path)),
+            _ => text,
+        },
         // A hub's name has a slash too.
         "NAME|PATH" if known_model(&text).is_none() && (looks_like_path(&[".gguf"]) || folder.join(&text).exists()) => {
             within(&text)
@@ -138,13 +145,31 @@ mod tests {
 
     use super::*;
 
-    /// A line of a recipe as an option of a checklist; or what is told of it.
-    fn read(line: &str) -> Result<Value, String> {
+    /// A line of a recipe in that folder as an option of a method; or what is told of it.
+    fn read_as(method: &str, folder: &str, line: &str) -> Result<Value, String> {
         let table = DeTable::parse(line).expect("TOML");
         let (key, given) = table.get_ref().iter().next().expect("a key");
-        let options = stage_options(stage_kind("checklist").expect("a method"));
+        let options = stage_options(stage_kind(method).expect("a method"));
         let option = options.iter().find(|option| option.name() == *key.get_ref()).expect("an option");
-        value(option, given.get_ref(), Path::new("")).map_err(|error| ErrorText::of(&error).to_string())
+        value(option, given.get_ref(), Path::new(folder)).map_err(|error| ErrorText::of(&error).to_string())
+    }
+
+    fn read(line: &str) -> Result<Value, String> {
+        read_as("checklist", "", line)
+    }
+
+    #[test]
+    fn files_are_those_of_the_recipes_folder_in_whatever_form_they_are_given() {
+        for (method, line, expected) in [
+            ("g-eval", "steps = \"@s.txt\"", json!("@/r/s.txt")),
+            ("g-eval", "steps = \"generate\"", json!("generate")),
+            ("checklist", "question = [\"Is it?\", \"@q.txt\"]", json!(["Is it?", "@/r/q.txt"])),
+            ("reviseval", "reviser-template = \"adapted=a.j2\"", json!(["adapted=/r/a.j2"])),
+            ("reviseval", "from = \"revisions=r.jsonl\"", json!(["revisions=/r/r.jsonl"])),
+            ("judge", "template = \"own/t.j2\"", json!("/r/own/t.j2")),
+        ] {
+            assert_eq!(read_as(method, "/r", line), Ok(expected), "{line}");
+        }
     }
 
     #[test]

@@ -83,6 +83,8 @@ struct Sampled {
     tally: SampledTally,
     /// How the first that failed ended, by its place among the samples.
     failed: Option<(usize, Outcome)>,
+    /// How the first whose tokens have no text ended, in the same way: the model has said why.
+    without_text: Option<(usize, Outcome)>,
     /// Of the first sample; all have the same prompt.
     prompt_tokens: Option<usize>,
 }
@@ -102,22 +104,23 @@ impl Sampled {
                     Some(_) => self.tally.second += 1,
                     None => self.tally.unparsed += 1,
                 }
+                if let Outcome::Unparsed { .. } = result.outcome {
+                    keep_first(&mut self.without_text, sample, &result.outcome);
+                }
             }
             // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
             outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => {
-                if self.failed.as_ref().is_none_or(|(first, _)| sample < *first) {
-                    self.failed = Some((sample, outcome.clone()));
-                }
+                keep_first(&mut self.failed, sample, outcome);
             }
         }
     }
 
     /// Paper eq. 5 over the samples that could be read.
     fn verdict(self) -> ComparisonVerdict {
-        let Self { tally, failed, prompt_tokens, .. } = self;
+        let Self { tally, failed, without_text, prompt_tokens, .. } = self;
         let parsed = tally.first + tally.second;
         let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
-        let outcome = match failed {
+        let outcome = match failed.or(without_text.filter(|_| parsed == 0)) {
             Some((_, outcome)) => outcome,
             None if parsed == 0 => {
                 Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) }
@@ -127,6 +130,13 @@ impl Sampled {
         };
         let p = p.filter(|_| outcome.has_answer());
         ComparisonVerdict { p, mass: None, outcome, logprobs: None, prompt_tokens, samples: Some(tally) }
+    }
+}
+
+/// Takes the outcome of a sample in the place of a later one's.
+fn keep_first(kept: &mut Option<(usize, Outcome)>, sample: usize, outcome: &Outcome) {
+    if kept.as_ref().is_none_or(|(first, _)| sample < *first) {
+        *kept = Some((sample, outcome.clone()));
     }
 }
 
@@ -359,6 +369,23 @@ mod tests {
             assert_eq!(verdict.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
             assert_eq!((verdict.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
         }
+    }
+
+    #[test]
+    fn tokens_without_a_text_keep_the_reason_of_the_model() {
+        let labels = ["A".to_owned(), "B".to_owned()];
+        let outcome = Outcome::Unparsed { why: "the tokens cannot be decoded".to_owned() };
+        let text =
+            |text: &str| GenerateResult { text: text.to_owned(), ..GenerateResult::without_text(Outcome::Scored, 12) };
+        let verdict = |first: GenerateResult| {
+            let mut sampled = Sampled::default();
+            sampled.add(0, &first, &labels);
+            sampled.add(1, &GenerateResult::without_text(outcome.clone(), 12), &labels);
+            sampled.verdict()
+        };
+        let none = verdict(text("neither"));
+        assert_eq!((none.outcome, none.samples.map(|tally| tally.unparsed)), (outcome.clone(), Some(2)));
+        assert_eq!(verdict(text("A")).outcome, Outcome::Scored, "one of both was read");
     }
 
     #[test]

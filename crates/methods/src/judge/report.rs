@@ -14,7 +14,7 @@ use super::options::Mode;
 use super::plan::{JudgePlan, UnitVerdict};
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::ConclusionCase;
-use crate::figures::{Mass, ShareFigure, bounds, mean, number, share_estimate};
+use crate::figures::{BY_ORDER, Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::{Headline, MethodReport, Outcomes, Section, Signature};
 
@@ -445,6 +445,9 @@ fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
         "Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has \
          0.5.",
     );
+    if figures.iter().any(|one| one.order.is_some()) {
+        table.note(BY_ORDER);
+    }
     let preferred_none = figures.first().and_then(|one| one.preference).map(|figures| figures.preferred_none);
     if let Some(none) = preferred_none.filter(|none| *none > 0) {
         table.note(format!("left out: {} where people saw no difference", counted(none, "item")));

@@ -406,6 +406,11 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
     run_from(args, &samples, &writer(), "verdicts", &[bare.clone(), bare]).expect("answers are enough");
     for (change, part) in [
         (json!({"choice": "second"}), "`choice` is \"second\", and by the rest of the row it is \"first\""),
+        (
+            json!({"answers": [{"probabilities": {"A": 0.7, "B": 0.3}, "mass": 1.2, "outcome": "scored"}]}),
+            "`answers[0].mass` is 1.2, and a probability is from 0 to 1",
+        ),
+        (json!({"mass": 0.3}), "`mass` is 0.3, and by the rest of the row it is "),
         (json!({"outcome": "tie"}), "`outcome` is \"tie\", and by the rest of the row it is \"scored\""),
         (json!({"chioce": "first"}), "`chioce` has no place in this row"),
         (answer(json!({"written": "A", "outcome": "scored", "sure": 1})), "`answers[0].sure` has no place in this row"),

@@ -15,6 +15,8 @@ pub(crate) const MARKER: &str = "[[";
 
 /// How far from one the probabilities of a given answer may sum: somebody may have written four digits of each.
 const SUM_WITHIN: f64 = 1e-2;
+/// How far above one the mass of a given answer may be: a sum over variants is rounded.
+const MASS_WITHIN: f64 = 1e-6;
 
 /// Characters of a malformed verdict that are shown.
 const SHOWN: usize = 40;
@@ -238,11 +240,15 @@ impl JudgeVerdict {
     /// What a row of answers says.
     pub(crate) fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
         let given: GivenVerdict = from_value(row)?;
-        for answer in &given.answers {
-            answer.check(offered)?;
+        for (number, answer) in given.answers.iter().enumerate() {
+            answer.check(&format!("answers[{number}]"), offered, labels)?;
         }
         if given.answers.is_empty() {
-            return Ok(Self::none(from_value(row)?));
+            let outcome: Outcome = from_value(row)?;
+            if outcome.has_answer() {
+                return Err(format!("`answers` is empty, and `outcome` is `{}`", outcome.name()).into());
+            }
+            return Ok(Self::none(outcome));
         }
         Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
     }
@@ -302,26 +308,63 @@ impl JudgeAnswer {
         Decision::of(offered.says(&weights), self.outcome == Outcome::LowMass)
     }
 
-    /// Whether an answer that was given says something of what was offered, if it says anything.
-    fn check(&self, offered: OfferedVerdicts) -> Result<(), RowError> {
-        let names = offered.names();
-        let is_said = match (&self.probabilities, &self.written) {
-            (Some(all), _) => {
-                let given: Option<Vec<f64>> = names.iter().map(|name| all.get(name)?.as_f64()).collect();
-                let is_whole = |sum: f64| (sum - 1.0).abs() < SUM_WITHIN;
-                given.is_some_and(|given| given.iter().all(|p| *p >= 0.0) && is_whole(given.iter().sum()))
-            }
-            (None, Some(said)) => names.contains(said),
-            (None, None) => !self.outcome.has_answer(),
-        };
-        if is_said {
-            return Ok(());
+    /// An error where an answer that was given, at `place` of its row, says nothing of what was offered though its
+    /// outcome says that it does, or where its fields contradict one another.
+    fn check(&self, place: &str, offered: OfferedVerdicts, labels: bool) -> Result<(), RowError> {
+        let (names, outcome) = (offered.names(), self.outcome.name());
+        let offers = names.join(", ");
+        let refuse =
+            |field: &str, why: String| -> Result<(), RowError> { Err(format!("`{place}.{field}` {why}").into()) };
+        if let Some(said) = self.written.as_ref().filter(|said| !names.contains(said)) {
+            return refuse("written", format!("is {said:?}, and what was offered is {offers}"));
         }
-        let names = names.join(", ");
-        Err(format!(
-            "an answer has no verdict out of {names} (`written`), nor `probabilities` of them all that sum to 1"
-        )
-        .into())
+        if let Some(all) = &self.probabilities {
+            if let Some(other) = all.keys().find(|name| !names.contains(name)) {
+                return refuse("probabilities", format!("has {other:?}, and what was offered is {offers}"));
+            }
+            let given: Option<Vec<f64>> = names.iter().map(|name| all.get(name)?.as_f64()).collect();
+            let is_whole = |sum: f64| (sum - 1.0).abs() < SUM_WITHIN;
+            if !given.is_some_and(|given| given.iter().all(|p| *p >= 0.0) && is_whole(given.iter().sum())) {
+                return refuse("probabilities", format!("are not one for each of {offers} that sum to 1"));
+            }
+            if !self.outcome.has_answer() {
+                return refuse("probabilities", format!("are there, and its `outcome` is `{outcome}`"));
+            }
+        }
+        match self.mass {
+            Some(_) if self.probabilities.is_none() => {
+                return refuse("mass", "is there, and there are no `probabilities`".to_owned());
+            }
+            Some(mass) if !(0.0..=1.0 + MASS_WITHIN).contains(&mass) => {
+                return refuse("mass", format!("is {mass}, and a probability is from 0 to 1"));
+            }
+            _ => {}
+        }
+        let Some(said) = &self.written else {
+            if self.probabilities.is_none() && self.outcome.has_answer() {
+                let why = format!("is `{outcome}`, and there is neither `written` nor `probabilities`");
+                return refuse("outcome", why);
+            }
+            return Ok(());
+        };
+        let ends_in = self.text.as_ref().and_then(|text| last_verdict(text, &names).ok());
+        // Where probabilities were asked for and could not be had, the text may end in a verdict all the same.
+        let may_lack = labels && ends_in.is_some() && self.outcome != Outcome::Empty;
+        if !self.outcome.has_answer() && !may_lack {
+            return refuse("written", format!("is there, and its `outcome` is `{outcome}`"));
+        }
+        // A judge may write what it did not find likeliest, but then its text says so.
+        if let Some(other) = ends_in.map(|position| &names[position]) {
+            if other != said {
+                return refuse("written", format!("is {said:?}, and its `text` ends in [[{other}]]"));
+            }
+        } else if let Some(all) = &self.probabilities {
+            let probability = |name: &String| all.get(name).and_then(Value::as_f64);
+            if let Some(other) = names.iter().find(|other| probability(other) > probability(said)) {
+                return refuse("written", format!("is {said:?}, and by its `probabilities` {other:?} is likelier"));
+            }
+        }
+        Ok(())
     }
 
     fn from_labels(result: &ScoreResult) -> Self {
@@ -416,15 +459,51 @@ mod tests {
             assert_eq!(read(good).expect("a verdict").decided.choice(), Some(PairChoice::Second));
         }
         assert_eq!(read(json!({ "outcome": "empty" })).expect("none").decided.choice(), None);
-        for bad in [
-            json!({ "outcome": "scored", "text": "[[A]]" }),
-            json!({ "outcome": "scored", "written": "C" }),
-            json!({ "outcome": "scored", "probabilities": { "A": 1.0 } }),
-            json!({ "outcome": "scored", "probabilities": { "A": 3.0, "B": 7.0 } }),
-            json!({ "outcome": "scored", "probabilities": { "A": -0.5, "B": 1.5 } }),
+        for (bad, part) in [
+            (json!({ "outcome": "scored", "text": "[[A]]" }), "outcome` is `scored`, and there is neither"),
+            (json!({ "outcome": "scored", "written": "C" }), "written` is \"C\", and what was offered is A, B"),
+            (
+                json!({ "outcome": "scored", "written": "C", "probabilities": { "A": 0.3, "B": 0.7 } }),
+                "written` is \"C\", and what was offered is A, B",
+            ),
+            (
+                json!({ "outcome": "scored", "probabilities": { "A": 0.3, "B": 0.7, "C": 0.0 } }),
+                "probabilities` has \"C\", and what was offered is A, B",
+            ),
+            (json!({ "outcome": "scored", "probabilities": { "A": 1.0 } }), "probabilities` are not one for each"),
+            (json!({ "outcome": "scored", "probabilities": { "A": 3.0, "B": 7.0 } }), "probabilities` are not one"),
+            (json!({ "outcome": "scored", "probabilities": { "A": -0.5, "B": 1.5 } }), "probabilities` are not one"),
+            (json!({ "outcome": "empty", "probabilities": { "A": 0.3, "B": 0.7 } }), "probabilities` are there, and"),
+            (json!({ "outcome": "scored", "written": "A", "mass": 0.9 }), "mass` is there, and there are no"),
+            (
+                json!({ "outcome": "scored", "probabilities": { "A": 0.3, "B": 0.7 }, "mass": 8.7 }),
+                "mass` is 8.7, and a probability is from 0 to 1",
+            ),
+            (json!({ "outcome": "empty", "written": "A" }), "written` is there, and its `outcome` is `empty`"),
+            (
+                json!({ "outcome": "scored", "written": "A", "probabilities": { "A": 0.3, "B": 0.7 } }),
+                "written` is \"A\", and by its `probabilities` \"B\" is likelier",
+            ),
+            (
+                json!({ "outcome": "scored", "written": "A", "text": "So: [[B]]" }),
+                "written` is \"A\", and its `text` ends in [[B]]",
+            ),
         ] {
-            assert!(read(bad.clone()).is_err_and(|why| why.to_string().contains("out of A, B")), "{bad}");
+            let why = read(bad.clone()).expect_err("refused").to_string();
+            assert!(why.starts_with(&format!("`answers[0].{part}")), "{bad}: {why}");
         }
+        let nothing = JudgeVerdict::read(&json!({ "answers": [], "outcome": "scored" }), PAIR, false);
+        assert_eq!(nothing.expect_err("refused").to_string(), "`answers` is empty, and `outcome` is `scored`");
+    }
+
+    #[test]
+    fn what_a_judge_wrote_need_not_be_likeliest_nor_have_probabilities_where_its_text_says_it() {
+        let read = |answer: Value| JudgeVerdict::read(&json!({ "answers": [answer] }), PAIR, true).expect("sound");
+        let torn =
+            json!({ "outcome": "scored", "text": "[[B]]", "written": "B", "probabilities": { "A": 0.7, "B": 0.3 } });
+        assert_eq!(read(torn).decided.choice(), Some(PairChoice::First));
+        let lacking = json!({ "outcome": "not_finite", "why": "a logit", "text": "[[B]]", "written": "B" });
+        assert_eq!(read(lacking).decided.choice(), None);
     }
 
     #[test]

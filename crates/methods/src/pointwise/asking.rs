@@ -92,7 +92,12 @@ impl PointwiseReply {
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
         let mut outcomes = results.iter().map(|result| &result.outcome);
         let failed = outcomes.find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
-        let readings: Vec<Result<f64, Outcome>> = results.iter().map(read).collect();
+        let reading = |result: &GenerateResult| match &result.outcome {
+            // Tokens without a text: the model has said why, and there is nothing to read.
+            outcome @ Outcome::Unparsed { .. } => Err(outcome.clone()),
+            _ => read(result),
+        };
+        let readings: Vec<Result<f64, Outcome>> = results.iter().map(reading).collect();
         let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
         let (score, outcome) =
             match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {

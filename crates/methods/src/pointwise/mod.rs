@@ -90,14 +90,16 @@ impl<'a> Pointwise<'a> {
         }
         let places_asked: Vec<(CandidatePlace, PointwiseQuestion)> =
             questions.iter().map(|question| (places[question.row], *question)).collect();
+        let mut open: Vec<usize> = answers.iter().map(Vec::len).collect();
         self.ask(&places_asked, run, &mut |asked, reply, output| {
             let question = questions[asked];
-            let open = &mut answers[question.row];
-            open[question.position] = Some(self.answer(places[question.row], question, reply));
-            if open.iter().any(Option::is_none) {
+            let of_row = &mut answers[question.row];
+            of_row[question.position] = Some(self.answer(places[question.row], question, reply));
+            open[question.row] -= 1;
+            if open[question.row] > 0 {
                 return Ok(());
             }
-            let row = self.row(places[question.row], std::mem::take(open).into_iter().flatten().collect(), precision);
+            let row = self.row(places[question.row], std::mem::take(of_row).into_iter().flatten().collect(), precision);
             write_row(output, SCORES, question.row, &row)?;
             rows[question.row] = Some(row);
             Ok(())

@@ -68,11 +68,11 @@ impl<'a> Pointwise<'a> {
         precision: Precision,
     ) -> PointwiseRow<'a> {
         let mut best: Vec<&PointwiseReply> = Vec::new();
-        for number in 0..self.templates[place.group].len() {
-            let of_template = answers.iter().filter(|a| a.number == number);
+        // Those of a template stand together.
+        for of_template in answers.chunk_by(|a, b| a.number == b.number) {
             // A reference that could not be asked about counts only where none could.
             let score = |told: &PointwiseReply| told.score.unwrap_or(f64::NEG_INFINITY);
-            best.extend(of_template.map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
+            best.extend(of_template.iter().map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
         }
         let outcome = match best.iter().find(|a| a.score.is_none()) {
             Some(failed) => failed.outcome.clone(),

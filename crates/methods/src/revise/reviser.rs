@@ -95,6 +95,17 @@ impl RevisionOutcome {
         }
     }
 
+    /// Whether the model can have finished so.
+    fn may_finish(&self, finish: Finish) -> bool {
+        match self {
+            Self::Revised => finish != Finish::Length,
+            Self::Truncated => finish == Finish::Length,
+            // White space alone may reach any end.
+            Self::Empty => true,
+            Self::TooLong { .. } | Self::NotFinite { .. } => false,
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Revised => "revised",
@@ -399,14 +410,16 @@ impl MethodStage for RevisionStage<'_, '_> {
             None => RevisionOutcome::Revised,
         };
         let is_empty = given.text.trim().is_empty();
+        let outcome = || match said {
+            Some(_) => format!("`outcome` is `{}`", ended.name()),
+            None => "no `outcome` says why".to_owned(),
+        };
         if ended.has_text() == Some(is_empty) {
             let text = if is_empty { "`text` is empty" } else { "there is a `text`" };
-            let outcome = if said.is_some() {
-                format!("`outcome` is `{}`", ended.name())
-            } else {
-                "no `outcome` says why".into()
-            };
-            return Err(format!("{text}, and {outcome}").into());
+            return Err(format!("{text}, and {}", outcome()).into());
+        }
+        if let Some(finish) = given.finish.filter(|finish| !ended.may_finish(*finish)) {
+            return Err(format!("`finish` is `{}`, and {}", name(&finish), outcome()).into());
         }
         Ok(Revision {
             similarity: self.reviser.similarity(job, &given.text, &self.measures),

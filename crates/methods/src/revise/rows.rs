@@ -1,13 +1,15 @@
 //! References as rows, and what they come to.
 
 use probity_lm::Finish;
+use probity_lm::text::{counted, thousands};
 use serde::Serialize;
+use serde_json::json;
 
 use super::options::RevisionKind;
 use super::reviser::{Reviser, Revision, RevisionJob, RevisionOutcome};
 use super::similarity::Similarity;
-use crate::Section;
 use crate::figures::{mean, number};
+use crate::{Conclusion, Section, Trust};
 
 /// Which reference a row of the table of revisions is.
 #[derive(Debug, Serialize)]
@@ -147,6 +149,33 @@ impl RevisionTally {
     /// Similarity in words to the text that was revised, or to the candidates where none was.
     pub(crate) fn words_kept(&self) -> Option<f64> {
         self.to_primary.word.or(self.to_candidates.word)
+    }
+}
+
+/// How many references can be used, and what became of the others. Nobody judges them, so a reader should.
+pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conclusion {
+    let sum = |of: fn(&RevisionTally) -> usize| -> usize { tallies.iter().map(of).sum() };
+    let (all, usable, truncated) = (sum(|one| one.references), sum(|one| one.usable), sum(|one| one.truncated));
+    let unchanged = sum(|one| one.unchanged.unwrap_or(0));
+    let not_made = all - usable - if use_truncated { 0 } else { truncated };
+    let counts = [("unchanged", unchanged), ("cut off", truncated), ("not made", not_made)];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {}", thousands(count as u64))).collect();
+    let counts = if counts.is_empty() { String::new() } else { format!("; {}", counts.join(", ")) };
+    let (trust, because) = if usable == 0 {
+        (Trust::Unreliable, "there is no reference to trust; the outcomes say why")
+    } else {
+        (Trust::Caution, "nobody has judged these texts; read some before anything is held against them")
+    };
+    Conclusion {
+        about: None,
+        says: format!("{} of {} can be used{counts}", thousands(usable as u64), counted(all, "reference")),
+        trust,
+        because: because.to_owned(),
+        figures: json!({
+            "references": all, "usable": usable, "unchanged": unchanged, "truncated": truncated,
+            "not_made": not_made,
+        }),
     }
 }
 

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, ScriptedModel};
 use serde_json::{Value, json};
 
+use crate::Trust;
 use crate::testing::{generated, run, run_from, sample, told};
 
 /// Writes what `answer` makes of the prompt.
@@ -130,6 +131,9 @@ fn what_is_cut_off_or_empty_is_told_and_is_no_reference() {
         assert_eq!(output.rows("revisions")[1]["text"], "half a sen", "the text is kept");
         assert_eq!(output.rows("revised").len(), usable);
         assert_eq!(summary.values["left_out"], 6 - usable);
+        let verdict = &summary.verdict[0];
+        let says = format!("{usable} of 5 references can be used; cut off: 1, not made: 3");
+        assert_eq!((&verdict.says, verdict.trust), (&says, Trust::Caution), "nobody has judged them");
         assert_eq!(
             (
                 summary.outcomes.get("not_a_pair"),
@@ -144,7 +148,9 @@ fn what_is_cut_off_or_empty_is_told_and_is_no_reference() {
 fn unchanged_texts_and_similarities_are_counted() {
     let model = writer(|prompt| generated(block(prompt, "Draft")));
     let (result, output) = run("revise", &pairs(4), &model);
-    let tally = result.expect("runs").values["references"][0].clone();
+    let summary = result.expect("runs");
+    assert_eq!(summary.verdict[0].says, "4 of 4 references can be used; unchanged: 4");
+    let tally = summary.values["references"][0].clone();
     assert_eq!((&tally["unchanged"], &tally["to_primary"]["word"]), (&json!(4), &json!(1.0)));
     // Two of seven words differ, and two of thirty-four characters.
     let near = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
@@ -236,6 +242,9 @@ fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
         (json!({"text": ""}), "`text` is empty, and `outcome` is `revised`"),
         (json!({"text": "", "outcome": null}), "`text` is empty, and no `outcome` says why"),
         (json!({"outcome": "empty"}), "there is a `text`, and `outcome` is `empty`"),
+        (json!({"finish": "length"}), "`finish` is `length`, and `outcome` is `revised`"),
+        (json!({"finish": "length", "outcome": null}), "`finish` is `length`, and no `outcome` says why"),
+        (json!({"outcome": "truncated"}), "`finish` is `end_of_turn`, and `outcome` is `truncated`"),
         (json!({"text": primary.text}), "`unchanged` is false, and by the rest of the row it is true"),
         (json!({"unchanged": true}), "`unchanged` is true, and by the rest of the row it is false"),
         (json!({"txet": "a"}), "`txet` has no place in this row"),

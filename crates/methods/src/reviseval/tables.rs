@@ -10,7 +10,7 @@ use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, prefer
 use super::judged::ReferenceQuestions;
 use super::options::{Reference, RevisEvalParams};
 use crate::conclusion::ConclusionCase;
-use crate::figures::{bounds, lower_is_better, mean, number};
+use crate::figures::{BY_ORDER, bounds, lower_is_better, mean, number};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
 use crate::{Conclusion, Headline, MethodError, Run, Section};
@@ -317,6 +317,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, \
          their mean decides.",
     );
+    section.note(BY_ORDER);
     section.note(
         "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out \
          different pairs can be compared.",

@@ -44,7 +44,7 @@ pub struct OutputOptions {
 #[serde(default)]
 pub struct AskOptions {
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
-    /// memory and time
+    /// memory and time. Texts to be written count at their limits, without what is guessed in vain
     #[schemars(extend("heading" = "Data and output"))]
     pub dry_run: bool,
     /// Exit with 1 where a sample could not be scored
