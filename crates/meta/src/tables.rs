@@ -63,7 +63,7 @@ fn interval_note(evaluation: &Evaluation, resampling: &Resampling) -> Option<Str
     let mut compared = evaluation.comparisons.iter().flat_map(|one| &one.differences);
     let differences = compared.any(|one| one.paired.is_some_and(|paired| paired.interval.is_some()));
     let verdicts: Vec<&str> = [
-        (means(true), "means of coefficients that are ±1 or 0 in each context, or all but a few at the same end"),
+        (means(true), "means of coefficients that are ±1 or 0 in each context (or, but for a few, at one end)"),
         (evaluation.preferences.iter().any(|one| one.interval.is_some()), "accuracy of preferences"),
     ]
     .into_iter()

@@ -246,16 +246,16 @@ impl<'a> Duel<'a> {
         };
         let figures = [&first, &second].map(|systems| coefficient(systems, &everything));
         let test = means(&first, &everything).zip(means(&second, &everything));
+        // Where the coefficients themselves have no interval their difference has none.
+        let paired = match [&first, &second].into_iter().find_map(|systems| systems.no_interval(of)) {
+            Some(why) => difference(&everything).map(|difference| PairedDifference::without_interval(difference, why)),
+            None => self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference),
+        };
         MetricDifference {
             measure: Measured::System(of),
             first: figures[0],
             second: figures[1],
-            // Where the coefficients themselves have no interval their difference has none.
-            paired: [&first, &second]
-                .iter()
-                .all(|systems| systems.no_interval(of).is_none())
-                .then(|| self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference))
-                .flatten(),
+            paired,
             randomisation_p: self.resampling.randomisation(self.contexts.len(), swapped),
             williams: test.and_then(|(a, b)| tested_by_williams(of, figures[0], figures[1], &a.0, &b.0)),
         }

@@ -245,9 +245,11 @@ fn verdicts(units: &[(f64, f64)], range: Range) -> Option<Vec<f64>> {
         // Without the few others the mean is exactly ±1. The jackknife's interval would be narrower than where none is
         // away from the end, and wider than the range on Fisher's scale.
         Range::Correlation => {
-            let most = points.len().div_ceil(GROUPS).min(points.len() - 1);
-            let away = |end: f64| points.iter().filter(|point| **point != end).count();
-            away(0.0).min(away(1.0)) <= most || (all_exact && points.iter().any(|point| *point != 0.5))
+            let most = points.len().div_ceil(GROUPS);
+            let at = |end: f64| points.iter().filter(|point| **point == end).count();
+            let at_one_end = at(0.0).max(at(1.0));
+            (at_one_end > 0 && points.len() - at_one_end <= most)
+                || (all_exact && points.iter().any(|point| *point != 0.5))
         }
         _ => all_exact,
     };
@@ -316,6 +318,7 @@ mod tests {
         assert!((coefficients.low - (2.0 * right.low - 1.0)).abs() < 1e-12);
         assert!(are_verdicts(&[1.0, 0.0, -1.0], Range::Correlation));
         assert!(!are_verdicts(&[1.0, 0.5, -1.0], Range::Correlation) && !are_verdicts(&[0.0; 2], Range::Correlation));
+        assert!(!are_verdicts(&[], Range::Correlation) && !are_verdicts(&[0.3], Range::Correlation));
         assert!(are_verdicts(&[0.5, 1.0], Range::SHARE) && !are_verdicts(&[1.0 / 3.0, 1.0], Range::SHARE));
     }
 

@@ -41,6 +41,13 @@ pub struct PairedDifference {
     pub p: Option<f64>,
 }
 
+impl PairedDifference {
+    /// Of figures of which no interval is known to cover.
+    pub(crate) fn without_interval(difference: f64, why: NoInterval) -> Self {
+        Self { difference, interval: None, no_interval: Some(why), p: None }
+    }
+}
+
 impl Resampling {
     /// The difference between two systems whose figures have that range, taken over all units and without each of them.
     /// `None` where it is not defined over all.
