@@ -7,13 +7,15 @@ use std::f64::consts::TAU;
 
 use probity_stats::{
     AgreementFigures, Correlation, Interval, Measured, Range, Resampling, Rivals, SystemScore, compare_metrics,
-    mean_interval, pearson, quantile, ratio_interval, spearman,
+    jackknife, mean_interval, pearson, quantile, ratio_interval, spearman,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 const CONTEXTS: [usize; 4] = [2, 4, 10, 40];
 const NAMES: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+/// Candidates of a context, and how their scores correlate with gold.
+const WORLDS: [(usize, f64); 3] = [(16, 0.3), (16, 0.8), (4, 0.5)];
 /// Contexts behind the values that intervals should hold.
 const TRUTH: usize = 40_000;
 /// Resamples of the percentile bootstrap that stands beside.
@@ -88,6 +90,14 @@ fn percentile(units: usize, noise: &mut Noise, statistic: impl Fn(&[usize]) -> O
     Some(Interval { low: quantile(&values, 0.025)?, high: quantile(&values, 0.975)? })
 }
 
+/// The coefficient of systems' means over these contexts.
+fn of_systems(contexts: &[Vec<Rivals<'_>>], drawn: &[usize], of: fn(&[f64], &[f64]) -> Option<f64>) -> Option<f64> {
+    let mean = |k: usize, of: fn(&Rivals<'_>) -> f64| drawn.iter().map(|c| of(&contexts[*c][k])).sum::<f64>();
+    let (x, y): (Vec<f64>, Vec<f64>) =
+        (0..contexts[0].len()).map(|k| (mean(k, |r| r.first), mean(k, |r| r.gold))).unzip();
+    of(&x, &y)
+}
+
 /// How intervals fared.
 #[derive(Default)]
 struct Tally {
@@ -118,31 +128,29 @@ impl Tally {
     }
 }
 
-const FIGURES: [&str; 7] = [
+const FIGURES: [&str; 6] = [
     "Pearson per context", "Spearman per context", "accuracy of pairs", "Pearson over all scores",
-    "Spearman over all scores", "Pearson of systems", "Spearman of systems",
+    "Spearman over all scores", "Pearson of systems",
 ];
 
-fn truths(world: World, noise: &mut Noise) -> [f64; 7] {
+fn truths(world: World, noise: &mut Noise) -> [f64; 6] {
     let contexts = world.contexts(TRUTH, noise);
     let figures = AgreementFigures::of(&scores(&contexts), &Resampling::default());
-    let system = |of: Correlation| {
-        figures.correlation(of).system.and_then(|system| system.figure.coefficient).unwrap_or(f64::NAN)
-    };
+    let system = figures.pearson.system.and_then(|system| system.figure.coefficient).unwrap_or(f64::NAN);
     let accuracy = ratio(pairs(&contexts).into_iter());
     let per_context = |of: Correlation| figures.correlation(of).per_context.figure.mean.unwrap_or(f64::NAN);
     let pooled = |of: Correlation| figures.correlation(of).pooled.figure.coefficient.unwrap_or(f64::NAN);
     let (p, s) = (Correlation::Pearson, Correlation::Spearman);
-    [per_context(p), per_context(s), accuracy, pooled(p), pooled(s), system(p), system(s)]
+    [per_context(p), per_context(s), accuracy, pooled(p), pooled(s), system]
 }
 
 fn figures(world: World, simulations: usize, noise: &mut Noise) {
     let truths = truths(world, noise);
     println!("\n{} candidates, r = {} on average\n", world.candidates, world.r);
     println!("| figure | contexts | now: held (width) | percentile bootstrap |\n|---|--:|--:|--:|");
-    let mut tallies: Vec<[[Tally; 2]; 7]> = Vec::new();
+    let mut tallies: Vec<[[Tally; 2]; 6]> = Vec::new();
     for n in CONTEXTS {
-        let mut tally: [[Tally; 2]; 7] = Default::default();
+        let mut tally: [[Tally; 2]; 6] = Default::default();
         for _ in 0..simulations {
             let contexts = world.contexts(n, noise);
             let found = AgreementFigures::of(&scores(&contexts), &Resampling::default());
@@ -154,7 +162,6 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
                 found.pearson.pooled.interval,
                 found.spearman.pooled.interval,
                 found.pearson.system.and_then(|system| system.interval),
-                found.spearman.system.and_then(|system| system.interval),
             ];
             let lists: Vec<(Vec<f64>, Vec<f64>)> =
                 contexts.iter().map(|c| c.iter().map(|r| (r.first, r.gold)).unzip()).collect();
@@ -168,22 +175,13 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
             let joined = |drawn: &[usize]| -> (Vec<f64>, Vec<f64>) {
                 drawn.iter().flat_map(|k| lists[*k].0.iter().copied().zip(lists[*k].1.iter().copied())).unzip()
             };
-            let systems = |drawn: &[usize], of: fn(&[f64], &[f64]) -> Option<f64>| {
-                let place = |k: usize| {
-                    let sum = |of: &dyn Fn(usize) -> f64| drawn.iter().map(|c| of(*c)).sum::<f64>();
-                    (sum(&|c| lists[c].0[k]), sum(&|c| lists[c].1[k]))
-                };
-                let (x, y): (Vec<f64>, Vec<f64>) = (0..world.candidates).map(place).unzip();
-                of(&x, &y)
-            };
             let before = [
                 percentile(n, noise, |drawn| over(&pearsons, drawn)),
                 percentile(n, noise, |drawn| over(&spearmans, drawn)),
                 percentile(n, noise, |drawn| Some(ratio(drawn.iter().map(|k| units[*k])))),
                 percentile(n, noise, |drawn| pearson(&joined(drawn).0, &joined(drawn).1)),
                 percentile(n, noise, |drawn| spearman(&joined(drawn).0, &joined(drawn).1)),
-                percentile(n, noise, |drawn| systems(drawn, pearson)),
-                percentile(n, noise, |drawn| systems(drawn, spearman)),
+                percentile(n, noise, |drawn| of_systems(&contexts, drawn, pearson)),
             ];
             for (k, truth) in truths.into_iter().enumerate() {
                 tally[k][0].add(now[k], truth);
@@ -196,6 +194,23 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
         for (tally, n) in tallies.iter().zip(CONTEXTS) {
             println!("| {name} | {n} | {} | {} |", tally[k][0].cell(), tally[k][1].cell());
         }
+    }
+}
+
+/// What was tried of ranks of systems' means, and is not used.
+fn ranks_of_systems(world: World, simulations: usize, noise: &mut Noise) {
+    let many = world.contexts(TRUTH, noise);
+    let truth = of_systems(&many, &(0..TRUTH).collect::<Vec<_>>(), spearman).unwrap_or(f64::NAN);
+    for n in CONTEXTS {
+        let mut tally: [Tally; 2] = Default::default();
+        for _ in 0..simulations {
+            let contexts = world.contexts(n, noise);
+            let over = |drawn: &[usize]| of_systems(&contexts, drawn, spearman);
+            tally[0].add(jackknife(n, 0.95, Range::Correlation, over).ok(), truth);
+            tally[1].add(percentile(n, noise, over), truth);
+        }
+        let World { candidates, r } = world;
+        println!("| {candidates} | {r} | {truth:.2} | {n} | {} | {} |", tally[0].cell(), tally[1].cell());
     }
 }
 
@@ -281,10 +296,17 @@ fn differences(world: World, simulations: usize, noise: &mut Noise) {
 fn main() {
     let simulations = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1000);
     let mut noise = Noise(ChaCha8Rng::seed_from_u64(1));
-    for (candidates, r) in [(16, 0.3), (16, 0.8), (4, 0.5)] {
+    for (candidates, r) in WORLDS {
         figures(World { candidates, r }, simulations, &mut noise);
     }
     win_rates(10 * simulations, &mut noise);
+    println!("\nSpearman between systems' means: tried, and not used\n");
+    println!("| candidates | r | true value | contexts | jackknife: held (width) | percentile bootstrap |");
+    println!("|--:|--:|--:|--:|--:|--:|");
+    let mut other = Noise(ChaCha8Rng::seed_from_u64(3));
+    for (candidates, r) in WORLDS {
+        ranks_of_systems(World { candidates, r }, simulations, &mut other);
+    }
     nearly_perfect(10 * simulations, &mut Noise(ChaCha8Rng::seed_from_u64(2)));
     differences(World { candidates: 8, r: 0.5 }, simulations / 2, &mut noise);
 }
