@@ -44,6 +44,14 @@ pub(crate) struct AlignmentCounts {
     pub(crate) without_gold: usize,
 }
 
+impl AlignmentCounts {
+    /// The share of the gold scores that met no score.
+    pub(crate) fn unscored(self) -> Option<f64> {
+        let gold = self.compared + self.undefined + self.without_score;
+        (gold > 0).then(|| (gold - self.compared) as f64 / gold as f64)
+    }
+}
+
 impl<'a> AlignedScores<'a> {
     /// An error where nothing of the metric is known to gold.
     pub(crate) fn new(metric: &'a EvaluatedScores, gold: &GoldScores) -> Result<Self, MetaError> {

@@ -158,7 +158,8 @@ impl Evaluation {
         let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
         let of_attribute = |attribute: &str| {
             let held = self.metrics.iter().filter(|one| one.attribute == attribute && stands(&one.metric));
-            let found = held.filter_map(|one| Some(named(&one.metric, agreement_with_gold(&one.figures)?)));
+            let found = held
+                .filter_map(|one| Some(named(&one.metric, agreement_with_gold(&one.figures, one.counts.unscored())?)));
             best_agreement(Some(attribute), found.collect())
         };
         let mut conclusions: Vec<Conclusion> = attributes.into_iter().filter_map(of_attribute).collect();

@@ -71,6 +71,7 @@ pub(crate) fn preference(
         let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
         (count > 0).then(|| sum / count as f64)
     };
+    let unscored = (all.len() - chosen.len()) as f64 / all.len() as f64;
     (!all.is_empty()).then(|| PreferenceFigures {
         metric: aligned.metric.name.clone(),
         attribute: aligned.metric.attribute.clone(),
@@ -82,7 +83,7 @@ pub(crate) fn preference(
         gold_ties: preferred.iter().filter(|choice| choice.is_none()).count(),
         score_ties: best.iter().filter(|choice| choice.is_none()).count(),
         without_scores: all.len() - chosen.len(),
-        agreement: agreement_with_preferences(&hits, &guesses),
+        agreement: agreement_with_preferences(&hits, &guesses, Some(unscored)),
     })
 }
 

@@ -1,8 +1,10 @@
 //! What was found, as tables for people.
 
+use std::collections::BTreeMap;
+
 use probity_lm::text::{counted, fixed, thousands};
 use probity_methods::{Section, lower_is_better};
-use probity_stats::{Correlation, Interval, Measured, NoInterval, Resampling, TieCalibration};
+use probity_stats::{Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures};
 
@@ -126,26 +128,41 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
     section
 }
 
-/// Levels at which a coefficient has no interval, with the reason.
-fn without_interval(one: &EvaluatedMetric) -> Vec<String> {
-    let mut notes = Vec::new();
-    let mut add = |level: &str, defined: bool, why: Option<NoInterval>| {
-        if let Some(why) = why.filter(|_| defined) {
-            let note = format!("{}, {}: no interval {level}: {why}", one.metric, one.attribute);
-            if !notes.contains(&note) {
-                notes.push(note);
+/// Levels at which coefficients have no interval, with the reason; by metric only where it is not that of all.
+fn without_interval(metrics: &[EvaluatedMetric]) -> Vec<String> {
+    let mut found: BTreeMap<(usize, NoInterval), Vec<(Correlation, String)>> = BTreeMap::new();
+    for one in metrics {
+        for of in Correlation::ALL {
+            let CorrelationFigures { per_context, system, pooled, .. } = *one.figures.correlation(of);
+            let levels = [
+                per_context.no_interval.filter(|_| per_context.figure.mean.is_some()),
+                system.and_then(|system| system.no_interval.filter(|_| system.figure.coefficient.is_some())),
+                pooled.no_interval.filter(|_| pooled.figure.coefficient.is_some()),
+            ];
+            for (level, why) in levels.into_iter().enumerate().filter_map(|(level, why)| Some((level, why?))) {
+                let name = format!("{}, {}", one.metric, one.attribute);
+                found.entry((level, why)).or_default().push((of, name));
             }
         }
-    };
-    for of in Correlation::ALL {
-        let found = one.figures.correlation(of);
-        add("per context", found.per_context.figure.mean.is_some(), found.per_context.no_interval);
-        if let Some(system) = found.system {
-            add("between systems", system.figure.coefficient.is_some(), system.no_interval);
-        }
-        add("over all scores", found.pooled.figure.coefficient.is_some(), found.pooled.no_interval);
     }
-    notes
+    let note = |((level, why), places): ((usize, NoInterval), Vec<(Correlation, String)>)| {
+        let level = ["per context", "between systems", "over all scores"][level];
+        let of: Vec<&str> = Correlation::ALL
+            .into_iter()
+            .filter(|of| places.iter().any(|place| place.0 == *of))
+            .map(Correlation::title)
+            .collect();
+        let of = if of.len() == Correlation::ALL.len() { String::new() } else { format!("{} ", of.join(" and ")) };
+        let mut names: Vec<&str> = Vec::new();
+        for (_, name) in &places {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        let whose = if names.len() == metrics.len() { String::new() } else { format!("{}: ", names.join("; ")) };
+        format!("{whose}no interval of {of}{level}: {why}")
+    };
+    found.into_iter().map(note).collect()
 }
 
 fn per_context(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
@@ -298,7 +315,6 @@ fn counts(evaluation: &Evaluation) -> Section {
         for (level, why) in ["over all scores", "between systems"].into_iter().zip(reasons) {
             section.notes.extend(why.map(|why| format!("{}, {}: undefined {level}: {why}", one.metric, one.attribute)));
         }
-        section.notes.extend(without_interval(one));
         let constant = spearman.per_context.figure.constant_predictions;
         if constant > 0 {
             let contexts = spearman.per_context.figure.contexts;
@@ -310,5 +326,6 @@ fn counts(evaluation: &Evaluation) -> Section {
             ));
         }
     }
+    section.notes.extend(without_interval(&evaluation.metrics));
     section
 }

@@ -265,9 +265,6 @@ fn conclusion(
     let in_both: usize = of_attribute.iter().map(|cell| cell.pairs_in_both_orders).sum();
     let turns = |cell: &&CellFigures| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64);
     let turning: f64 = of_attribute.iter().filter_map(turns).sum();
-    let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
-    let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
-    let mass = Mass { low_share: Some(low as f64 / answers as f64), low, answers, ..Mass::default() };
     let case = ConclusionCase {
         about: (params.subject.attribute.len() > 1).then(|| name.clone()),
         samples,
@@ -278,7 +275,7 @@ fn conclusion(
         // A substitute: where both orders were judged, `turned` tells a preference for a place from better candidates
         // shown first.
         first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
-        mass: (answers > 0).then_some(mass),
+        mass: Mass::flagged(of_attribute.iter().map(|cell| cell.mass)),
         ..ConclusionCase::default()
     };
     case.conclusion()

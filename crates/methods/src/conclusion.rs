@@ -7,7 +7,9 @@ use probity_data::{Preference, Sample};
 use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::Direction;
 use probity_options::name;
-use probity_stats::{AgreementFigures, Interval, equalised, order, preference_point, sign_test};
+use probity_stats::{
+    AgreementFigures, Interval, NoInterval, Range, chance_p, equalised, order, preference_point, sign_test,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -21,6 +23,9 @@ const MANY_TURN: f64 = 0.2;
 /// The same for answers in which the model hardly considers the labels.
 const MOST_LOW: f64 = 0.5;
 const MANY_LOW: f64 = 0.1;
+/// What was left unscored in more than this share was not held against people, and what that is, is no accident: texts
+/// that are too long, answers that cannot be read.
+const MANY_UNSCORED: f64 = 0.1;
 /// Agreement with gold below these is weak.
 const WEAK_CORRELATION: f64 = 0.3;
 const WEAK_ACCURACY: f64 = 0.6;
@@ -93,17 +98,20 @@ pub(crate) struct ConclusionCase<'a> {
     /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
     pub(crate) first_wins: Option<f64>,
     pub(crate) mass: Option<Mass>,
+    /// The share without a score of what people judged; of the candidates, where it is not known.
+    pub(crate) unscored: Option<f64>,
 }
 
-/// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
-pub fn agreement_with_gold(figures: &AgreementFigures) -> Option<Conclusion> {
-    ConclusionCase { gold: Some(figures), ..ConclusionCase::default() }.agreement()
+/// What agreement with gold scores says of whoever gave the scores, and has left this share of the gold without one;
+/// nothing where no correlation is defined.
+pub fn agreement_with_gold(figures: &AgreementFigures, unscored: Option<f64>) -> Option<Conclusion> {
+    ConclusionCase { gold: Some(figures), unscored, ..ConclusionCase::default() }.agreement()
 }
 
 /// The same of preferences: a point for each sample, 1 where its preferred candidate has the best score, and what
 /// guessing has in it.
-pub fn agreement_with_preferences(points: &[f64], guesses: &[f64]) -> Option<Conclusion> {
-    Some(ConclusionCase::default().concluded(accuracy(points, guesses)?))
+pub fn agreement_with_preferences(points: &[f64], guesses: &[f64], unscored: Option<f64>) -> Option<Conclusion> {
+    Some(ConclusionCase { unscored, ..ConclusionCase::default() }.concluded(accuracy(points, guesses)?))
 }
 
 /// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
@@ -150,7 +158,15 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>) -> Option<Con
         (about.unwrap_or_default().to_owned(), says)
     };
     let about = Some(about).filter(|about| !about.is_empty());
-    let (trust, because) = (best.trust, best.because.clone());
+    // The best of many is clear of chance more often than one that was named before: Bonferroni's bound.
+    let by_selection = best.figures["p"].as_f64().filter(|p| p * all as f64 > SIGNIFICANT);
+    let (trust, because) = match by_selection {
+        Some(p) if best.trust == Trust::Reliable && all > 1 => {
+            let why = format!("the best of {all} may be there by chance: p {} times {all}", fixed(p, 4));
+            (Trust::Caution, why)
+        }
+        _ => (best.trust, best.because.clone()),
+    };
     let found: Vec<Conclusion> = ranked.into_iter().map(|(_, one)| one).collect();
     Some(Conclusion { about, says, trust, because, figures: json!({ "best_first": found }) })
 }
@@ -213,9 +229,12 @@ impl ConclusionCase<'_> {
         let low = self.mass.and_then(|mass| mass.low_share);
         let low =
             low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+        let unscored = self.unscored.or_else(|| self.without_score());
+        let unscored =
+            unscored.map(|share| (share, format!("{} of what was to be scored has no score", percent(share))));
         let above = |found: &Option<(f64, String)>, limit: f64| found.as_ref().is_some_and(|(share, _)| *share > limit);
         let most = above(&turns, MOST_TURN) || above(&low, MOST_LOW);
-        let many = above(&turns, MANY_TURN) || above(&low, MANY_LOW);
+        let many = above(&turns, MANY_TURN) || above(&low, MANY_LOW) || above(&unscored, MANY_UNSCORED);
         let trust = match said.doubt {
             Doubt::Unreliable(_) => Trust::Unreliable,
             _ if most => {
@@ -235,7 +254,8 @@ impl ConclusionCase<'_> {
         // A good part in the verdict is told where nothing else speaks against it; a low mass wherever there is one.
         let turns = turns.filter(|(share, _)| *share > if held { MANY_TURN } else { MOST_TURN });
         let low = low.filter(|(share, _)| *share > MANY_LOW);
-        let causes: Vec<String> = turns.into_iter().chain(low).map(|(_, why)| why).collect();
+        let unscored = unscored.filter(|(share, _)| *share > MANY_UNSCORED);
+        let causes: Vec<String> = turns.into_iter().chain(low).chain(unscored).map(|(_, why)| why).collect();
         let because = match &said.doubt {
             Doubt::None => causes.join("; "),
             Doubt::Caution(why) | Doubt::Unreliable(why) if causes.is_empty() => why.clone(),
@@ -256,11 +276,14 @@ impl ConclusionCase<'_> {
             return Some(Finding::new(says, json!({ "spearman": null, "interval": null }), doubt));
         }
         // Samples of one candidate have no order within them: then over all scores.
-        let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
-            ("contexts", mean, found.interval, found.figure.contexts)
-        } else {
-            let pooled = figures.spearman.pooled;
-            ("scores", pooled.figure.coefficient?, pooled.interval, pooled.figure.n)
+        let pooled = figures.spearman.pooled;
+        let (name, value, n) = match found.figure.mean {
+            Some(mean) => ("contexts", mean, found.figure.contexts),
+            None => ("scores", pooled.figure.coefficient?, pooled.figure.n),
+        };
+        let (interval, no_interval, p) = match name {
+            "contexts" => (found.interval, found.no_interval, found.p),
+            _ => (pooled.interval, pooled.no_interval, pooled.p),
         };
         let over = match (name, n) {
             ("contexts", 1) => "in the one context".to_owned(),
@@ -274,9 +297,12 @@ impl ConclusionCase<'_> {
             }
             Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
-            None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
-            Some(_) if name == "contexts" && n < FEW_CONTEXTS => {
-                Doubt::Caution(format!("it was held against gold in only {}", counted(n, "context")))
+            None => Doubt::Caution(match no_interval {
+                Some(why) if why != NoInterval::AllAlike => format!("there is no interval: {why}"),
+                _ => format!("there is no interval: all {name} are alike"),
+            }),
+            Some(_) if n < FEW_CONTEXTS => {
+                Doubt::Caution(format!("it was held against gold in only {}", counted(n, name.trim_end_matches('s'))))
             }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
@@ -293,7 +319,7 @@ impl ConclusionCase<'_> {
         let right = right.unwrap_or_default();
         let says = format!("{agrees}: Spearman {}{} ({over}){right}", fixed(value, 3), bracket(interval));
         let figures = json!({
-            "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
+            "spearman": value, "interval": interval, "p": p, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
         });
         Some(Finding::new(says, figures, doubt))
     }
@@ -377,6 +403,11 @@ impl ConclusionCase<'_> {
         })
     }
 
+    /// The share of candidates without a score.
+    fn without_score(&self) -> Option<f64> {
+        mean(self.scores.iter().flatten().map(|score| f64::from(u8::from(score.is_none()))))
+    }
+
     /// Whether no sample's candidates are told apart; where each has one alone, there is nothing to tell apart.
     fn is_level(&self) -> bool {
         let several: Vec<Vec<f64>> =
@@ -409,6 +440,7 @@ fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
     let share = mean(points.iter().copied())?;
     let guessing = mean(guesses.iter().copied())?;
     let (interval, n) = (share_interval(points).ok(), points.len());
+    let p = chance_p(points, Range::SHARE, guessing);
     let doubt = match interval {
         // Chance comes before few samples here too.
         Some(Interval { low, high }) if low <= guessing && high >= guessing => {
@@ -429,7 +461,7 @@ fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
         _ => "Agrees with the preferences",
     };
     let says = format!("{agrees} in {} of {}{}{chance}", percent(share), counted(n, "sample"), percents(interval));
-    Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "samples": n }), doubt))
+    Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "p": p, "samples": n }), doubt))
 }
 
 /// How two candidates fare against each other in the samples that have scores of both.
@@ -613,7 +645,24 @@ mod tests {
         let scores: Vec<Vec<Option<f64>>> = (0..30).map(|k| of(k).to_vec()).collect();
         let found = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() }.conclusion();
         assert!(found.says.starts_with("No clear winner of 3: first by mean score is 1, before 0;"), "{}", found.says);
-        assert_eq!(found.because, "sample by sample the next one wins");
+        let because = "24.4 % of what was to be scored has no score; sample by sample the next one wins";
+        assert_eq!(found.because, because);
+    }
+
+    #[test]
+    fn what_dropped_out_is_told_and_keeps_agreement_from_being_reliable() {
+        let samples: Vec<Sample> = (0..30).map(|k| sample(&format!("s{k}"), &[1.0, 2.0, 3.0])).collect();
+        let with_scores_of = |scored: usize| {
+            let row = |k: usize| (1..=3).map(|c| (k < scored).then_some(f64::from(c))).collect::<Vec<_>>();
+            let scores: Vec<Vec<Option<f64>>> = (0..30).map(row).collect();
+            let figures = gold::against(&samples, "coherence", &scores);
+            let case = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() };
+            ConclusionCase { gold: Some(&figures), ..case }.conclusion()
+        };
+        assert_eq!(with_scores_of(28).trust, Trust::Reliable);
+        let half = with_scores_of(15);
+        let because = "50.0 % of what was to be scored has no score";
+        assert_eq!((half.trust, half.because.as_str()), (Trust::Caution, because));
     }
 
     #[test]
@@ -777,5 +826,14 @@ mod tests {
         assert!(none.says.starts_with("None of 2 metrics is known to agree"), "{}", none.says);
         assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
         assert_eq!(best_agreement(None, Vec::new()), None);
+        // One that is just clear of chance by itself is not as the best of ten.
+        let p = |p: f64| Conclusion { figures: json!({ "spearman": 0.5, "interval": [0.1, 0.8], "p": p }), ..good() };
+        let best_of = |number: usize| {
+            best_agreement(None, (0..number).map(|k| named(&k.to_string(), p(0.01))).collect()).expect("some")
+        };
+        assert_eq!((best_of(1).trust, best_of(5).trust), (Trust::Reliable, Trust::Reliable));
+        let ten = best_of(10);
+        assert_eq!(ten.because, "the best of 10 may be there by chance: p 0.0100 times 10");
+        assert_eq!(ten.trust, Trust::Caution);
     }
 }

@@ -32,6 +32,12 @@ impl Mass {
             answers: answers.len(),
         }
     }
+
+    /// How many of all these answers are flagged; `None` where there is none.
+    pub(crate) fn flagged(masses: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let (low, answers) = masses.into_iter().fold((0, 0), |(l, a), one| (l + one.low, a + one.answers));
+        (answers > 0).then(|| Self { low_share: Some(low as f64 / answers as f64), low, answers, ..Self::default() })
+    }
 }
 
 /// Three decimals, or a dash where there is nothing.

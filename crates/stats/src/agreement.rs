@@ -156,7 +156,8 @@ impl Systems {
         let numbered = |context: BTreeMap<&str, (f64, f64, usize)>| {
             context.into_iter().filter_map(|(system, (p, g, n))| Some((*numbers.get(system)?, p, g, n))).collect()
         };
-        let contexts = sums.into_iter().map(numbered).collect();
+        // A context without scores is no unit of an interval, and changes no mean.
+        let contexts = sums.into_iter().filter(|context| !context.is_empty()).map(numbered).collect();
         Self { contexts, taking_part: numbers.len(), excluded: all - numbers.len(), with_scores }
     }
 
@@ -187,6 +188,9 @@ impl Systems {
 
     /// The interval over contexts; the systems stay the same.
     pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
+        if self.level(of).coefficient.is_none() {
+            return Err(NoInterval::Undefined);
+        }
         if let Some(why) = self.no_interval(of) {
             return Err(why);
         }

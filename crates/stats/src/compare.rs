@@ -70,7 +70,9 @@ pub struct MetricDifference {
 
 /// All differences, over the candidates that have both scores.
 pub fn compare_metrics(contexts: &[Vec<Rivals<'_>>], resampling: &Resampling) -> Vec<MetricDifference> {
-    let duel = Duel { contexts, resampling };
+    // A context without scores is no unit: it would pass for one that changes nothing when it is left out or swapped.
+    let contexts: Vec<Vec<Rivals<'_>>> = contexts.iter().filter(|context| !context.is_empty()).cloned().collect();
+    let duel = Duel { contexts: &contexts, resampling };
     let correlations = |measured: fn(Correlation) -> Measured| Correlation::ALL.map(measured);
     let lists = [Measured::PerContext, Measured::System, Measured::Pooled].map(correlations);
     lists

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
 use crate::correlation::{Correlation, Undefined};
-use crate::interval::{FigureEstimate, NoInterval, Range, are_verdicts, jackknife, mean_interval};
+use crate::interval::{FigureEstimate, Jackknifed, NoInterval, Range, are_verdicts, chance_p, mean_interval};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
 use crate::ties::{TieCalibration, tie_calibration};
@@ -116,7 +116,7 @@ impl CorrelatedContext<'_> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
         let interval = mean_interval(&values, self.resampling.confidence, Range::Correlation);
         CorrelationFigures {
-            per_context: FigureEstimate::new(figure, interval),
+            per_context: FigureEstimate::new(figure, interval).with_p(chance_p(&values, Range::Correlation, 0.0)),
             of_verdicts: are_verdicts(&values, Range::Correlation),
             system: self.system(of),
             pooled: self.pooled(of),
@@ -130,22 +130,25 @@ impl CorrelatedContext<'_> {
     }
 
     fn pooled(&self, of: Correlation) -> FigureEstimate<PooledCorrelation> {
-        let (predicted, gold) = joined(self.lists.iter());
+        // A context without scores is no unit: it would pass for one that changes nothing when it is left out.
+        let lists: Vec<&(Vec<f64>, Vec<f64>)> = self.lists.iter().filter(|(scores, _)| !scores.is_empty()).collect();
+        let (predicted, gold) = joined(lists.iter().copied());
         let n = gold.len();
         let figure = match of.test(&predicted, &gold) {
             Ok(tested) => PooledCorrelation { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
             Err(why) => PooledCorrelation { coefficient: None, p: None, undefined: Some(why), n },
         };
         let coefficient = |kept: &[usize]| {
-            let (predicted, gold) = joined(kept.iter().map(|context| &self.lists[*context]));
+            let (predicted, gold) = joined(kept.iter().map(|context| lists[*context]));
             of.coefficient(&predicted, &gold)
         };
-        let interval = match figure.coefficient {
+        let found = match figure.coefficient {
             None => Err(NoInterval::Undefined),
             Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
-            Some(_) => jackknife(self.lists.len(), self.resampling.confidence, Range::Correlation, coefficient),
+            Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
         };
-        FigureEstimate::new(figure, interval)
+        let interval = found.map(|found| found.interval(self.resampling.confidence));
+        FigureEstimate::new(figure, interval).with_p(found.ok().map(|found| found.p(0.0)))
     }
 }
 
@@ -185,6 +188,21 @@ mod tests {
         assert_eq!(figures.pairwise.accuracy, Some(1.0));
         assert_eq!(figures.pairwise_with_ties.expect("pairs").accuracy, 1.0);
         assert_eq!(figures.pairwise_with_ties_pooled.expect("pairs").accuracy, 1.0);
+    }
+
+    #[test]
+    fn a_context_without_scores_is_no_unit_of_an_interval() {
+        let scored: Vec<Vec<(f64, f64)>> =
+            (0..12).map(|k| (0..3).map(|c| (f64::from(c * k % 5), f64::from(c + k % 2))).collect()).collect();
+        let mut rows: Vec<&[(f64, f64)]> = scored.iter().map(Vec::as_slice).collect();
+        let alone = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        rows.extend([&[][..]; 30]);
+        let among_empty = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        for of in Correlation::ALL {
+            let [alone, among_empty] = [alone, among_empty].map(|figures| *figures.correlation(of));
+            assert!(alone.pooled.interval.is_some());
+            assert_eq!((alone.pooled, alone.system), (among_empty.pooled, among_empty.system));
+        }
     }
 
     #[test]

@@ -7,12 +7,16 @@
 
 use serde::Serialize;
 
-use crate::significance::{beta_quantile, t_quantile, two_sided_t};
+use crate::significance::{beta_quantile, beta_share, t_quantile, two_sided_t};
 
 /// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many.
 const GROUPS: usize = 200;
 /// Fisher's z has no place for a coefficient of ±1, and grows without bound before it.
 const NEAREST_TO_ONE: f64 = 1.0 - 1e-6;
+/// So far one unit's absence may take z where there are [`FEW`] or more. The error of z is no less than that, so that
+/// beyond it the interval would be of that unit alone: with all coefficients at .999 but one it went from −1 to 1.
+const FARTHEST: f64 = 0.5;
+const FEW: usize = 10;
 
 /// Between which values a figure lies, with the confidence that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -38,6 +42,10 @@ pub enum NoInterval {
     /// method that was tried covers.
     #[error("ranks of means turn on differences smaller than noise")]
     Ranks,
+    /// Without one unit a coefficient is ±1, or far from what it is with all: how far off it is hangs on that unit alone,
+    /// and no method that was tried covers.
+    #[error("one context decides it")]
+    OneDecides,
     /// Leaving any unit out changes nothing, so that nothing is known of how much others would.
     #[error("leaving out any unit changes nothing")]
     AllAlike,
@@ -60,12 +68,22 @@ pub struct FigureEstimate<T> {
     /// Why it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_interval: Option<NoInterval>,
+    /// Two-sided, of the figure being 0, by what gives the interval: the confidence at which that ends at 0 is 1 − p.
+    /// Absent where nobody has asked for it.
+    #[serde(skip)]
+    pub p: Option<f64>,
 }
 
 impl<T> FigureEstimate<T> {
     /// A figure and what is known of its place.
     pub fn new(figure: T, interval: Result<Interval, NoInterval>) -> Self {
-        Self { figure, interval: interval.ok(), no_interval: interval.err() }
+        Self { figure, interval: interval.ok(), no_interval: interval.err(), p: None }
+    }
+
+    /// The same with its p.
+    #[must_use]
+    pub(crate) fn with_p(self, p: Option<f64>) -> Self {
+        Self { p, ..self }
     }
 }
 
@@ -76,8 +94,7 @@ pub enum Range {
     Unbounded,
     /// Between two values; the interval ends there at the latest.
     Within(f64, f64),
-    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back, but
-    /// where the coefficient is ±1 over all units or without some.
+    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back.
     Correlation,
 }
 
@@ -97,15 +114,6 @@ impl Range {
             Self::Unbounded => None,
             Self::Within(low, high) => Some((low, high)),
             Self::Correlation => Some((-1.0, 1.0)),
-        }
-    }
-
-    /// Where the jackknife of these values is taken: z would make of the step from nearly ±1 to ±1 an interval from −1
-    /// to 1, however many units there are.
-    fn holding(self, mut values: impl Iterator<Item = f64>) -> Self {
-        match self {
-            Self::Correlation if values.any(|value| value.abs() > NEAREST_TO_ONE) => Self::Within(-1.0, 1.0),
-            other => other,
         }
     }
 
@@ -160,19 +168,27 @@ impl Jackknifed {
         }
         // On Fisher's scale before anything is subtracted: the jackknife's error is of z, whose distribution is nearly
         // normal.
-        let range = range.holding(without.iter().map(|(_, value)| *value).chain([value]));
+        let values = || without.iter().map(|(_, value)| *value).chain([value]);
+        if range == Range::Correlation && values().any(|one| one.abs() > NEAREST_TO_ONE) {
+            // Where all are ±1 none of them decides.
+            let alike = values().all(|one| (one - value).abs() <= 1.0 - NEAREST_TO_ONE);
+            return Err(if alike { NoInterval::AllAlike } else { NoInterval::OneDecides });
+        }
         let value = range.on_scale(value);
         let pseudo: Vec<(f64, f64)> =
             without.into_iter().map(|(share, without)| (share, value - range.on_scale(without))).collect();
+        let farthest = pseudo.iter().fold(0.0_f64, |most, (_, difference)| most.max(difference.abs()));
+        if range == Range::Correlation && units >= FEW && farthest > FARTHEST {
+            return Err(NoInterval::OneDecides);
+        }
         // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of
         // bias.
         let bias: f64 = pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference).sum();
         let squares =
             pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
         let error = (squares.sum::<f64>() / groups as f64).sqrt();
-        let largest = pseudo.iter().fold(value.abs(), |most, (_, difference)| most.max(difference.abs()));
         // Rounding makes small differences of none; an interval of their width would look like certainty.
-        if error <= 1e-10 * largest {
+        if error <= 1e-10 * value.abs().max(farthest) {
             return Err(NoInterval::AllAlike);
         }
         Ok(Self { range, value, error, degrees: (groups - 1) as f64 })
@@ -184,9 +200,9 @@ impl Jackknifed {
         Interval { low: end(self.value - reach), high: end(self.value + reach) }
     }
 
-    /// Two-sided, of the figure being 0.
-    pub(crate) fn p(&self) -> f64 {
-        two_sided_t(self.value / self.error, self.degrees)
+    /// Two-sided, of the figure being what chance has; by the distance on the scale of the range.
+    pub(crate) fn p(&self, chance: f64) -> f64 {
+        two_sided_t((self.value - self.range.on_scale(chance)) / self.error, self.degrees)
     }
 }
 
@@ -206,59 +222,86 @@ pub fn jackknife(
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
 ///
 /// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's
-/// interval, also where all are at the same end. So have coefficients that but for a few units are all at the same end,
-/// the others as the part of a hit that they are: of values between the same ends verdicts spread most. Others have the
+/// interval, also where all are at the same end. So have coefficients of which [one decides](NoInterval::OneDecides),
+/// each as the part of a hit that it is: of values between the same ends verdicts spread most. Others have the
 /// jackknife's; so have coefficients that are all 0, since a context whose scores are constant counts as 0 by rule, and
 /// says nothing of where a coefficient lies.
 ///
 /// # Errors
 /// Says why no interval is known to cover.
 pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
-    if units.is_empty() {
-        return Err(NoInterval::TooFew);
-    }
-    // Before the jackknife, which has no error where all verdicts are the same and so no interval.
-    if let Some((low, high)) = range.ends()
-        && let Some(points) = verdicts(units, range)
-    {
-        let found = proportion(points.iter().sum(), units.len(), confidence);
-        return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
-    }
-    jackknife(units.len(), confidence, range, |kept| {
-        let (sum, weight) =
-            kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
-        (weight > 0.0).then(|| sum / weight)
-    })
+    Ratio::of(units, range).map(|found| found.interval(confidence))
 }
 
-/// Where between the ends each unit lies, 0 to 1, where they are verdicts, or coefficients that count as such.
-fn verdicts(units: &[(f64, f64)], range: Range) -> Option<Vec<f64>> {
-    let (low, high) = range.ends()?;
+/// Σ sum / Σ weight over units, by what gives it an interval.
+enum Ratio {
+    /// So many of so many, between these ends.
+    Verdicts {
+        hits: f64,
+        n: usize,
+        ends: (f64, f64),
+    },
+    Jackknifed(Jackknifed),
+}
+
+impl Ratio {
+    fn of(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
+        if units.is_empty() {
+            return Err(NoInterval::TooFew);
+        }
+        let verdicts = range.ends().and_then(|ends| Some((points(units, ends)?, ends)));
+        let as_verdicts = |points: &[f64], ends| Self::Verdicts { hits: points.iter().sum(), n: points.len(), ends };
+        // Before the jackknife, which has no error where all verdicts are the same and so no interval.
+        if let Some((points, ends)) = &verdicts
+            && points.iter().all(|point| [0.0, 0.5, 1.0].contains(point))
+            && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
+        {
+            return Ok(as_verdicts(points, *ends));
+        }
+        let found = Jackknifed::of(units.len(), range, |kept| {
+            let (sum, weight) =
+                kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
+            (weight > 0.0).then(|| sum / weight)
+        });
+        match (found, verdicts) {
+            (Err(NoInterval::OneDecides), Some((points, ends))) => Ok(as_verdicts(&points, ends)),
+            (found, _) => found.map(Self::Jackknifed),
+        }
+    }
+
+    fn interval(&self, confidence: f64) -> Interval {
+        match self {
+            Self::Verdicts { hits, n, ends: (low, high) } => {
+                let found = proportion(*hits, *n, confidence);
+                Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high }
+            }
+            Self::Jackknifed(found) => found.interval(confidence),
+        }
+    }
+
+    /// Two-sided, of the ratio being what chance has.
+    fn p(&self, chance: f64) -> f64 {
+        match self {
+            Self::Verdicts { hits, n, ends: (low, high) } => proportion_p(*hits, *n, (chance - low) / (high - low)),
+            Self::Jackknifed(found) => found.p(chance),
+        }
+    }
+}
+
+/// Where between the ends each unit lies, 0 to 1, if all have the weight 1; what rounding keeps from an end or the
+/// middle is there.
+fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
     let point = |&(sum, weight): &(f64, f64)| {
         let point = (sum - low) / (high - low);
         let exact = [0.0, 0.5, 1.0].into_iter().find(|exact| (point - exact).abs() < 1e-12);
         (weight == 1.0).then(|| exact.unwrap_or(point))
     };
-    let points: Vec<f64> = units.iter().map(point).collect::<Option<_>>()?;
-    let all_exact = points.iter().all(|point| [0.0, 0.5, 1.0].contains(point));
-    let are_verdicts = match range {
-        // Without the few others the mean is exactly ±1. The jackknife's interval would be narrower than where none is
-        // away from the end, and wider than the range on Fisher's scale.
-        Range::Correlation => {
-            let most = points.len().div_ceil(GROUPS);
-            let at = |end: f64| points.iter().filter(|point| **point == end).count();
-            let at_one_end = at(0.0).max(at(1.0));
-            (at_one_end > 0 && points.len() - at_one_end <= most)
-                || (all_exact && points.iter().any(|point| *point != 0.5))
-        }
-        _ => all_exact,
-    };
-    are_verdicts.then_some(points)
+    units.iter().map(point).collect()
 }
 
-/// Whether [`mean_interval`] takes these values for verdicts, so that their interval is Clopper and Pearson's.
+/// Whether [`mean_interval`] of these values is Clopper and Pearson's.
 pub(crate) fn are_verdicts(values: &[f64], range: Range) -> bool {
-    verdicts(&units_of(values), range).is_some()
+    matches!(Ratio::of(&units_of(values), range), Ok(Ratio::Verdicts { .. }))
 }
 
 /// [`ratio_interval`] of a mean.
@@ -267,6 +310,11 @@ pub(crate) fn are_verdicts(values: &[f64], range: Range) -> bool {
 /// Says why no interval is known to cover.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
     ratio_interval(&units_of(values), confidence, range)
+}
+
+/// Two-sided p of a mean being what chance has, by what gives [`mean_interval`]; `None` where that gives none.
+pub fn chance_p(values: &[f64], range: Range, chance: f64) -> Option<f64> {
+    Ratio::of(&units_of(values), range).ok().map(|found| found.p(chance))
 }
 
 fn units_of(values: &[f64]) -> Vec<(f64, f64)> {
@@ -282,6 +330,14 @@ pub(crate) fn proportion(hits: f64, n: usize, confidence: f64) -> Interval {
         low: if hits > 0.0 { beta_quantile(tail, hits, misses + 1.0) } else { 0.0 },
         high: if misses > 0.0 { 1.0 - beta_quantile(tail, misses, hits + 1.0) } else { 1.0 },
     }
+}
+
+/// Two-sided p of a share being what chance has, in (0, 1): [`proportion`] of confidence 1 − p ends there.
+fn proportion_p(hits: f64, n: usize, chance: f64) -> f64 {
+    let misses = n as f64 - hits;
+    let at_least = if hits > 0.0 { beta_share(hits, misses + 1.0, chance) } else { 1.0 };
+    let at_most = if misses > 0.0 { beta_share(misses, hits + 1.0, 1.0 - chance) } else { 1.0 };
+    (2.0 * at_least.min(at_most)).min(1.0)
 }
 
 #[cfg(test)]
@@ -323,6 +379,26 @@ mod tests {
     }
 
     #[test]
+    fn the_interval_of_confidence_1_minus_p_ends_at_chance() {
+        let many: Vec<f64> = (0..30).map(|k| f64::from(k * 7 % 11) / 10.0 - 0.35).collect();
+        for (values, range, chance) in [
+            (&[1.0, 1.0, 0.0, 1.0, 0.5, 1.0, 1.0][..], Range::SHARE, 0.5),
+            (&[0.0, 0.0, 1.0, 0.0, 0.0, 0.0], Range::SHARE, 0.5),
+            (&[1.0, 1.0, 0.9, 1.0], Range::Correlation, 0.0),
+            (&many, Range::Correlation, 0.0),
+            (&many, Range::Unbounded, 0.0),
+            (&[0.25, 0.75, 0.8, 0.3, 1.0], Range::SHARE, 1.0 / 3.0),
+        ] {
+            let p = chance_p(values, range, chance).expect("defined");
+            let found = mean_interval(values, 1.0 - p, range).expect("defined");
+            let ends = [found.low, found.high].map(|end| (end - chance).abs());
+            assert!(ends[0].min(ends[1]) < 1e-6, "{values:?} {p} {found:?}");
+        }
+        assert_eq!((chance_p(&[], Range::SHARE, 0.5), chance_p(&[0.3], Range::Correlation, 0.0)), (None, None));
+        assert_eq!(chance_p(&[0.5; 4], Range::SHARE, 0.5), Some(1.0));
+    }
+
+    #[test]
     fn what_no_method_covers_has_a_reason_instead() {
         assert_eq!(mean_interval(&[], 0.95, Range::SHARE), Err(NoInterval::TooFew));
         assert_eq!(mean_interval(&[0.3], 0.95, Range::SHARE), Err(NoInterval::TooFew));
@@ -349,6 +425,12 @@ mod tests {
         nearly[60] = 0.5;
         let two = mean_interval(&nearly, 0.95, Range::Correlation).expect("on Fisher's scale");
         assert!((two.low - found.low).abs() < 0.05, "{two:?} {found:?}");
+        // The rest need not be exactly 1 for one to decide.
+        let near: Vec<f64> = (0..40).map(|k| if k == 17 { 0.5 } else { 0.9999 }).collect();
+        let found = mean_interval(&near, 0.95, Range::Correlation).expect("as verdicts");
+        assert!((0.7..0.9).contains(&found.low), "{found:?}");
+        let shuffled = |kept: &[usize]| Some(if kept.contains(&17) { 0.993 } else { 0.99999 });
+        assert_eq!(jackknife(40, 0.95, Range::Correlation, shuffled), Err(NoInterval::OneDecides));
         let estimate = FigureEstimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
         assert_eq!((estimate.interval, estimate.no_interval), (None, Some(NoInterval::AllAlike)));
     }

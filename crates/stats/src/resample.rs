@@ -61,7 +61,7 @@ impl Resampling {
         let range = range.of_difference();
         let found = Jackknifed::of(units, range, difference);
         let interval = found.map(|found| found.interval(self.confidence));
-        let p = found.ok().map(|found| found.p());
+        let p = found.ok().map(|found| found.p(0.0));
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })
     }
 

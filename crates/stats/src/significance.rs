@@ -58,7 +58,7 @@ pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
 
 /// I(x; a, b), the regularised incomplete beta function: to 1e-11 up to thousands of trials, which the ends of an
 /// interval need no more of.
-fn beta_share(a: f64, b: f64, x: f64) -> f64 {
+pub(crate) fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
     // The fraction converges fast on this side of the mean alone; on the other the other tail is taken.
     if x < (a + 1.0) / (a + b + 2.0) {

@@ -276,10 +276,14 @@ impl<'s> JudgeResults<'s> {
         });
         let verdict = (0..self.params.judging.attribute.len())
             .map(|attribute| {
-                let mut of_attribute = figures.iter().filter(|one| one.attribute == self.attribute(attribute));
-                let one = of_attribute.find(|one| one.judge == PANEL || self.names.len() == 1);
-                let order = one.and_then(|one| one.order.as_ref());
-                let turned = order.and_then(|order| Some((order.changed.figure.share?, order.both)));
+                // What turns, and what is hardly considered, is known of each judge: a panel is as its judges are.
+                let judges =
+                    || figures.iter().filter(|one| one.attribute == self.attribute(attribute) && one.judge != PANEL);
+                let orders = judges().filter_map(|one| one.order.as_ref());
+                let (changed, pairs) = orders
+                    .filter_map(|order| Some((order.changed.figure.share? * order.both as f64, order.both)))
+                    .fold((0.0, 0), |(changed, pairs), one| (changed + one.0, pairs + one.1));
+                let turned = (pairs > 0).then(|| (changed / pairs as f64, pairs));
                 let case = ConclusionCase {
                     about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
                     samples: self.samples,
@@ -287,7 +291,7 @@ impl<'s> JudgeResults<'s> {
                     gold: agreement_with_gold[attribute].as_ref(),
                     preferences: !self.params.no_gold,
                     turned,
-                    mass: one.and_then(|one| one.mass),
+                    mass: Mass::flagged(judges().filter_map(|one| one.mass)),
                     ..ConclusionCase::default()
                 };
                 case.conclusion()

@@ -372,6 +372,12 @@ fn a_panel_has_the_verdict_of_the_majority_and_tells_how_far_it_agrees() {
     let summary = run_by(args, &samples, &rater, &[&other], &mut output).expect("runs");
     assert_eq!(column(&output, "scores", "score"), [3.0, 2.5, 2.5, 3.0]);
     assert_eq!(summary.values["agreement"].as_array().expect("a list").len(), 1, "ratings have no κ");
+    // What the judges follow is told of their panel.
+    let (first, other) = (stubborn("[[A]]"), stubborn("[[B]]"));
+    let mut output = MemoryOutput::default();
+    let verdict = run_by("judge --no-gold --panel x", &samples, &first, &[&other], &mut output).expect("runs").verdict;
+    assert!(verdict[0].because.starts_with("the verdict turns with the order in 100"), "{}", verdict[0].because);
+    assert_eq!(verdict[0].trust, crate::Trust::Unreliable);
 }
 
 #[test]
