@@ -19,6 +19,8 @@ pub trait Record: DeserializeOwned {
     const KIND: &'static str;
     /// A line as it should be, for hints.
     const EXAMPLE: &'static str;
+    /// What to do about an id that comes twice, where there is something to say.
+    const ID_TWICE: Option<&'static str> = None;
 
     /// The id.
     fn id(&self) -> &str;
@@ -34,6 +36,9 @@ pub trait Record: DeserializeOwned {
 
 impl Record for Sample {
     const KIND: &'static str = "sample";
+    const ID_TWICE: Option<&'static str> = Some(
+        "rows that are one sample's candidates are put together where a column names these: --map candidate-id=COLUMN",
+    );
     const EXAMPLE: &'static str =
         r#"{"id": "1", "context": "…", "candidates": [{"id": "a", "text": "…"}, {"id": "b", "text": "…"}]}"#;
 
@@ -189,7 +194,8 @@ impl<'a, T: Record> Records<'a, T> {
             wrong.insert(0, LineError::content("id", "empty"));
         } else if let Some(first) = self.places_of_ids.get(id) {
             let why = format!("{} `{}` was already on {} {first}", T::KIND, shown(id), self.problems.unit);
-            wrong.insert(0, LineError::content("id", why));
+            let error = LineError::content("id", why);
+            wrong.insert(0, T::ID_TWICE.into_iter().fold(error, LineError::with_hint));
         // A record that is refused does not take its id: whoever repeats the line and mends it below means the second.
         } else if wrong.is_empty() {
             self.places_of_ids.insert(id.to_owned(), number);

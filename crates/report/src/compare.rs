@@ -143,14 +143,16 @@ fn overview(parts: &[ReportPart]) -> ReportTable {
     );
     for part in parts {
         let text = |pointer: &str| part.run.text(pointer).map_or(TableCell::Missing, TableCell::text);
-        let answers = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
+        let answers: u64 = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
+        // Of what has been held against gold there are tables and no samples.
+        let count = |of: u64| if part.facts.samples.is_empty() { TableCell::Missing } else { TableCell::Count(of) };
         table.rows.push(vec![
             TableCell::text(part.run.name()),
             TableCell::text(part.run.method()),
             text("/model/name"),
             text("/model/precision"),
-            TableCell::Count(part.facts.samples.len() as u64),
-            TableCell::Count(answers),
+            count(part.facts.samples.len() as u64),
+            count(answers),
             TableCell::number(part.facts.mass.mean()),
             TableCell::Text(tables::state(&part.run)),
         ]);

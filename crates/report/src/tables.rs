@@ -36,7 +36,7 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Report
     for option in ["scores", "gold"] {
         add(option, inputs(run, option));
     }
-    add("samples", Some(thousands(facts.samples.len() as u64)));
+    add("samples", (!facts.samples.is_empty()).then(|| thousands(facts.samples.len() as u64)));
     add("machine", machine(&run.manifest["machine"]));
     add("version", text("/versions/probity"));
     add("started", text("/started"));
