@@ -87,9 +87,10 @@ fn without_an_output_the_tables_are_printed() {
 fn an_output_called_by_a_dash_is_standard_output() {
     let world = judged();
     for option in ["--html", "--json", "--markdown", "--latex"] {
-        world.run(&["report", "run", option, "out"]).exits(0);
+        let out = option.trim_start_matches('-');
+        world.run(&["report", "run", option, out]).exits(0);
         let ran = world.run(&["report", "run", option, "-"]).exits(0);
-        assert!(ran.stdout == world.read("out") && !world.path("-").exists(), "{option}");
+        assert!(ran.stdout == world.read(out) && !world.path("-").exists(), "{option}");
     }
     for option in ["--csv", "--svg"] {
         world
@@ -122,7 +123,35 @@ fn a_page_takes_no_other_files_place() {
         world.run(&["report", run, "--html", &output]).fails_with(&[why]);
         assert_eq!(world.read(&output), before, "{output}");
     }
-    for _ in 0..2 {
-        world.run(&["report", run, "--html", "page.html"]).exits(0);
+    for (option, name, kind) in
+        [("--json", "p.jsonl", "JSON"), ("--markdown", "p.md", "Markdown"), ("--latex", "p.tex", "LaTeX")]
+    {
+        world.file(name, "{\"id\": 1}\n");
+        world.run(&["report", run, option, name]).fails_with(&["is there already and is no ", kind]);
+        assert_eq!(world.read(name), "{\"id\": 1}\n");
     }
+    world
+        .run(&["report", run, "--json", "one", "--latex", "./one"])
+        .fails_with(&["--json and --latex name the same file"]);
+    for _ in 0..2 {
+        let all = ["--html", "page.html", "--json", "own.json", "--markdown", "own.md", "--latex", "own.tex"];
+        world.run(&[&["report", run][..], &all].concat()).exits(0);
+    }
+}
+
+#[test]
+fn an_output_does_not_replace_what_it_is_made_from() {
+    let world = World::new();
+    let line = "{\"id\": \"1\", \"prompt\": \"the cat\", \"max_tokens\": 2}\n";
+    world.file("asked.jsonl", line);
+    for option in ["--out", "--manifest"] {
+        let model = tiny().display().to_string();
+        let words = ["generate", "--model", &model, "--input", "asked.jsonl", option, "./asked.jsonl", "--overwrite"];
+        world.run(&words).fails_with(&["would be replaced by what is written"]);
+        assert_eq!(world.read("asked.jsonl"), line);
+    }
+    let sample = "{\"id\": \"1\", \"context\": \"\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}\n";
+    world.file("own.jsonl", sample);
+    world.run(&["data", "convert", "own.jsonl", "--out", "own.jsonl"]).fails_with(&["would be replaced"]);
+    assert_eq!(world.read("own.jsonl"), sample);
 }

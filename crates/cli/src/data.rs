@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
-use crate::output::{is_stdout, write_output};
+use crate::output::{is_stdout, spare_input, write_output};
 use crate::progress::Reporter;
 use crate::terminal::{counted, print, table, thousands, visible, visible_line};
 
@@ -251,14 +251,15 @@ pub(crate) struct ConvertArgs {
 impl ConvertArgs {
     fn run(self, global: Global) -> miette::Result<Completed> {
         let samples = self.read.source(&self.file)?.samples()?;
-        write(&samples, self.out.as_deref(), global)?;
+        write(&samples, &self.file, self.out.as_deref(), global)?;
         Ok(Completed::Success)
     }
 }
 
-/// Writes samples to a file or to standard output, and says how many.
-pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> miette::Result<()> {
+/// Writes samples of a file to another or to standard output, and says how many.
+pub(crate) fn write(samples: &[Sample], from: &Path, out: Option<&Path>, global: Global) -> miette::Result<()> {
     let out = out.unwrap_or(Path::new("-"));
+    spare_input(from, out)?;
     write_output(out, |writer| Ok(write_samples(writer, samples)?))?;
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     let counts = format!("{}, {}", counted(samples.len(), "sample"), counted(candidates, "candidate"));

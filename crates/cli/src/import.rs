@@ -32,7 +32,7 @@ pub(crate) fn after_help() -> String {
 impl ImportArgs {
     pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
         let samples = importer(&self.name)?.import(&self.file)?;
-        data::write(&samples, self.out.as_deref(), global)?;
+        data::write(&samples, &self.file, self.out.as_deref(), global)?;
         Ok(Completed::Success)
     }
 }

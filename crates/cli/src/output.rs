@@ -1,7 +1,7 @@
 //! Files that a command writes.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use probity_store::write_whole;
 
@@ -39,6 +39,22 @@ impl Write for Stdout {
 /// Whether an output of that name goes to standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// An output that would replace what it is made from.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{} is read, and would be replaced by what is written", path.display())]
+#[diagnostic(help("give another name for the output"))]
+struct ReplacesInput {
+    path: PathBuf,
+}
+
+/// Refuses an output that is the same file as an input.
+pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
+    match (input.canonicalize(), out.canonicalize()) {
+        (Ok(input), Ok(found)) if input == found => Err(ReplacesInput { path: out.to_owned() }.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a file, whole or not at all, or to standard output for `-`.

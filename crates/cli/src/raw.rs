@@ -27,7 +27,7 @@ use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
 use crate::options::Typed;
-use crate::output::{Stdout, is_stdout};
+use crate::output::{Stdout, is_stdout, spare_input};
 use crate::progress::Reporter;
 
 /// What can be asked so.
@@ -154,6 +154,9 @@ impl RawArgs {
         let out = self.out.as_deref().filter(|path| !is_stdout(path));
         let to_terminal = out.is_none() && std::io::stdout().is_terminal();
         let terminal = Arc::new(Terminal::by(if to_terminal { reporter.without_bar() } else { reporter }));
+        for written in out.into_iter().chain(self.manifest.as_deref()) {
+            spare_input(&self.input, written)?;
+        }
         let mut records = Records::<L>::open(&self.input, self.limit)?;
         let context = Context::new(terminal, interrupt::catch(global.progress));
         if self.dry_run {

@@ -10,7 +10,7 @@ use miette::IntoDiagnostic as _;
 use probity_report::{Options, ReportTable, ReportedRun, RunReport};
 use probity_session::{ErrorText, PlanProblems, StageEnd, StageOutcome, resolved};
 use probity_stats::Resampling;
-use probity_store::{MANIFEST, Manifest, check_writable};
+use probity_store::{MANIFEST, Manifest, SUMMARY, check_writable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -101,9 +101,12 @@ enum TakenName {
     #[error("{} is a file of a run", path.display())]
     #[diagnostic(help("give another name"))]
     OfARun { path: PathBuf },
-    #[error("{} is there already and is no page", path.display())]
-    #[diagnostic(help("give another name, such as report.html"))]
-    NoPage { path: PathBuf },
+    #[error("{} is there already and is no {kind}", path.display())]
+    #[diagnostic(help("give another name, such as {example}"))]
+    SomethingElse { path: PathBuf, kind: &'static str, example: &'static str },
+    #[error("--{first} and --{second} name the same file, {}", path.display())]
+    #[diagnostic(help("give each a name of its own"))]
+    Twice { first: &'static str, second: &'static str, path: PathBuf },
     #[error("{} is a folder", path.display())]
     #[diagnostic(help("give the name of a file in it"))]
     Folder { path: PathBuf },
@@ -192,12 +195,25 @@ impl ReportOptions {
     /// Refuses outputs in the place of something else.
     fn spare_other_files(&self) -> miette::Result<()> {
         self.folders().try_for_each(|(option, path)| several(option, path))?;
-        self.files().try_for_each(|(option, path)| spare(option, path))
+        self.files().try_for_each(|(option, path)| self.own_name(option, path).and_then(|()| spare(option, path)))
+    }
+
+    /// Refuses a file that an output before it has.
+    fn own_name(&self, second: &'static str, path: &Path) -> miette::Result<()> {
+        match self.files().find(|(option, other)| *option == second || resolved(other) == resolved(path)) {
+            Some((first, _)) if first != second => {
+                Err(TakenName::Twice { first, second, path: path.to_owned() }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Why outputs cannot be written, by option. The folders are those of runs that will be there by then; resolved.
     fn without_place(&self, of_runs: &[PathBuf]) -> Vec<(&'static str, miette::Report)> {
-        let file = |(option, path)| Some((option, spare(option, path).and_then(|()| place(path, of_runs)).err()?));
+        let file = |(option, path)| {
+            let own_name = self.own_name(option, path).and_then(|()| spare(option, path));
+            Some((option, own_name.and_then(|()| place(path, of_runs)).err()?))
+        };
         let folder = |(option, path): (&'static str, &Path)| {
             let writable = || Ok(check_writable(path).map_err(unwritable(path, "created"))?);
             Some((option, several(option, path).and_then(|()| writable()).err()?))
@@ -240,8 +256,16 @@ fn several(option: &'static str, path: &Path) -> miette::Result<()> {
     if is_stdout(path) { Err(TakenName::Several { option }.into()) } else { Ok(()) }
 }
 
-/// Refuses a file in the place of something else: a page replaces an earlier page, and nothing replaces what a run has
-/// written.
+/// What outputs that are one file are, by option, with how they begin and a name for one.
+const KINDS: [(&str, &str, &str, &str); 4] = [
+    ("html", "page", "<!doctype html", "report.html"),
+    ("json", "JSON of a report", "[\n  {\n    \"id\": ", "report.json"),
+    ("markdown", "Markdown of a report", "### ", "report.md"),
+    ("latex", "LaTeX of a report", "\\begin{table}", "report.tex"),
+];
+
+/// Refuses a file in the place of something else: a report replaces what an earlier one has written so, and nothing
+/// replaces what a run has written.
 fn spare(option: &str, path: &Path) -> miette::Result<()> {
     let name = path.file_name().unwrap_or_default();
     let of_a_run = Manifest::read(folder_of(path))
@@ -249,19 +273,30 @@ fn spare(option: &str, path: &Path) -> miette::Result<()> {
     if of_a_run {
         return Err(TakenName::OfARun { path: path.to_owned() }.into());
     }
-    if option != "html" || !path.is_file() {
-        return Ok(());
-    }
+    let kind = KINDS.iter().find(|(of, ..)| *of == option);
+    let Some((_, kind, begins, example)) = kind.filter(|_| path.is_file()) else { return Ok(()) };
     let mut start = Vec::new();
     File::open(path)
         .and_then(|file| file.take(64).read_to_end(&mut start))
         .map_err(FileError::of(format!("{} could not be read", path.display())))?;
-    let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
-    if is_page { Ok(()) } else { Err(TakenName::NoPage { path: path.to_owned() }.into()) }
+    if start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(begins.as_bytes()) {
+        return Ok(());
+    }
+    Err(TakenName::SomethingElse { path: path.to_owned(), kind, example }.into())
 }
 
 /// An error where a file cannot be written to that place, when these folders of runs are there.
 fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
+    let at = resolved(path);
+    if of_runs.contains(&at) {
+        return Err(TakenName::Folder { path: path.to_owned() }.into());
+    }
+    // What a run is going to write; its tables are not known yet.
+    let name = path.file_name().unwrap_or_default();
+    let is_of_a_run = name == MANIFEST || name == SUMMARY || path.extension().is_some_and(|end| end == "jsonl");
+    if is_of_a_run && at.parent().is_some_and(|folder| of_runs.iter().any(|run| run == folder)) {
+        return Err(TakenName::OfARun { path: path.to_owned() }.into());
+    }
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(TakenName::Folder { path: path.to_owned() }.into()),
         // A device or a pipe is written to where it is.

@@ -340,14 +340,25 @@ impl JudgeAnswer {
             }
             _ => {}
         }
+        if self.outcome == Outcome::LowMass && self.probabilities.is_none() {
+            return refuse("outcome", format!("is `{outcome}`, and there are no `probabilities`"));
+        }
+        let ends_in = self.text.as_ref().and_then(|text| last_verdict(text, &names).ok());
+        let has_text = self.text.as_ref().is_some_and(|text| !text.trim().is_empty());
+        if self.outcome == Outcome::Empty && has_text {
+            return refuse("outcome", format!("is `{outcome}`, and there is a `text`"));
+        }
         let Some(said) = &self.written else {
+            if let (Outcome::Unparsed { .. }, Some(position)) = (&self.outcome, ends_in) {
+                let why = format!("is `{outcome}`, and its `text` ends in [[{}]]", names[position]);
+                return refuse("outcome", why);
+            }
             if self.probabilities.is_none() && self.outcome.has_answer() {
                 let why = format!("is `{outcome}`, and there is neither `written` nor `probabilities`");
                 return refuse("outcome", why);
             }
             return Ok(());
         };
-        let ends_in = self.text.as_ref().and_then(|text| last_verdict(text, &names).ok());
         // Where probabilities were asked for and could not be had, the text may end in a verdict all the same.
         let may_lack = labels && ends_in.is_some() && self.outcome != Outcome::Empty;
         if !self.outcome.has_answer() && !may_lack {
@@ -363,6 +374,8 @@ impl JudgeAnswer {
             if let Some(other) = names.iter().find(|other| probability(other) > probability(said)) {
                 return refuse("written", format!("is {said:?}, and by its `probabilities` {other:?} is likelier"));
             }
+        } else if has_text {
+            return refuse("written", format!("is {said:?}, and its `text` ends in no verdict"));
         }
         Ok(())
     }
@@ -488,6 +501,16 @@ mod tests {
                 json!({ "outcome": "scored", "written": "A", "text": "So: [[B]]" }),
                 "written` is \"A\", and its `text` ends in [[B]]",
             ),
+            (
+                json!({ "outcome": "scored", "written": "A", "text": "so" }),
+                "written` is \"A\", and its `text` ends in no verdict",
+            ),
+            (
+                json!({ "outcome": "unparsed", "why": "lost", "text": "so [[B]]" }),
+                "outcome` is `unparsed`, and its `text` ends in [[B]]",
+            ),
+            (json!({ "outcome": "empty", "text": "so [[A]]" }), "outcome` is `empty`, and there is a `text`"),
+            (json!({ "outcome": "low_mass", "written": "A" }), "outcome` is `low_mass`, and there are no"),
         ] {
             let why = read(bad.clone()).expect_err("refused").to_string();
             assert!(why.starts_with(&format!("`answers[0].{part}")), "{bad}: {why}");

@@ -126,7 +126,8 @@ pub(crate) struct Revision {
     pub(crate) ended: RevisionOutcome,
     pub(crate) finish: Option<Finish>,
     pub(crate) prompt_tokens: Option<usize>,
-    pub(crate) tokens: usize,
+    /// Not known of one that somebody else has written.
+    pub(crate) tokens: Option<usize>,
     /// To the candidates that were shown, or to all where none was, by their position.
     pub(crate) similarity: Vec<(usize, Similarity)>,
 }
@@ -140,7 +141,7 @@ impl Revision {
             ended: RevisionOutcome::Empty,
             finish: None,
             prompt_tokens: None,
-            tokens: 0,
+            tokens: Some(0),
             similarity: Vec::new(),
         }
     }
@@ -340,7 +341,7 @@ impl<'a> Reviser<'a> {
             ended: RevisionOutcome::of(result),
             finish: result.finish,
             prompt_tokens: Some(result.prompt_tokens),
-            tokens: result.token_ids.len(),
+            tokens: Some(result.token_ids.len()),
             job,
         }
     }
@@ -439,6 +440,7 @@ impl MethodStage for RevisionStage<'_, '_> {
         let tokens = self.reviser.how.max_tokens as usize;
         let own: String = number.to_string().chars().rev().collect();
         let text = format!("{own}{}", " the".repeat(tokens));
+        let tokens = Some(tokens);
         Revision { text, ended: RevisionOutcome::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
     }
 }
@@ -449,8 +451,7 @@ struct GivenRevision {
     text: String,
     finish: Option<Finish>,
     prompt_tokens: Option<usize>,
-    #[serde(default)]
-    tokens: usize,
+    tokens: Option<usize>,
 }
 
 fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -> Result<Template, MethodError> {

@@ -53,7 +53,7 @@ pub(super) struct RevisionRow<'a> {
     ended: &'a RevisionOutcome,
     finish: Option<Finish>,
     prompt_tokens: Option<usize>,
-    tokens: usize,
+    tokens: Option<usize>,
     /// Whether it is the primary candidate's text, but for outer white space.
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged: Option<bool>,
@@ -139,7 +139,7 @@ impl RevisionTally {
             empty: count(&|revision| revision.ended == RevisionOutcome::Empty),
             unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
             first_is_primary: mean(coins),
-            mean_tokens: mean(usable.iter().map(|revision| revision.tokens as f64)),
+            mean_tokens: mean(usable.iter().filter_map(|revision| Some(revision.tokens? as f64))),
             to_primary: likeness(&|revision, candidate| revision.job.primary == Some(candidate)),
             to_guidance: likeness(&|revision, candidate| revision.job.guidance == Some(candidate)),
             to_candidates: likeness(&|revision, _| revision.job.primary.is_none()),

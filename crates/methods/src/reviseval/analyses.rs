@@ -194,18 +194,19 @@ pub(super) fn tokens(
         let per_unit = |tokens: usize| (judged > 0).then(|| tokens as f64 / judged as f64);
         ReferenceTokens {
             reference,
-            revising: per_unit(revising(asking.units, pool, reference)),
+            revising: revising(asking.units, pool, reference).and_then(per_unit),
             judging: per_unit(asking.tokens(verdicts, reference, false)),
         }
     };
     references.iter().map(of).collect()
 }
 
-fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference) -> usize {
+/// Nothing where somebody else has written any of them.
+fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference) -> Option<usize> {
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
-    revisions.iter().map(|revision| revision.prompt_tokens.unwrap_or(0) + revision.tokens).sum()
+    revisions.iter().map(|revision| Some(revision.prompt_tokens.unwrap_or(0) + revision.tokens?)).sum()
 }
 
 pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section {
