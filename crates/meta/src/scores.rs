@@ -128,7 +128,7 @@ impl AllScores {
     }
 }
 
-/// `line 3 of scores.csv: item `1`, candidate `a``.
+/// Where a score stands, with whose it is: its line, file, item and candidate.
 pub(crate) fn row_text(unit: &str, line: usize, file: &str, item: &str, candidate: Option<&str>) -> String {
     let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
     format!("{unit} {line} of {file}: item `{}`{candidate}", visible_line(item))
