@@ -178,7 +178,8 @@ fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String
         nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
     let (name, near) = (visible_line(name), near.unwrap_or_default());
-    MetaError::Unknown { option, what, name, near, known: listed.join(", ") }
+    let known = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
+    MetaError::Unknown { option, what, name, near, known }
 }
 
 /// How scores without a metric's name are called: by the method of the run they lie in.
