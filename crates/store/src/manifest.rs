@@ -115,8 +115,25 @@ impl SettingDifference {
         match of("files").map(|field| field.replace('_', "-")) {
             Some(option) if self.there.is_null() => format!("it does not say what the file of --{option} held"),
             Some(option) => format!("what the file of --{option} holds differs"),
-            None => format!("{} differs", self.setting),
+            None => {
+                let [now, there] = [&self.here, &self.there].map(in_short);
+                format!("{} differs: {now} now, {there} there", self.setting)
+            }
         }
+    }
+}
+
+/// A value of a setting, as long as a line of an error may hold.
+fn in_short(value: &Value) -> String {
+    const MOST: usize = 60;
+    let text = match value {
+        Value::Null => "nothing".to_owned(),
+        Value::String(text) => format!("`{}`", text.escape_debug()),
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -434,7 +451,7 @@ mod tests {
             assert_eq!(told(&from("a"), &other), "--from verdicts differs");
         }
         assert_eq!(told(&none, &from("a")), "--from verdicts differs");
-        assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs");
+        assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs: 2 now, 1 there");
         assert_eq!(told(&none, &none), "");
     }
 
