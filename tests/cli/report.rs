@@ -140,6 +140,19 @@ fn a_page_takes_no_other_files_place() {
 }
 
 #[test]
+fn a_manifest_that_was_changed_is_told_and_one_with_a_key_twice_refused() {
+    let world = judged();
+    let manifest = world.read("run/manifest.json");
+    let told = "Its manifest was changed after the run had written it";
+    assert!(!world.run(&["report", "run", "--html", "page.html"]).exits(0).stderr.contains(told));
+    world.file("run/manifest.json", manifest.replace("\"finished\": \"2", "\"finished\": \"3"));
+    let ran = world.run(&["report", "run", "--html", "page.html"]).exits(0);
+    assert!(ran.stderr.contains(told) && world.read("page.html").contains(told), "{}", ran.stderr);
+    world.file("run/manifest.json", manifest.replacen('{', "{\"status\": \"running\",", 1));
+    world.run(&["report", "run"]).fails_with(&["key `status` is there twice"]);
+}
+
+#[test]
 fn an_output_does_not_replace_what_it_is_made_from() {
     let world = World::new();
     let line = "{\"id\": \"1\", \"prompt\": \"the cat\", \"max_tokens\": 2}\n";

@@ -110,6 +110,11 @@ impl ReportPart {
                 tables::state(&run)
             ));
         }
+        if !run.is_as_written {
+            notes.push(
+                "Its manifest was changed after the run had written it; probity check looks at the rest.".to_owned(),
+            );
+        }
         if run.summary.is_null() {
             notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
         }

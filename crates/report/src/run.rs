@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use probity_lm::parse_unique;
 use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY};
 use serde_json::{Map, Value};
 
@@ -18,6 +19,8 @@ pub struct ReportedRun {
     pub(crate) name: String,
     /// The manifest, of whatever version.
     pub(crate) manifest: Value,
+    /// Whether the manifest holds what the run has written.
+    pub(crate) is_as_written: bool,
     /// The summary; null where the run has none yet.
     pub(crate) summary: Value,
     /// Tables in the manifest's order.
@@ -51,11 +54,15 @@ impl ReportedRun {
         let text = fs::read_to_string(path.join(MANIFEST))
             .map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
         let manifest: Value =
-            serde_json::from_str(&text).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
+            parse_unique(text.as_bytes()).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
         // A run of another version may have a manifest that ours does not read; of ours the files are looked at.
-        if let Ok(ours) = Manifest::read(path) {
-            ours.check_files(path)?;
-        }
+        let is_as_written = match Manifest::read(path) {
+            Ok(ours) => {
+                ours.check_files(path)?;
+                Manifest::is_as_written(path)?
+            }
+            Err(_) => true,
+        };
         if manifest["probity_run"].is_null() {
             return Err(refuse(format!("{MANIFEST} is not one of probity's")));
         }
@@ -68,7 +75,7 @@ impl ReportedRun {
         let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name =
             folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-        let mut run = Self { path: path.to_owned(), name, manifest, summary, tables: Vec::new() };
+        let mut run = Self { path: path.to_owned(), name, manifest, is_as_written, summary, tables: Vec::new() };
         run.tables = run.find_tables()?;
         Ok(run)
     }
