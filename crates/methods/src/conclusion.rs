@@ -8,7 +8,8 @@ use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::Direction;
 use probity_options::name;
 use probity_stats::{
-    AgreementFigures, Interval, NoInterval, Range, chance_p, equalised, order, preference_point, sign_test,
+    AgreementFigures, FigureEstimate, Interval, NoInterval, Range, chance_p, equalised, order, preference_point,
+    sign_test,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -277,14 +278,11 @@ impl ConclusionCase<'_> {
         }
         // Samples of one candidate have no order within them: then over all scores.
         let pooled = figures.spearman.pooled;
-        let (name, value, n) = match found.figure.mean {
-            Some(mean) => ("contexts", mean, found.figure.contexts),
-            None => ("scores", pooled.figure.coefficient?, pooled.figure.n),
+        let (name, estimate) = match found.figure.mean {
+            Some(mean) => ("contexts", found.of((mean, found.figure.contexts))),
+            None => ("scores", pooled.of((pooled.figure.coefficient?, pooled.figure.n))),
         };
-        let (interval, no_interval, p) = match name {
-            "contexts" => (found.interval, found.no_interval, found.p),
-            _ => (pooled.interval, pooled.no_interval, pooled.p),
-        };
+        let FigureEstimate { figure: (value, n), interval, no_interval, p } = estimate;
         let over = match (name, n) {
             ("contexts", 1) => "in the one context".to_owned(),
             ("contexts", _) => format!("mean over {}", counted(n, "context")),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
 use crate::correlation::{Correlation, Undefined};
-use crate::interval::{FigureEstimate, Jackknifed, NoInterval, Range, are_verdicts, chance_p, mean_interval};
+use crate::interval::{FigureEstimate, Jackknifed, NoInterval, Range, Ratio};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
 use crate::ties::{TieCalibration, tie_calibration};
@@ -114,10 +114,13 @@ struct CorrelatedContext<'a> {
 impl CorrelatedContext<'_> {
     fn figures(&self, of: Correlation) -> CorrelationFigures {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
-        let interval = mean_interval(&values, self.resampling.confidence, Range::Correlation);
+        let mean = Ratio::mean(&values, Range::Correlation);
+        let of_verdicts = mean.as_ref().is_ok_and(Ratio::is_of_verdicts);
+        let p = mean.as_ref().ok().map(|mean| mean.p(0.0));
+        let interval = mean.map(|mean| mean.interval(self.resampling.confidence));
         CorrelationFigures {
-            per_context: FigureEstimate::new(figure, interval).with_p(chance_p(&values, Range::Correlation, 0.0)),
-            of_verdicts: are_verdicts(&values, Range::Correlation),
+            per_context: FigureEstimate::new(figure, interval).with_p(p),
+            of_verdicts,
             system: self.system(of),
             pooled: self.pooled(of),
         }

@@ -80,6 +80,12 @@ impl<T> FigureEstimate<T> {
         Self { figure, interval: interval.ok(), no_interval: interval.err(), p: None }
     }
 
+    /// The interval of this figure as that of another, such as of a part of it.
+    pub fn of<U>(self, figure: U) -> FigureEstimate<U> {
+        let Self { interval, no_interval, p, .. } = self;
+        FigureEstimate { figure, interval, no_interval, p }
+    }
+
     /// The same with its p.
     #[must_use]
     pub(crate) fn with_p(self, p: Option<f64>) -> Self {
@@ -234,7 +240,7 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
 }
 
 /// Σ sum / Σ weight over units, by what gives it an interval.
-enum Ratio {
+pub(crate) enum Ratio {
     /// So many of so many, between these ends.
     Verdicts {
         hits: f64,
@@ -269,7 +275,16 @@ impl Ratio {
         }
     }
 
-    fn interval(&self, confidence: f64) -> Interval {
+    /// A mean of values.
+    pub(crate) fn mean(values: &[f64], range: Range) -> Result<Self, NoInterval> {
+        Self::of(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), range)
+    }
+
+    pub(crate) fn is_of_verdicts(&self) -> bool {
+        matches!(self, Self::Verdicts { .. })
+    }
+
+    pub(crate) fn interval(&self, confidence: f64) -> Interval {
         match self {
             Self::Verdicts { hits, n, ends: (low, high) } => {
                 let found = proportion(*hits, *n, confidence);
@@ -280,7 +295,7 @@ impl Ratio {
     }
 
     /// Two-sided, of the ratio being what chance has.
-    fn p(&self, chance: f64) -> f64 {
+    pub(crate) fn p(&self, chance: f64) -> f64 {
         match self {
             Self::Verdicts { hits, n, ends: (low, high) } => proportion_p(*hits, *n, (chance - low) / (high - low)),
             Self::Jackknifed(found) => found.p(chance),
@@ -299,26 +314,17 @@ fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
     units.iter().map(point).collect()
 }
 
-/// Whether [`mean_interval`] of these values is Clopper and Pearson's.
-pub(crate) fn are_verdicts(values: &[f64], range: Range) -> bool {
-    matches!(Ratio::of(&units_of(values), range), Ok(Ratio::Verdicts { .. }))
-}
-
 /// [`ratio_interval`] of a mean.
 ///
 /// # Errors
 /// Says why no interval is known to cover.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
-    ratio_interval(&units_of(values), confidence, range)
+    Ratio::mean(values, range).map(|found| found.interval(confidence))
 }
 
 /// Two-sided p of a mean being what chance has, by what gives [`mean_interval`]; `None` where that gives none.
 pub fn chance_p(values: &[f64], range: Range, chance: f64) -> Option<f64> {
-    Ratio::of(&units_of(values), range).ok().map(|found| found.p(chance))
-}
-
-fn units_of(values: &[f64]) -> Vec<(f64, f64)> {
-    values.iter().map(|value| (*value, 1.0)).collect()
+    Ratio::mean(values, range).ok().map(|found| found.p(chance))
 }
 
 /// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says,
@@ -372,6 +378,7 @@ mod tests {
         assert!(right.high == 1.0 && (0.83..0.84).contains(&right.low), "{right:?}");
         let coefficients = mean_interval(&[1.0; 20], 0.95, Range::Correlation).expect("at an end");
         assert!((coefficients.low - (2.0 * right.low - 1.0)).abs() < 1e-12);
+        let are_verdicts = |values: &[f64], range| Ratio::mean(values, range).is_ok_and(|mean| mean.is_of_verdicts());
         assert!(are_verdicts(&[1.0, 0.0, -1.0], Range::Correlation));
         assert!(!are_verdicts(&[1.0, 0.5, -1.0], Range::Correlation) && !are_verdicts(&[0.0; 2], Range::Correlation));
         assert!(!are_verdicts(&[], Range::Correlation) && !are_verdicts(&[0.3], Range::Correlation));
