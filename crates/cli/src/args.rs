@@ -148,10 +148,11 @@ fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
     let Some(model) = model else { return command };
     let model = clap::builder::OsStr::from(model);
     command.mut_subcommands(|sub| {
+        let asks = methods().iter().any(|method| method.name() == sub.get_name() && method.needs().model);
         sub.mut_args(|argument| {
             // Only where a model has to be named. Left out, an optional --model means something else: `show` takes the
             // run's own, and `metrics` would warn of a model that no metric needs.
-            let needed = argument.get_id() == "model" && argument.is_required_set();
+            let needed = argument.get_id() == "model" && (asks || argument.is_required_set());
             if needed { argument.required(false).default_value(model.clone()) } else { argument }
         })
     })

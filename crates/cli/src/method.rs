@@ -36,8 +36,8 @@ pub(crate) fn run(
     arguments: &[OsString],
 ) -> miette::Result<Completed> {
     let mut stage = Stage::new(method, &given(matches, &stage_options(method)), None)?;
-    // A dry run writes nothing, and needs no folder.
-    if !stage.run.ask.dry_run {
+    // A dry run writes nothing, and needs no folder; what is computed from labels alone can be had again.
+    if !stage.run.ask.dry_run && stage.needs.model {
         let config = UserConfig::load()?;
         stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }

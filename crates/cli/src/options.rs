@@ -95,7 +95,8 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions 
         let id = spec.field.as_str();
         // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the
         // model of the configuration comes as the default of a required option.
-        if matches.value_source(id) != Some(clap::parser::ValueSource::CommandLine) && !spec.is_required {
+        let is_typed = |id: &str| matches.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+        if !is_typed(id) && (!spec.is_required || spec.unless.as_deref().is_some_and(is_typed)) {
             continue;
         }
         if spec.kind == OptionKind::Flag {
@@ -113,7 +114,7 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions 
 
 /// The option as clap has it. What its values may be is told by the definition alone.
 fn argument(spec: &OptionSpec) -> Arg {
-    let argument = Arg::new(spec.field.clone()).long(spec.name()).required(spec.is_required);
+    let argument = Arg::new(spec.field.clone()).long(spec.name()).required(spec.is_required && spec.unless.is_none());
     let argument = match spec.extension("heading").and_then(Value::as_str) {
         Some(heading) => argument.help_heading(heading.to_owned()),
         None => argument,

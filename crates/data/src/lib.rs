@@ -35,7 +35,7 @@ mod write;
 
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
-pub use import::{Importer, importer, importers};
+pub use import::{CritiqueLabels, Importer, LabelledCritiques, importer, importers, labelled_critiques};
 pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE, from_value};
 pub use mapping::{Field, MapEntry, Mapping, MappingError};

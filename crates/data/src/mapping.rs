@@ -23,6 +23,8 @@ pub enum Field {
     Context,
     /// `instruction`.
     Instruction,
+    /// `text.NAME`: a further text, called by its name.
+    Text(String),
     /// `candidate`, `candidate.NAME`: candidate texts, called by their column, by their place in a list, or `NAME`.
     Candidate(Option<String>),
     /// `candidate-id`: what the row's candidate is called.
@@ -38,7 +40,7 @@ pub enum Field {
 }
 
 impl Field {
-    const FORMS: &'static str = "id, context, instruction, candidate, candidate.NAME, candidate-id, reference, \
+    const FORMS: &'static str = "id, context, instruction, text.NAME, candidate, candidate.NAME, candidate-id, reference, \
                                  score.ATTRIBUTE, \
         score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
 
@@ -54,6 +56,7 @@ impl fmt::Display for Field {
             Self::Id => f.write_str("id"),
             Self::Context => f.write_str("context"),
             Self::Instruction => f.write_str("instruction"),
+            Self::Text(name) => write!(f, "text.{name}"),
             Self::Candidate(None) => f.write_str("candidate"),
             Self::Candidate(Some(name)) => write!(f, "candidate.{name}"),
             Self::CandidateId => f.write_str("candidate-id"),
@@ -78,6 +81,7 @@ impl FromStr for Field {
             "reference" => Self::Reference,
             "preference" => Self::Preference,
             _ => match text.split_once('.') {
+                Some(("text", name)) if !name.is_empty() => Self::Text(name.to_owned()),
                 Some(("candidate", name)) if !name.is_empty() => Self::Candidate(Some(name.to_owned())),
                 Some(("score", of)) if !of.is_empty() => Self::Score(of.to_owned()),
                 Some(("preference", value)) if !value.is_empty() => Self::PreferenceValue(value.to_owned()),
@@ -89,11 +93,12 @@ impl FromStr for Field {
 
 fn near_field(text: &str) -> Option<String> {
     let (stem, rest) = text.split_once('.').map_or((text, None), |(stem, rest)| (stem, Some(rest)));
-    let stems = ["id", "context", "instruction", "candidate", "candidate-id", "reference", "score", "preference"];
+    let stems = ["id", "context", "instruction", "text", "candidate", "candidate-id", "reference", "score", "preference"];
     let near = nearest(stem, stems)?;
     Some(match rest {
         Some(rest) if !rest.is_empty() => shown(&format!("{near}.{rest}")),
         _ if near == "score" => "score.ATTRIBUTE".to_owned(),
+        _ if near == "text" => "text.NAME".to_owned(),
         _ => near.to_owned(),
     })
 }
@@ -199,7 +204,7 @@ impl Mapping {
     }
 
     /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`,
-    /// `preference`.
+    /// `text.…`, `preference`.
     pub(crate) fn of_columns(columns: &[String]) -> Self {
         // Before our own names: `prompt`, `chosen`, `rejected` are a form of their own, in which `instruction` and
         // `context` may stand besides.
@@ -320,7 +325,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_written_again() {
         let all = [
-            "id=doc_id", "context=article", "instruction=prompt", "candidate=summary_a", "candidate=summary_b",
+            "id=doc_id", "context=article", "instruction=prompt", "text.question=q", "candidate=summary_a", "candidate=summary_b",
             "candidate.gold one=c", "candidate-id=system", "reference=gold", "score.fluency=flu",
             "score.summary_a.coherence=x=y", "preference:=summary_a", "preference.0=summary_a",
         ];

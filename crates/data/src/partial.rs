@@ -1,6 +1,9 @@
 //! A sample in the making: what one row or several say of it.
 
+use std::collections::BTreeMap;
+
 use crate::line_error::{LineError, shown};
+use crate::mapping::Field;
 use crate::plan::PreparedMapping;
 use crate::{Candidate, Preference, Sample, TIE};
 
@@ -11,6 +14,7 @@ pub(crate) struct Partial {
     pub(crate) id: String,
     context: Option<(usize, String)>,
     pub(crate) instruction: Option<String>,
+    pub(crate) texts: BTreeMap<String, String>,
     /// With the lines that they stand on.
     pub(crate) candidates: Vec<(usize, Candidate)>,
     pub(crate) references: Vec<String>,
@@ -21,7 +25,16 @@ pub(crate) struct Partial {
 impl Partial {
     pub(crate) fn new(place: usize, id: String, context: Option<String>) -> Self {
         let context = context.map(|text| (place, text));
-        Self { place, id, context, instruction: None, candidates: Vec::new(), references: Vec::new(), preference: None }
+        Self {
+            place,
+            id,
+            context,
+            instruction: None,
+            texts: BTreeMap::new(),
+            candidates: Vec::new(),
+            references: Vec::new(),
+            preference: None,
+        }
     }
 
     /// Adds what a later row says of the same sample. What contradicts an earlier row is told and left out.
@@ -53,6 +66,13 @@ impl Partial {
                 _ => {}
             }
         }
+        for (name, new) in row.texts {
+            match self.texts.get(&name) {
+                Some(known) if *known != new => differs(&Field::Text(name).to_string()),
+                Some(_) => {}
+                None => drop(self.texts.insert(name, new)),
+            }
+        }
         for (place, candidate) in row.candidates {
             match self.candidates.iter().find(|(_, known)| known.id == candidate.id) {
                 Some((line, _)) => {
@@ -81,6 +101,7 @@ impl Partial {
             id: self.id,
             context,
             instruction: self.instruction,
+            texts: self.texts,
             candidates,
             references: self.references,
             preference,

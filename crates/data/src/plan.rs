@@ -23,6 +23,7 @@ pub(crate) struct PreparedMapping {
     id: Option<ColumnPath>,
     context: Option<ColumnPath>,
     instruction: Option<ColumnPath>,
+    texts: Vec<(String, ColumnPath)>,
     slots: Vec<CandidateColumn>,
     candidate_id: Option<ColumnPath>,
     references: Vec<ColumnPath>,
@@ -59,6 +60,7 @@ impl PreparedMapping {
             id: None,
             context: None,
             instruction: None,
+            texts: Vec::new(),
             slots: Vec::new(),
             candidate_id: None,
             references: Vec::new(),
@@ -82,6 +84,7 @@ impl PreparedMapping {
                 Field::Id => plan.id = Some(column),
                 Field::Context => plan.context = Some(column),
                 Field::Instruction => plan.instruction = Some(column),
+                Field::Text(name) => plan.texts.push((name.clone(), column)),
                 Field::Candidate(name) => {
                     plan.slots.push(CandidateColumn { name: name.clone(), column, scores: Vec::new() });
                 }
@@ -108,8 +111,8 @@ impl PreparedMapping {
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
-        // An instruction alone will do: questions without a source are asked so.
-        if self.context.is_none() && self.instruction.is_none() {
+        // An instruction alone will do: questions without a source are asked so. So will texts that have their names.
+        if self.context.is_none() && self.instruction.is_none() && self.texts.is_empty() {
             return missing("context", "the context");
         }
         if !self.meanings.is_empty() && self.preference.is_none() {
@@ -171,7 +174,8 @@ impl PreparedMapping {
             let scores = slot.scores.iter().map(|(attribute, column)| (format!("score.{attribute}"), column));
             std::iter::once((slot.field(), &slot.column)).chain(scores)
         });
-        single.chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
+        let texts = self.texts.iter().map(|(name, column)| (Field::Text(name.clone()).to_string(), column));
+        single.chain(texts).chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
     }
 
     /// The candidate that a column stands for.
@@ -204,6 +208,11 @@ impl PreparedMapping {
             )
         });
         let instruction = self.instruction.as_ref().and_then(|column| keep(text(&Field::Instruction, column, row)));
+        let named: Vec<(String, Option<String>)> = self
+            .texts
+            .iter()
+            .map(|(name, column)| (name.clone(), keep(text(&Field::Text(name.clone()), column, row))))
+            .collect();
         let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
         let called = self
             .candidate_id
@@ -216,6 +225,7 @@ impl PreparedMapping {
             Ok(asked) => partial.instruction = asked,
             Err(error) => wrong.push(error),
         }
+        partial.texts = named.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         partial.preference = preference.filter(|value| !value.is_empty());
         for slot in &self.slots {
             match self.candidates(slot, row, called.as_deref()) {

@@ -15,9 +15,10 @@ use crate::{DataError, DataFormat, LineError, MapEntry, Mapping, Sample, SampleS
 pub struct ReadOptions {
     /// Which column is which field; once for each. `probity help data` has examples
     ///
-    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE,
-    /// score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path to a place in
-    /// it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that value.
+    /// FIELD is id, context, instruction, text.NAME, candidate, candidate.NAME, candidate-id, reference,
+    /// score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path
+    /// to a place in it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that
+    /// value.
     /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
     /// of tables that have the names of fields are these fields.
     #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]

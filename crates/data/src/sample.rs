@@ -25,6 +25,10 @@ pub struct Sample {
     /// What the candidates were asked to do, where it differs from the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
+    /// Further texts by name, for methods that ask for them: the `question`, the `answer` and the `reference_answer` that
+    /// a critique is about.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
+    pub texts: BTreeMap<String, String>,
     /// The texts to judge: at least one, in the order of the file.
     pub candidates: Vec<Candidate>,
     /// Texts known to be good answers.
@@ -44,7 +48,7 @@ pub struct Candidate {
     /// The text, verbatim. May be empty: methods answer that with an explicit outcome.
     pub text: String,
     /// Gold scores by attribute, higher is better; finite.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_scores")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
     pub scores: BTreeMap<String, f64>,
 }
 
@@ -78,16 +82,24 @@ impl<'de> Deserialize<'de> for Preference {
 }
 
 impl Sample {
+    /// The further text of that name; one without anything in it is none.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str).filter(|text| !text.trim().is_empty())
+    }
+
     /// The candidate of that id.
     pub fn candidate(&self, id: &str) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.id == id)
     }
 
-    /// All that a reader refuses beyond the shape and the sample's own id: no candidates; an empty or repeated
+    /// All that a reader refuses beyond the shape and the sample's own id: a text without a name; no candidates; an empty or repeated
     /// candidate id, or one that a preference could not tell from a tie; a score without a name or that is not finite;
     /// a preference for nobody.
     pub fn check(&self) -> Vec<LineError> {
         let mut wrong = Vec::new();
+        if self.texts.contains_key("") {
+            wrong.push(LineError::content("texts", "a text has no name"));
+        }
         if self.candidates.is_empty() {
             wrong.push(LineError::content("candidates", "there is no candidate"));
         }
@@ -137,7 +149,9 @@ impl Candidate {
 }
 
 /// A map whose keys are all different: where a key comes twice, serde would keep the last value and say nothing.
-pub(crate) fn unique_scores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+pub(crate) fn unique_entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
     Ok(unique_map(deserializer)?.into_iter().collect())
 }
 

@@ -1,5 +1,7 @@
 //! All that is wrong with the shape of a sample: serde stops at the first thing.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -8,7 +10,7 @@ use probity_lm::nearest;
 use crate::Preference;
 use crate::line_error::{LineError, in_words, shown};
 
-const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
+const SAMPLE: [&str; 7] = ["id", "context", "instruction", "texts", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
 const OTHER_FORM: &str = "where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
@@ -22,6 +24,7 @@ pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
     typed::<String>(sample, "", "id", &mut wrong);
     typed::<String>(sample, "", "context", &mut wrong);
     typed::<Option<String>>(sample, "", "instruction", &mut wrong);
+    typed::<BTreeMap<String, String>>(sample, "", "texts", &mut wrong);
     typed::<Vec<String>>(sample, "", "references", &mut wrong);
     typed::<Option<Preference>>(sample, "", "preference", &mut wrong);
     match sample.get("candidates") {

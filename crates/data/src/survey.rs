@@ -199,6 +199,7 @@ mod tests {
             id: "s".into(),
             context: context.into(),
             instruction: None,
+            texts: BTreeMap::new(),
             candidates: texts.iter().enumerate().map(candidate).collect(),
             references: vec!["r".into()],
             preference: Some(Preference::Tie),

@@ -59,11 +59,12 @@ mod tests {
             any::<String>(),
             any::<String>(),
             prop::option::of(any::<String>()),
+            prop::collection::btree_map(".{1,8}", any::<String>(), 0..3),
             candidates,
             references,
             any::<Option<u8>>(),
         )
-            .prop_map(|(id, context, instruction, candidates, references, preferred)| {
+            .prop_map(|(id, context, instruction, texts, candidates, references, preferred)| {
                 let named = candidates.into_iter().enumerate();
                 let candidates: Vec<_> =
                     named.map(|(i, (text, scores))| Candidate { id: format!("{i}{text}"), text, scores }).collect();
@@ -71,7 +72,7 @@ mod tests {
                     0 => Preference::Tie,
                     i => Preference::Candidate(candidates[i - 1].id.clone()),
                 });
-                Sample { id, context, instruction, candidates, references, preference }
+                Sample { id, context, instruction, texts, candidates, references, preference }
             })
     }
 
@@ -81,6 +82,7 @@ mod tests {
             id: id.into(),
             context: String::new(),
             instruction: None,
+            texts: BTreeMap::new(),
             candidates,
             references: vec![],
             preference: None,

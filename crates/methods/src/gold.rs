@@ -181,6 +181,7 @@ mod tests {
             id: id.into(),
             context: String::new(),
             instruction: None,
+            texts: BTreeMap::new(),
             candidates,
             references: Vec::new(),
             preference: None,

@@ -48,7 +48,7 @@ pub use figures::lower_is_better;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
-pub use method::{Configured, DynMethod, Input, Method, ModelKind, Needs, RoleModel, entry};
+pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{Metrics, MetricsParams};
 pub use pairs::PairSelection;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};

@@ -78,6 +78,15 @@ pub trait Method {
         true
     }
 
+    /// The option that leads to samples together with what people decided about them; [`Self::run`] finds the samples in
+    /// it. With it neither `--data` nor a model must be given: a run without a model is about the labels themselves.
+    const LABELLED: Option<LabelledFile> = None;
+
+    /// What it works with and a sample lacks.
+    fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
+        Vec::new()
+    }
+
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
     fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError>;
 }
@@ -89,6 +98,15 @@ pub struct Needs {
     pub model: bool,
     /// The samples of `--data`.
     pub samples: bool,
+}
+
+/// A file with samples and labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelledFile {
+    /// The field of the option that leads to it.
+    pub option: &'static str,
+    /// The importer that makes samples of it.
+    pub importer: &'static str,
 }
 
 /// A file that is read besides samples.
@@ -116,6 +134,10 @@ pub trait DynMethod: Sync {
     /// [`Method::STAGES`].
     fn all_stages(&self) -> &'static [StageSpec] {
         &[]
+    }
+    /// [`Method::LABELLED`].
+    fn labelled(&self) -> Option<LabelledFile> {
+        None
     }
     /// What it works with; a method judges samples by the model that it asks.
     fn needs(&self) -> Needs {
@@ -191,6 +213,10 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::STAGES
     }
 
+    fn labelled(&self) -> Option<LabelledFile> {
+        M::LABELLED
+    }
+
     fn options(&self) -> Vec<OptionSpec> {
         specs::<AllOptions<M::Params>>()
     }
@@ -213,6 +239,10 @@ impl<M: Method> Configured for WithOptions<M> {
 
     fn stages(&self) -> Vec<StageSpec> {
         M::STAGES.iter().filter(|stage| M::has_stage(&self.0.params, stage.name)).copied().collect()
+    }
+
+    fn lacks(&self, sample: &Sample) -> Vec<LineError> {
+        M::lacks(&self.0.params, sample)
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {

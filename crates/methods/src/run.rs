@@ -244,6 +244,11 @@ impl<'a> Run<'a> {
         self.model.expect("a run without a model is of somebody that asks none")
     }
 
+    /// The model that is asked, where one is: a run that is about labels has none.
+    pub fn model_if_any(&self) -> Option<&'a dyn LanguageModel> {
+        self.model
+    }
+
     /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of
     /// its questions before the next lets each be loaded once.
     pub fn other_models(&self) -> &'a [&'a dyn LanguageModel] {

@@ -34,6 +34,7 @@ pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
         id: id.to_owned(),
         context: format!("the context of {id}"),
         instruction: None,
+        texts: BTreeMap::new(),
         candidates: qualities.iter().enumerate().map(candidate).collect(),
         references: Vec::new(),
         preference: None,

@@ -62,6 +62,8 @@ pub struct OptionSpec {
     pub is_list: bool,
     /// It must be given.
     pub is_required: bool,
+    /// The field of another option, where that may be given in its place.
+    pub unless: Option<String>,
     /// What is in force where it is not given; null where that is nothing.
     pub default: Value,
     /// Bounds that the kind does not hold.
@@ -135,6 +137,7 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
             form: schema.get("form").and_then(Value::as_str).unwrap_or_default().to_owned(),
             is_list,
             is_required: false,
+            unless: None,
             default,
             schema: Value::Object(schema),
             accepts: accepts::<P>,

@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
 
     /// The samples; none of a stage that reads none.
     fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Data> {
-        if !stage.method.needs().samples {
+        if !stage.needs.samples {
             return Some((Arc::default(), stage.described_inputs()));
         }
         if let Some(GivenSamples { samples, described }) = &stage.samples {

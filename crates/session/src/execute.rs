@@ -30,7 +30,7 @@ pub(crate) fn execute(
     context: &Context,
 ) -> Result<RunSummary, SessionError> {
     let stage = ready.stage;
-    if let Some(folder) = folder.as_deref_mut().filter(|_| stage.method.needs().samples) {
+    if let Some(folder) = folder.as_deref_mut().filter(|_| stage.needs.samples) {
         folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
     }
     let Context { events, interrupt, .. } = context;

@@ -332,7 +332,7 @@ fn inputs_are_there(ready: &ReadyStage<'_>, ends: &[StageEnd<'_>]) -> Result<(),
 /// Warns of what has no score. What reads tables of scores says in its own what of them it left out.
 fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
     let unscored = outcomes.unscored();
-    let needs = stage.method.needs();
+    let needs = stage.needs;
     if unscored == 0 || !needs.samples {
         return;
     }

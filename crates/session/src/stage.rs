@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_data::Sample;
-use probity_methods::{Configured, DynMethod, Input};
-use probity_options::{GivenOptions, OptionSpec, read, specs};
+use probity_methods::{Configured, DynMethod, Input, LabelledFile, Needs};
+use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, read, specs};
 use probity_store::{ANSWERS, RecipeMark};
 use serde_json::Value;
 
 use crate::SessionError;
 use crate::inputs::described;
 use crate::option_files::OptionFile;
-use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
+use crate::options::{
+    AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions, StageTable,
+};
 use crate::problems::StageLines;
 
 /// A stage of a plan.
@@ -21,6 +23,8 @@ pub struct Stage {
     pub method: &'static dyn DynMethod,
     /// The same with its options.
     pub configured: Box<dyn Configured>,
+    /// What it works with, its options being what they are.
+    pub needs: Needs,
     /// The model that it asks; where it asks none of its own, how those of its metrics compute.
     pub model: ModelOptions,
     /// The options of every run.
@@ -67,7 +71,9 @@ impl Stage {
         given: &GivenOptions,
         origin: Option<StageOrigin>,
     ) -> Result<Self, SessionError> {
-        let needs = method.needs();
+        let kind = method.needs();
+        let labels = method.labelled().filter(|labels| given.contains_key(labels.option));
+        let needs = Needs { model: kind.model && (labels.is_none() || given.contains_key("model")), ..kind };
         let (rest, model) = if needs.model {
             let (rest, model) = part(given.clone(), &specs::<ModelOptions>());
             (rest, read(&model)?)
@@ -77,7 +83,11 @@ impl Stage {
         };
         let (own, run) = if needs.samples {
             let (own, run) = part(rest, &specs::<RunOptions>());
-            (own, read(&run)?)
+            let run = match labels {
+                Some(labels) => of_labelled(labels, &given, run)?,
+                None => read(&run)?,
+            };
+            (own, run)
         } else {
             // What the options of samples are called may be an option of its own.
             let (rest, output) = part(rest, &specs::<OutputOptions>());
@@ -86,19 +96,21 @@ impl Stage {
             let (output, ask, keep) = (read(&output)?, read(&ask)?, read(&keep)?);
             (own, RunOptions { data: DataOptions::default(), output, ask, keep })
         };
-        Ok(Self { method, configured: method.with(&own)?, model, run, samples: None, origin })
+        let mut run = run;
+        run.ask.from.extend(tables(method, &given));
+        Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin })
     }
 
     /// Whether it asks a model of its own.
     pub(crate) fn asks_model(&self) -> bool {
-        self.method.needs().model
+        self.needs.model
     }
 
     /// The samples and the tables of stages that it reads when it is checked.
     pub(crate) fn reads_first(&self) -> Vec<Input> {
         let RunOptions { data, ask, .. } = &self.run;
         // `-` is standard input.
-        let has_file = self.method.needs().samples && self.samples.is_none() && data.data != Path::new("-");
+        let has_file = self.needs.samples && self.samples.is_none() && data.data != Path::new("-");
         let samples = has_file.then(|| Input { option: "data", path: data.data.clone() });
         let tables = ask.from.iter().map(|table| Input { option: "from", path: table.file.clone() });
         samples.into_iter().chain(tables).collect()
@@ -124,6 +136,28 @@ impl Stage {
     pub fn name(&self) -> &str {
         self.origin.as_ref().map_or(self.method.name(), |origin| &origin.mark.stage)
     }
+}
+
+/// The options of a run whose samples come of a labelled file.
+fn of_labelled(labels: LabelledFile, given: &GivenOptions, mut run: GivenOptions) -> Result<RunOptions, OptionError> {
+    let of_samples = ["data", "map", "data_format"];
+    if let Some(other) = of_samples.into_iter().find(|field| run.contains_key(*field)) {
+        let cause = OptionCause::Conflict { other: other.replace('_', "-") };
+        return Err(OptionError { field: labels.option.to_owned(), cause });
+    }
+    run.extend(given.get(labels.option).map(|file| ("data".to_owned(), file.clone())));
+    let mut run: RunOptions = read(&run)?;
+    run.data.importer = Some(labels.importer);
+    Ok(run)
+}
+
+/// The tables of stages that options of the method's own lead to: `#[schemars(extend("table" = "STAGE"))]`.
+fn tables(method: &dyn DynMethod, given: &GivenOptions) -> Vec<StageTable> {
+    let table = |option: OptionSpec| {
+        let stage = option.extension("table")?.as_str()?.to_owned();
+        Some(StageTable { stage, file: given.get(&option.field)?.as_str()?.into() })
+    };
+    method.options().into_iter().filter_map(table).collect()
 }
 
 /// What is given of none of `specs`, and of these.

@@ -50,7 +50,11 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
         field if of_data.iter().any(|one| one.field == field) => needs.samples,
         _ => true,
     };
+    let labels = kind.labelled().map(|labels| labels.option);
     let with_names = |mut option: OptionSpec| {
+        if ["data", "model"].contains(&option.field.as_str()) {
+            option.unless = labels.map(str::to_owned);
+        }
         if OF_STAGES.contains(&option.field.as_str()) {
             let stages =
                 if stages.len() == 1 { "Its only stage" } else { "Its stages" }.to_owned() + ": " + &stages.join(", ");
@@ -58,8 +62,8 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
         }
         option
     };
-    let run = specs::<RunOptions>().into_iter().filter(has).map(with_names);
-    kind.options().into_iter().chain(computing).chain(run).collect()
+    let of_runs = specs::<RunOptions>().into_iter().filter(has);
+    kind.options().into_iter().chain(computing.into_iter().chain(of_runs).map(with_names)).collect()
 }
 
 #[cfg(test)]

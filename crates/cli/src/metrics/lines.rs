@@ -92,6 +92,7 @@ impl LinesArgs {
             id: (index + 1).to_string(),
             context: sources.next().into_iter().flatten().next().unwrap_or_default(),
             instruction: None,
+            texts: BTreeMap::new(),
             candidates: names.iter().zip(texts).map(candidate).collect(),
             references: references.next().unwrap_or_default(),
             preference: None,

@@ -198,7 +198,7 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Completed> {
     let rows = ready.iter().map(|ready| {
         let stage = ready.stage;
         let out = stage.run.output.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
-        let reads_samples = stage.method.needs().samples;
+        let reads_samples = stage.needs.samples;
         let samples = if reads_samples { thousands(ready.samples.len() as u64) } else { String::new() };
         vec![stage.name().to_owned(), stage.method.name().to_owned(), stage.model.model.clone(), samples, out]
     });

@@ -305,7 +305,14 @@ impl RecipeReader<'_> {
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
         // Where nobody knows what it is, only what is named can be looked at.
         let named = Needs { model: given("model").is_some(), samples: given("data").is_some() };
-        let Needs { model: asks_model, samples: reads_samples } = method.map_or(named, DynMethod::needs);
+        let Needs { model: asks_model, samples: reads_samples } = match method {
+            // Its labels have samples with them, and ask no model that the run itself does not name.
+            Some(method) if method.labelled().is_some_and(|labels| run.entries.contains_key(labels.option)) => {
+                Needs { model: false, samples: run.entries.contains_key("data") }
+            }
+            Some(method) => method.needs(),
+            None => named,
+        };
         // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
         let models = match run.entries.get("model").copied() {
             None if !asks_model => vec![NamedChoice::of_none("model")],

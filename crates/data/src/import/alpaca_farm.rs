@@ -44,6 +44,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 id: format!("pair-{:05}", position + 1),
                 context: row.input,
                 instruction: Some(row.instruction).filter(|text| !text.is_empty()),
+                texts: BTreeMap::new(),
                 candidates: candidates.map(candidate).collect(),
                 references: Vec::new(),
                 preference: None,

@@ -48,6 +48,7 @@ fn sample(place: usize, row: JudgeBenchRow) -> Result<Sample, Malformed> {
         id: format!("{}/{}", row.source, row.pair_id),
         context: row.question,
         instruction: None,
+        texts: BTreeMap::new(),
         candidates: candidates.map(candidate).into(),
         references: Vec::new(),
         preference: Some(preference),

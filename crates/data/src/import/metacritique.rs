@@ -1,7 +1,8 @@
 //! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, labelled by people claim by claim. One array
 //! or JSON lines.
 //!
-//! `question` and `response` become the context. Each `NAME_critique` (a text, or an object with `critique`) is a
+//! `question` and `response` become the context, and with `reference_answer` (in the published files `gpt4_answer`) texts
+//! that have their names: `question`, `answer`, `reference_answer`. Each `NAME_critique` (a text, or an object with `critique`) is a
 //! candidate, called by its `model` or else by NAME; the reference critique (`reference_critique`, in the published
 //! files `gpt4_critique`) is the reference. Where the file holds no other critique, as the benchmark file does, it is
 //! the candidate. Gold scores from the labels, as the paper defines them: `precision`, the share of the critique's
@@ -9,13 +10,15 @@
 //! where either is 0. A critique without labels has no score of that name.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Importer, Malformed, parse_rows, without_place};
+use super::{Importer, LONGEST, Malformed, parse_rows, without_place};
 use crate::line_error::shown;
-use crate::{Candidate, Sample};
+use crate::open::{file_name, read_whole};
+use crate::{Candidate, DataError, Sample};
 
 pub(super) const IMPORTER: Importer = Importer {
     name: "metacritique",
@@ -23,20 +26,63 @@ pub(super) const IMPORTER: Importer = Importer {
     convert,
 };
 
+/// A sample whose candidates are critiques, with the claims (atomic information units, AIUs) of each and what people
+/// said of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelledCritiques {
+    /// As the importer makes it.
+    pub sample: Sample,
+    /// The claims of the reference critique; none where the file has none.
+    pub reference: Vec<String>,
+    /// Of each candidate, in their order.
+    pub critiques: Vec<CritiqueLabels>,
+}
+
+/// The claims of a critique and what people said of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CritiqueLabels {
+    /// Its own claims; none where the file has none.
+    pub aius: Vec<String>,
+    /// Whether each of its own claims is true; empty where nobody said.
+    pub precision: Vec<bool>,
+    /// Whether it makes each of the reference's claims; empty where nobody said.
+    pub recall: Vec<bool>,
+}
+
+/// A file of critiques with their labels, as the importer `metacritique` reads it.
+///
+/// # Errors
+/// What the importer refuses, and labels that are not as many as the claims beside them.
+pub fn labelled_critiques(path: &Path) -> Result<Vec<LabelledCritiques>, DataError> {
+    let (bytes, file) = (read_whole(path, LONGEST)?, file_name(path));
+    IMPORTER.import_bytes(&bytes, &file)?;
+    labelled(&bytes).map_err(|Malformed { path, why }| DataError::Import {
+        file,
+        importer: IMPORTER.name,
+        path: shown(&path),
+        why,
+        hint: None,
+    })
+}
+
 #[derive(Deserialize)]
 struct MetaCritiqueRow {
     index: Option<u64>,
     question: String,
     response: String,
+    #[serde(alias = "gpt4_answer")]
+    reference_answer: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct Critique {
     #[serde(rename = "critique")]
     text: String,
     model: Option<String>,
+    #[serde(default)]
+    aius: Vec<String>,
     #[serde(default)]
     precision_labels: Vec<bool>,
     #[serde(default)]
@@ -46,49 +92,62 @@ struct Critique {
 const REFERENCES: [&str; 2] = ["reference", "gpt4"];
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    parse_rows::<MetaCritiqueRow>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
+    Ok(labelled(bytes)?.into_iter().map(|labelled| labelled.sample).collect())
 }
 
-fn sample(place: usize, row: MetaCritiqueRow) -> Result<Sample, Malformed> {
-    let mut candidates: Vec<Candidate> = Vec::new();
-    let mut references = Vec::new();
+fn labelled(bytes: &[u8]) -> Result<Vec<LabelledCritiques>, Malformed> {
+    parse_rows::<MetaCritiqueRow>(bytes)?.into_iter().enumerate().map(|(place, row)| of_row(place, row)).collect()
+}
+
+fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malformed> {
+    let (mut critiques, mut references): (Vec<(String, Critique)>, Vec<(String, Critique)>) = Default::default();
     for (key, value) in row.rest {
         let Some(name) = key.strip_suffix("_critique").filter(|name| !name.is_empty()) else { continue };
         let critique =
             critique(value).map_err(|(path, why)| Malformed { path: format!("[{place}].{key}{path}"), why })?;
-        if REFERENCES.contains(&name) {
-            references.push((name.to_owned(), critique));
-            continue;
-        }
+        if REFERENCES.contains(&name) { &mut references } else { &mut critiques }.push((name.to_owned(), critique));
+    }
+    // Where the file holds no other critique the reference is what is judged.
+    if critiques.is_empty() {
+        critiques = std::mem::take(&mut references);
+    }
+    let reference = references.first().map(|(_, critique)| critique.aius.clone()).unwrap_or_default();
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (name, critique) in &critiques {
+        critique.check(&reference).map_err(|(labels, why)| Malformed {
+            path: format!("[{place}].{name}_critique.{labels}"),
+            why,
+        })?;
         // A file may hold two critiques by one model; the second goes by its key.
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
-        let id = critique
-            .model
-            .clone()
-            .filter(|model| !model.is_empty() && !taken(model))
-            .unwrap_or_else(|| name.to_owned());
-        let scores = critique.scores();
-        candidates.push(Candidate { id, text: critique.text, scores });
+        let model = critique.model.clone().filter(|model| !model.is_empty() && !taken(model));
+        let id = model.unwrap_or_else(|| name.clone());
+        candidates.push(Candidate { id, text: critique.text.clone(), scores: critique.scores() });
     }
-    if candidates.is_empty() {
-        let alone =
-            references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.text });
-        candidates = alone.collect();
-    }
-    Ok(Sample {
+    let texts = [("question", Some(&row.question)), ("answer", Some(&row.response))];
+    let texts = texts.into_iter().chain([("reference_answer", row.reference_answer.as_ref())]);
+    let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.trim().to_owned())));
+    let sample = Sample {
         id: row.index.unwrap_or(place as u64).to_string(),
         context: format!("Question:\n{}\n\nAnswer:\n{}", row.question.trim(), row.response.trim()),
         instruction: Some("Criticise the answer to the question.".to_owned()),
+        texts: texts.filter(|(_, text)| !text.is_empty()).collect(),
         candidates,
         references: references.into_iter().map(|(_, critique)| critique.text).collect(),
         preference: None,
-    })
+    };
+    let labels = |(_, Critique { aius, precision_labels, recall_labels, .. })| CritiqueLabels {
+        aius,
+        precision: precision_labels,
+        recall: recall_labels,
+    };
+    Ok(LabelledCritiques { sample, reference, critiques: critiques.into_iter().map(labels).collect() })
 }
 
 /// A critique with its labels, or without as a text; else the path and what is wrong there.
 fn critique(value: Value) -> Result<Critique, (String, String)> {
     if let Value::String(text) = value {
-        return Ok(Critique { text, model: None, precision_labels: Vec::new(), recall_labels: Vec::new() });
+        return Ok(Critique { text, ..Critique::default() });
     }
     serde_path_to_error::deserialize(value).map_err(|e| {
         let path = e.path().to_string();
@@ -100,6 +159,21 @@ fn critique(value: Value) -> Result<Critique, (String, String)> {
 }
 
 impl Critique {
+    /// Which labels are not as many as the claims that they are about, and why.
+    fn check(&self, reference: &[String]) -> Result<(), (&'static str, String)> {
+        let lists = [
+            ("precision_labels", &self.precision_labels, self.aius.as_slice(), "the critique"),
+            ("recall_labels", &self.recall_labels, reference, "the reference critique"),
+        ];
+        for (field, labels, aius, of) in lists {
+            if !labels.is_empty() && !aius.is_empty() && labels.len() != aius.len() {
+                let why = format!("there are {} labels, and {of} has {} `aius`", labels.len(), aius.len());
+                return Err((field, why));
+            }
+        }
+        Ok(())
+    }
+
     fn scores(&self) -> BTreeMap<String, f64> {
         let share = |labels: &[bool]| {
             let yes = labels.iter().filter(|label| **label).count();

@@ -17,6 +17,8 @@ mod wmt_mqm;
 
 use std::path::Path;
 
+pub use metacritique::{CritiqueLabels, LabelledCritiques, labelled_critiques};
+
 use serde::de::DeserializeOwned;
 
 use probity_lm::{nearest, refuse_repeated_keys};

@@ -79,6 +79,7 @@ fn pair(index: usize, context: String, texts: [String; 2], preference: Option<Pr
         id: format!("pair-{:04}", index + 1),
         context,
         instruction: None,
+        texts: BTreeMap::new(),
         candidates,
         references: Vec::new(),
         preference,

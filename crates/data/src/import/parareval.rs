@@ -153,6 +153,7 @@ fn sample(row: ParaRevalRow, ids: &mut Ids) -> Sample {
         id,
         context: row.original_paragraph,
         instruction: row.instruction,
+        texts: BTreeMap::new(),
         candidates: candidates.map(|(side, (id, text))| Candidate { id, text, scores: scores(side) }).collect(),
         references: row.reference_paragraph.into_iter().collect(),
         preference,

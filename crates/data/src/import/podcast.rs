@@ -61,6 +61,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 id: row.episode_id,
                 context: row.transcript,
                 instruction: None,
+                texts: BTreeMap::new(),
                 candidates: Vec::new(),
                 references: Vec::new(),
                 preference: None,

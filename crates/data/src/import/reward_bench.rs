@@ -45,6 +45,7 @@ fn sample(place: usize, row: RewardBenchRow) -> Sample {
         id: row.subset.map_or(id.clone(), |subset| format!("{subset}/{id}")),
         context: row.prompt,
         instruction: None,
+        texts: BTreeMap::new(),
         candidates: candidates.map(candidate).into(),
         references: Vec::new(),
         preference: Some(Preference::Candidate("chosen".to_owned())),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Importer, Malformed, parse};
-use crate::sample::{unique_map, unique_scores};
+use crate::sample::{unique_map, unique_entries};
 use crate::{Candidate, Sample};
 
 pub(super) const IMPORTER: Importer = Importer {
@@ -33,7 +33,7 @@ struct Article {
 #[derive(Deserialize)]
 struct SystemSummary {
     sys_summ: String,
-    #[serde(default, deserialize_with = "unique_scores")]
+    #[serde(default, deserialize_with = "unique_entries")]
     scores: BTreeMap<String, f64>,
 }
 
@@ -47,6 +47,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 id,
                 context: article.src,
                 instruction: None,
+                texts: BTreeMap::new(),
                 candidates,
                 references: article.ref_summs,
                 preference: None,

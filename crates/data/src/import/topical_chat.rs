@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Importer, Malformed, parse};
-use crate::sample::unique_scores;
+use crate::sample::unique_entries;
 use crate::{Candidate, Sample};
 
 pub(super) const IMPORTER: Importer = Importer {
@@ -27,7 +27,7 @@ struct TopicalChatRow {
     context: String,
     system_id: String,
     system_output: String,
-    #[serde(deserialize_with = "unique_scores")]
+    #[serde(deserialize_with = "unique_entries")]
     scores: BTreeMap<String, f64>,
 }
 
@@ -42,6 +42,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 id: format!("dialogue-{:03}", position + 1),
                 context: lay_out(&row.source, &row.context),
                 instruction: None,
+                texts: BTreeMap::new(),
                 candidates: Vec::new(),
                 references: Vec::new(),
                 preference: None,

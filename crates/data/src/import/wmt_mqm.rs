@@ -84,6 +84,7 @@ fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
         id: format!("{doc}:{segment}"),
         context: source.to_owned(),
         instruction: Some("Translate the text.".to_owned()),
+        texts: BTreeMap::new(),
         candidates: Vec::new(),
         references: Vec::new(),
         preference: None,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probity_data::{DataError, LineError, ReadOptions, Sample};
+use probity_data::{DataError, LineError, ReadOptions, Sample, importer};
 use probity_runtime::weights::sha256_file;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,18 +18,28 @@ pub struct DataOptions {
     /// How their file is read.
     #[serde(flatten)]
     pub read: ReadOptions,
+    /// Of a file that holds more than samples, what makes samples of it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub importer: Option<&'static str>,
 }
 
 impl DataOptions {
     /// All samples that were asked for; what `wrong` finds about one is wrong with the file too.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
-        self.read.samples_for(&self.data, wrong)
+        let Some(name) = self.importer else { return self.read.samples_for(&self.data, wrong) };
+        let mut samples = importer(name)?.import(&self.data)?;
+        samples.truncate(self.read.limit.unwrap_or(usize::MAX));
+        Ok(samples)
     }
 
     /// What a manifest says of them.
     pub fn described(&self, samples: &[Sample]) -> Result<Value, DataError> {
         let mut described = json!(self.read.source(&self.data)?);
         described["sha256"] = json!(hash_of_data(&self.data));
+        if let Some(importer) = self.importer {
+            described["importer"] = json!(importer);
+        }
         described["samples"] = json!(samples.len());
         Ok(described)
     }
