@@ -93,7 +93,8 @@ impl FromStr for Field {
 
 fn near_field(text: &str) -> Option<String> {
     let (stem, rest) = text.split_once('.').map_or((text, None), |(stem, rest)| (stem, Some(rest)));
-    let stems = ["id", "context", "instruction", "text", "candidate", "candidate-id", "reference", "score", "preference"];
+    let stems =
+        ["id", "context", "instruction", "text", "candidate", "candidate-id", "reference", "score", "preference"];
     let near = nearest(stem, stems)?;
     Some(match rest {
         Some(rest) if !rest.is_empty() => shown(&format!("{near}.{rest}")),
@@ -325,9 +326,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_written_again() {
         let all = [
-            "id=doc_id", "context=article", "instruction=prompt", "text.question=q", "candidate=summary_a", "candidate=summary_b",
-            "candidate.gold one=c", "candidate-id=system", "reference=gold", "score.fluency=flu",
-            "score.summary_a.coherence=x=y", "preference:=summary_a", "preference.0=summary_a",
+            "id=doc_id", "context=article", "instruction=prompt", "text.question=q", "candidate=summary_a",
+            "candidate=summary_b", "candidate.gold one=c", "candidate-id=system", "reference=gold",
+            "score.fluency=flu", "score.summary_a.coherence=x=y", "preference:=summary_a", "preference.0=summary_a",
         ];
         let mapping = mapping(&all).expect("a mapping");
         let written: Vec<String> = mapping.entries().iter().map(ToString::to_string).collect();

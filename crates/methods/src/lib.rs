@@ -20,6 +20,7 @@ mod gpt_score;
 #[cfg(test)]
 mod hostile;
 mod judge;
+mod metacritique;
 mod method;
 mod metrics;
 mod pairs;
@@ -38,6 +39,7 @@ mod summary;
 mod template;
 #[cfg(test)]
 mod testing;
+mod written;
 
 pub use builtin::Builtin;
 pub use checklist::{Checklist, ChecklistParams};
@@ -48,6 +50,7 @@ pub use figures::lower_is_better;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
+pub use metacritique::{Baseline, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{Metrics, MetricsParams};
 pub use pairs::PairSelection;

@@ -5,6 +5,7 @@ use crate::comparative::Comparative;
 use crate::g_eval::GEval;
 use crate::gpt_score::GptScore;
 use crate::judge::Judge;
+use crate::metacritique::MetaCritique;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
 use crate::prompt_scoring::PromptScoring;
@@ -21,6 +22,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<Judge>(),
     entry::<Revise>(),
     entry::<RevisEval>(),
+    entry::<MetaCritique>(),
 ];
 
 /// All methods, in the order in which they are listed.

@@ -1,4 +1,4 @@
-//! Differences between two systems that judged the same units: intervals, t tests and randomisation. Seeded, and the
+//! Differences between two systems that judged the same units: intervals, t tests, randomisation and the bootstrap. Seeded, and the
 //! same on every machine.
 
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +13,7 @@ pub const ALL_SWAPS: usize = 4096;
 /// How sure intervals are, and how tests draw.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Resampling {
-    /// How many swaps a randomisation test draws where it cannot go through all.
+    /// How many draws the bootstrap has, and how many swaps a randomisation test where it cannot go through all.
     pub rounds: usize,
     /// How often an interval holds what it is of, in (0, 1).
     pub confidence: f64,
@@ -63,6 +63,17 @@ impl Resampling {
         let interval = found.map(|found| found.interval(self.confidence));
         let p = found.ok().map(|found| found.p(0.0));
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })
+    }
+
+    /// The bootstrap (Efron 1979; of systems Koehn 2004): as many draws as there are rounds, each of as many units as
+    /// there are, with replacement. What nobody has drawn of nothing is empty.
+    pub fn draws(&self, units: usize) -> impl Iterator<Item = Vec<usize>> {
+        // One generator for all: the same seed draws the same units, whatever is computed of them.
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        (0..self.rounds).map(move |_| {
+            // The upper half of a product is uniform up to one part in 2³² over the units.
+            (0..units).map(|_| (u64::from(rng.next_u32()) * units as u64 >> 32) as usize).collect()
+        })
     }
 
     /// Randomisation (Fisher 1935; Noreen 1989): the two-sided p-value of a difference under swapping the two systems'

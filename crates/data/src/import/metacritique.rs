@@ -114,10 +114,9 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
     let reference = references.first().map(|(_, critique)| critique.aius.clone()).unwrap_or_default();
     let mut candidates: Vec<Candidate> = Vec::new();
     for (name, critique) in &critiques {
-        critique.check(&reference).map_err(|(labels, why)| Malformed {
-            path: format!("[{place}].{name}_critique.{labels}"),
-            why,
-        })?;
+        critique
+            .check(&reference)
+            .map_err(|(labels, why)| Malformed { path: format!("[{place}].{name}_critique.{labels}"), why })?;
         // A file may hold two critiques by one model; the second goes by its key.
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
         let model = critique.model.clone().filter(|model| !model.is_empty() && !taken(model));

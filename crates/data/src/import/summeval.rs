@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Importer, Malformed, parse};
-use crate::sample::{unique_map, unique_entries};
+use crate::sample::{unique_entries, unique_map};
 use crate::{Candidate, Sample};
 
 pub(super) const IMPORTER: Importer = Importer {

@@ -46,7 +46,15 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let candidates = item.0.into_iter().map(candidate).collect();
         let instruction =
             Some("Say in fluent English what the triples (subject | relation | object) state.".to_owned());
-        Sample { id, context, instruction, texts: BTreeMap::new(), candidates, references: Vec::new(), preference: None }
+        Sample {
+            id,
+            context,
+            instruction,
+            texts: BTreeMap::new(),
+            candidates,
+            references: Vec::new(),
+            preference: None,
+        }
     };
     Ok(parse::<WebNlgFile>(bytes)?.0.into_iter().map(sample).collect())
 }

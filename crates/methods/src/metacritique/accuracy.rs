@@ -1,0 +1,135 @@
+//! Labels of claims held against people's (the paper's Table 4).
+
+use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, jackknife, ratio_interval};
+use serde::Serialize;
+
+use super::leaderboard::HUMAN;
+use crate::Section;
+use crate::figures::{ShareFigure, bounds, number};
+
+/// A claim with what people said of it and what the judge did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LabelledClaim<'a> {
+    /// Position of the sample.
+    pub(super) item: usize,
+    /// Who wrote the critique.
+    pub(super) system: &'a str,
+    pub(super) gold: bool,
+    /// Absent where it cannot be read, which is wrong.
+    pub(super) said: Option<bool>,
+}
+
+/// How often the judge says what people say.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AccuracyFigures {
+    /// `precision` or `recall`.
+    pub(super) task: &'static str,
+    /// Whose critiques.
+    pub(super) critiques: &'static str,
+    pub(super) claims: usize,
+    pub(super) read: usize,
+    /// The share that is right, of all claims.
+    pub(super) accuracy: FigureEstimate<ShareFigure>,
+    /// What whoever always says what people say most often would have.
+    pub(super) majority: f64,
+    /// Of the accuracy above the majority's, with its interval.
+    pub(super) above_majority: Option<probity_stats::PairedDifference>,
+    /// Cohen's κ over the claims that were read.
+    pub(super) kappa: Option<f64>,
+    pub(super) kappa_interval: Option<probity_stats::Interval>,
+    /// The shares of true ones among people's labels and the judge's.
+    pub(super) gold_true: f64,
+    pub(super) said_true: Option<f64>,
+}
+
+/// Of all claims, of critiques by people, and of those by models; only of those that there are.
+pub(super) fn accuracies(task: &'static str, claims: &[LabelledClaim<'_>]) -> Vec<AccuracyFigures> {
+    let human = |is_human: bool| move |claim: &&LabelledClaim<'_>| (claim.system == HUMAN) == is_human;
+    let all: Vec<&LabelledClaim<'_>> = claims.iter().collect();
+    let people: Vec<&LabelledClaim<'_>> = claims.iter().filter(human(true)).collect();
+    let models: Vec<&LabelledClaim<'_>> = claims.iter().filter(human(false)).collect();
+    let split = !people.is_empty() && !models.is_empty();
+    let groups = [("all", all), ("by people", people), ("by models", models)];
+    let shown = groups.into_iter().take(if split { 3 } else { 1 });
+    shown.filter(|(_, own)| !own.is_empty()).map(|(name, own)| AccuracyFigures::of(task, name, &own)).collect()
+}
+
+impl AccuracyFigures {
+    fn of(task: &'static str, critiques: &'static str, claims: &[&LabelledClaim<'_>]) -> Self {
+        let is_right = |claim: &LabelledClaim<'_>| claim.said == Some(claim.gold);
+        let gold_true = share(claims, |claim| claim.gold);
+        // Claims of one sample are about one answer: samples are what was drawn.
+        let by_item: Vec<&[&LabelledClaim<'_>]> = claims.chunk_by(|a, b| a.item == b.item).collect();
+        let units: Vec<(f64, f64)> = by_item
+            .iter()
+            .map(|own| (own.iter().filter(|claim| is_right(claim)).count() as f64, own.len() as f64))
+            .collect();
+        let resampling = Resampling::default();
+        let interval = ratio_interval(&units, resampling.confidence, Range::SHARE);
+        let most = gold_true >= 0.5;
+        let above = |kept: &[usize]| {
+            let own = || kept.iter().flat_map(|&unit| by_item[unit].iter());
+            let count = own().count();
+            let gain = |claim: &&LabelledClaim<'_>| f64::from(is_right(claim)) - f64::from(claim.gold == most);
+            (count > 0).then(|| own().map(|claim| gain(claim)).sum::<f64>() / count as f64)
+        };
+        let kappa = |kept: &[usize]| {
+            let read = kept.iter().flat_map(|&unit| by_item[unit].iter()).filter_map(|one| Some((one.said?, one.gold)));
+            let (said, gold): (Vec<bool>, Vec<bool>) = read.unzip();
+            cohen_kappa(&said, &gold, KappaWeights::Plain)
+        };
+        let everything: Vec<usize> = (0..by_item.len()).collect();
+        let read: Vec<&LabelledClaim<'_>> = claims.iter().copied().filter(|claim| claim.said.is_some()).collect();
+        let value = kappa(&everything);
+        Self {
+            task,
+            critiques,
+            claims: claims.len(),
+            read: read.len(),
+            accuracy: FigureEstimate::new(ShareFigure { share: Some(share(claims, is_right)) }, interval),
+            majority: gold_true.max(1.0 - gold_true),
+            above_majority: resampling.paired_difference(by_item.len(), Range::SHARE, above),
+            kappa: value,
+            kappa_interval: value
+                .and_then(|_| jackknife(by_item.len(), resampling.confidence, Range::Within(-1.0, 1.0), kappa).ok()),
+            gold_true,
+            said_true: (!read.is_empty()).then(|| share(&read, |claim| claim.said == Some(true))),
+        }
+    }
+
+    /// The table for people.
+    pub(super) fn section(all: &[Self]) -> Section {
+        let columns = [
+            "task", "critiques", "claims", "read", "accuracy", "95 % interval", "majority", "above it", "κ", "κ 95 %",
+            "true by people", "true by the judge",
+        ];
+        let mut table = Section::new("Labels of claims against people's", columns);
+        for one in all {
+            table.push([
+                one.task.to_owned(),
+                one.critiques.to_owned(),
+                one.claims.to_string(),
+                one.read.to_string(),
+                number(one.accuracy.figure.share),
+                bounds(one.accuracy.interval),
+                number(Some(one.majority)),
+                bounds(one.above_majority.and_then(|above| above.interval)),
+                number(one.kappa),
+                bounds(one.kappa_interval),
+                number(Some(one.gold_true)),
+                number(one.said_true),
+            ]);
+        }
+        table.note(
+            "Accuracy: share of claims whose label is people's; what could not be read is wrong. Majority: what always saying \
+             what people say most often would have; above it: the difference, 95 % interval. κ: Cohen's, over what was read.",
+        );
+        table.note("Intervals are by the jackknife over samples: claims about one answer are not independent.");
+        table
+    }
+}
+
+fn share(claims: &[&LabelledClaim<'_>], is_so: impl Fn(&LabelledClaim<'_>) -> bool) -> f64 {
+    let count = claims.iter().filter(|claim| is_so(claim)).count();
+    count as f64 / claims.len() as f64
+}

@@ -1,0 +1,288 @@
+//! Atomic information units (AIUs): the claims that a critique makes.
+
+use std::collections::BTreeSet;
+
+use probity_data::from_value;
+use probity_lm::GenerateResult;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::prompts::ReadyPrompt;
+use crate::written::WrittenOutcome;
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// Tokens of a short claim with the end of its line: stand-ins are no shorter.
+const SHORT_CLAIM: usize = 8;
+
+/// The claims of a critique, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Aius {
+    pub(super) claims: Vec<String>,
+    pub(super) ended: AiusOutcome,
+    /// Lines that said again what a line before had said; they count once.
+    pub(super) repeated: usize,
+    pub(super) prompt_tokens: Option<usize>,
+    pub(super) tokens: Option<usize>,
+}
+
+/// How the extraction of claims ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AiusOutcome {
+    /// As the text that holds them did.
+    Text(WrittenOutcome),
+    /// There is a text, and no claim in it.
+    NoAius,
+}
+
+impl AiusOutcome {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Text(ended) => ended.name(),
+            Self::NoAius => "no_aius",
+        }
+    }
+}
+
+impl Aius {
+    /// That somebody else has found.
+    pub(super) fn given(claims: Vec<String>) -> Self {
+        let ended = if claims.is_empty() { AiusOutcome::NoAius } else { AiusOutcome::Text(WrittenOutcome::Written) };
+        Self { claims, ended, repeated: 0, prompt_tokens: None, tokens: None }
+    }
+
+    fn none(ended: AiusOutcome) -> Self {
+        Self { ended, ..Self::given(Vec::new()) }
+    }
+
+    /// One claim a line; a text that was cut off has said its last line in part.
+    fn of(result: &GenerateResult, most: usize) -> Self {
+        let written = WrittenOutcome::of(result);
+        let is_cut = written == WrittenOutcome::Truncated;
+        let text = match result.text.rsplit_once('\n') {
+            Some((whole, _)) if is_cut => whole,
+            _ => result.text.as_str(),
+        };
+        let (mut claims, repeated) = claims(text);
+        let ended = match written {
+            WrittenOutcome::Written | WrittenOutcome::Truncated if claims.is_empty() => AiusOutcome::NoAius,
+            WrittenOutcome::Written if claims.len() > most => AiusOutcome::Text(WrittenOutcome::Truncated),
+            ended => AiusOutcome::Text(ended),
+        };
+        claims.truncate(most);
+        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
+        Self { claims, ended, repeated, prompt_tokens, tokens }
+    }
+}
+
+/// The claims of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A
+/// first line that announces the list is none of it.
+fn claims(text: &str) -> (Vec<String>, usize) {
+    let (mut known, mut claims, mut repeated) = (BTreeSet::new(), Vec::new(), 0);
+    let lines: Vec<&str> = text.lines().map(bare).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
+    for (place, line) in lines.iter().enumerate() {
+        if place == 0 && line.ends_with(':') && lines.len() > 1 {
+            continue;
+        }
+        let reading = line.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+        if known.insert(reading.trim_end_matches('.').to_owned()) {
+            claims.push((*line).to_owned());
+        } else {
+            repeated += 1;
+        }
+    }
+    (claims, repeated)
+}
+
+/// A line of a list without what makes it one: `- `, `* `, `• `, `3. `, `3) `, `(3) `.
+fn bare(line: &str) -> &str {
+    let line = line.trim().trim_start_matches(['-', '*', '•', '–', '·']).trim_start();
+    let inner = line.strip_prefix('(').unwrap_or(line);
+    let after = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_number = after.len() < inner.len() && inner.len() - after.len() <= 3;
+    match after.strip_prefix(['.', ')', ':']) {
+        // 3.5 is a number, and no place in a list.
+        Some(rest) if is_number && rest.starts_with(char::is_whitespace) => rest.trim_start(),
+        _ => line,
+    }
+}
+
+/// A critique whose claims are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExtractionJob<'a> {
+    /// The sample's id.
+    pub(super) item: &'a str,
+    /// The candidate's id; absent for the reference critique.
+    pub(super) candidate: Option<&'a str>,
+    pub(super) critique: &'a str,
+}
+
+/// The stage in which critiques are taken apart: a part for each critique, a row for each claim.
+pub(super) struct AiusStage<'a> {
+    pub(super) jobs: Vec<ExtractionJob<'a>>,
+    pub(super) prompt: &'a ReadyPrompt,
+    pub(super) tokens: u32,
+    pub(super) most: usize,
+    pub(super) inputs: Vec<String>,
+}
+
+impl MethodStage for AiusStage<'_> {
+    type Part = Aius;
+    const NAME: &'static str = "aius";
+    const ONE_ROW: bool = false;
+
+    fn parts(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Aius>) -> Result<(), MethodError> {
+        let is_there = |number: &usize| !self.jobs[*number].critique.trim().is_empty();
+        let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.jobs.len()).partition(is_there);
+        for number in &asked {
+            let job = self.jobs[*number];
+            run.quotes(self.prompt.render(job.item, &[("critique", job.critique)])?.quoted);
+        }
+        let request = |number: &usize| {
+            let ExtractionJob { item, candidate, critique } = self.jobs[*number];
+            let id = format!("{item}/aius/{}", candidate.map_or("(reference)", |id| id));
+            self.prompt.request(id, item, &[("critique", critique)], self.tokens)
+        };
+        run.generate(asked.iter().map(request), |position, result, output| {
+            keep(asked[position], Aius::of(&result, self.most), output)
+        })?;
+        for number in empty {
+            let nothing = Aius::none(AiusOutcome::Text(WrittenOutcome::Empty));
+            keep(number, nothing, run.output()).map_err(MethodError::Output)?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let ExtractionJob { item, candidate, .. } = self.jobs[number];
+        match candidate {
+            Some(candidate) => json!({ "item": item, "of": "critique", "candidate": candidate }),
+            None => json!({ "item": item, "of": "reference" }),
+        }
+    }
+
+    /// A critique without claims has a row that says why.
+    fn rows(&self, number: usize, aius: &Aius) -> serde_json::Result<Vec<Value>> {
+        let row = |place: usize, claim: Option<&String>| {
+            let mut row = self.identity(number);
+            row["number"] = json!(place);
+            row["aiu"] = json!(claim);
+            row["outcome"] = json!(aius.ended.name());
+            match &aius.ended {
+                AiusOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
+                    row["tokens_needed"] = json!(tokens_needed);
+                    row["limit"] = json!(limit);
+                }
+                AiusOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
+                _ => {}
+            }
+            row["repeated"] = json!(aius.repeated);
+            row["prompt_tokens"] = json!(aius.prompt_tokens);
+            row["tokens"] = json!(aius.tokens);
+            row
+        };
+        Ok(if aius.claims.is_empty() {
+            vec![row(0, None)]
+        } else {
+            aius.claims.iter().enumerate().map(|(place, claim)| row(place, Some(claim))).collect()
+        })
+    }
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<Aius, RowError> {
+        let ExtractionJob { item, candidate, .. } = self.jobs[number];
+        let Some(first) = rows.first() else {
+            let of = candidate.map_or("the reference critique".to_owned(), |id| format!("the critique `{id}`"));
+            return Err(format!("before this line a row is missing: the claims of {of} of sample `{item}`").into());
+        };
+        let given: GivenAiu = from_value(first)?;
+        let ended = match given.outcome.as_deref() {
+            Some("no_aius") => AiusOutcome::NoAius,
+            Some(_) => AiusOutcome::Text(from_value(first)?),
+            None if given.aiu.is_none() => AiusOutcome::NoAius,
+            None => AiusOutcome::Text(WrittenOutcome::Written),
+        };
+        let mut claims = Vec::with_capacity(rows.len());
+        for row in rows {
+            let one: GivenAiu = from_value(row)?;
+            if one.number.is_some_and(|number| number != claims.len()) {
+                return Err(format!("`number` is {}, and this is claim {}", row["number"], claims.len()).into());
+            }
+            match one.aiu.as_deref().map(str::trim) {
+                Some("") => return Err("`aiu` is empty".into()),
+                Some(claim) => claims.push(claim.to_owned()),
+                None if rows.len() > 1 => return Err("`aiu` is missing".into()),
+                None => {}
+            }
+        }
+        let may_have = matches!(ended, AiusOutcome::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
+        if may_have == claims.is_empty() {
+            let there = if claims.is_empty() { "there is no `aiu`" } else { "there is an `aiu`" };
+            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
+        }
+        if claims.len() > self.most {
+            return Err(format!("the critique has {} claims, and --most-aius is {}", claims.len(), self.most).into());
+        }
+        let GivenAiu { repeated, prompt_tokens, tokens, .. } = given;
+        Ok(Aius { claims, ended, repeated: repeated.unwrap_or(0), prompt_tokens, tokens })
+    }
+
+    fn stand_in(&self, number: usize) -> Aius {
+        let claims = self.most.min((self.tokens as usize / SHORT_CLAIM).max(1));
+        let words = (self.tokens as usize / claims).saturating_sub(2).max(1);
+        let claim = |place: usize| {
+            let own: String = format!("{number}.{place}").chars().rev().collect();
+            format!("{own}{}", " the".repeat(words))
+        };
+        Aius::given((0..claims).map(claim).collect())
+    }
+}
+
+/// A row that was written before, or by somebody else: the claim is enough.
+#[derive(Deserialize)]
+struct GivenAiu {
+    number: Option<usize>,
+    aiu: Option<String>,
+    outcome: Option<String>,
+    repeated: Option<usize>,
+    prompt_tokens: Option<usize>,
+    tokens: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::Finish;
+
+    use super::*;
+    use crate::testing::generated;
+
+    fn of(text: &str, is_cut: bool, most: usize) -> Aius {
+        let finish = if is_cut { Finish::Length } else { Finish::EndOfTurn };
+        Aius::of(&GenerateResult { finish: Some(finish), ..generated(text) }, most)
+    }
+
+    #[test]
+    fn claims_are_lines_without_what_makes_them_a_list() {
+        let text = "Here are the claims:\n\n- The answer is wrong.\n* It is 3.5 metres.\n3. Third\n(4) Fourth\n3.5 is \
+                    too much\n  •  the answer  is wrong\n---\n";
+        let aius = of(text, false, 9);
+        assert_eq!(aius.claims, ["The answer is wrong.", "It is 3.5 metres.", "Third", "Fourth", "3.5 is too much"]);
+        assert_eq!((aius.ended.name(), aius.repeated), ("written", 1));
+    }
+
+    #[test]
+    fn a_list_without_claims_or_with_too_many_says_so() {
+        assert_eq!(of("  \n", false, 9).ended.name(), "empty");
+        assert_eq!(of("---", false, 9).ended.name(), "no_aius");
+        let cut = of("One.\nTwo.\nThr", true, 9);
+        assert_eq!((cut.claims.len(), cut.ended.name()), (2, "truncated"));
+        let many = of("One.\nTwo.\nThree.", false, 2);
+        assert_eq!((many.claims.len(), many.ended.name()), (2, "truncated"));
+    }
+}

@@ -1,0 +1,351 @@
+//! Systems that write critiques, by what their critiques score.
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::text::fixed;
+use probity_stats::{
+    FigureEstimate, NoInterval, PairedDifference, Range, Resampling, jackknife, quantile, ratio_interval,
+};
+use serde::Serialize;
+
+use super::options::Unread;
+use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally, harmonic};
+use crate::Section;
+use crate::figures::{ShareFigure, bounds, mean, number, share_estimate};
+
+/// What the importer calls critiques that people wrote.
+pub(super) const HUMAN: &str = "human";
+
+/// More rows of a table are left to `summary.json`.
+const SHOWN: usize = 40;
+
+/// A critique's place and what its claims came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ScoredCritique<'a> {
+    /// Position of the sample.
+    pub(super) item: usize,
+    /// The candidate's id.
+    pub(super) system: &'a str,
+    pub(super) tally: CritiqueTally,
+}
+
+impl<'a> ScoredCritique<'a> {
+    /// Of all candidates, sample by sample, with their tallies in the same order.
+    pub(super) fn all(samples: &'a [Sample], tallies: &[CritiqueTally]) -> Vec<Self> {
+        let places = samples
+            .iter()
+            .enumerate()
+            .flat_map(|(item, sample)| sample.candidates.iter().map(move |candidate| (item, candidate.id.as_str())));
+        places.zip(tallies).map(|((item, system), tally)| Self { item, system, tally: *tally }).collect()
+    }
+}
+
+/// Figures of one score of several critiques.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct ScoreFigures {
+    /// The mean over critiques that have the score.
+    #[serde(rename = "macro")]
+    pub(super) of_critiques: FigureEstimate<ShareFigure>,
+    /// Over all claims together.
+    pub(super) micro: FigureEstimate<ShareFigure>,
+    /// The mean under the other convention for what could not be read.
+    pub(super) other_convention: Option<f64>,
+    /// Critiques that have the score.
+    pub(super) critiques: usize,
+}
+
+/// What the critiques of a system, or of several, come to.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SystemFigures {
+    pub(super) system: String,
+    pub(super) critiques: usize,
+    pub(super) precision: ScoreFigures,
+    pub(super) recall: ScoreFigures,
+    pub(super) f1: ScoreFigures,
+    /// Labels of all claims.
+    pub(super) claims: CritiqueTally,
+    /// Its place by mean F1, and how sure that is; absent for several systems together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rank: Option<RankFigures>,
+}
+
+/// A system's place among the others over bootstrap draws of the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct RankFigures {
+    /// By mean F1 over all samples, from 1.
+    rank: usize,
+    /// The 2.5 % and 97.5 % quantiles of its place in draws that hold a critique of it.
+    low: Option<f64>,
+    high: Option<f64>,
+    /// The share of these draws in which it is first; ties are shared.
+    first: Option<f64>,
+    /// Such draws.
+    draws: usize,
+}
+
+impl RankFigures {
+    /// Whether it is first in nearly all draws.
+    pub(super) fn is_alone(self) -> bool {
+        self.first.is_some_and(|first| first >= 0.95)
+    }
+}
+
+/// Two systems over the samples in which both have an F1.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SystemPair {
+    first: String,
+    second: String,
+    samples: usize,
+    /// Of the mean F1.
+    #[serde(flatten)]
+    difference: PairedDifference,
+    /// The share of bootstrap draws in which the first has the higher mean; even ones count as half.
+    first_wins: f64,
+}
+
+/// All systems.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Leaderboard {
+    /// The best mean F1 first.
+    pub(super) systems: Vec<SystemFigures>,
+    /// All critiques, and where some are by people those by models.
+    pub(super) together: Vec<SystemFigures>,
+    /// Those that share two samples at least.
+    pub(super) pairs: Vec<SystemPair>,
+    pub(super) resampling: Resampling,
+}
+
+impl Leaderboard {
+    pub(super) fn new(critiques: &[ScoredCritique<'_>], unread: Unread, resampling: Resampling) -> Self {
+        let mut by_system: BTreeMap<&str, Vec<&ScoredCritique<'_>>> = BTreeMap::new();
+        for critique in critiques {
+            by_system.entry(critique.system).or_default().push(critique);
+        }
+        let f1_of = |critiques: &[&ScoredCritique<'_>]| -> BTreeMap<usize, f64> {
+            critiques.iter().filter_map(|one| Some((one.item, one.tally.scores(unread).f1?))).collect()
+        };
+        let mut systems: Vec<(SystemFigures, BTreeMap<usize, f64>)> =
+            by_system.iter().map(|(name, own)| (SystemFigures::of(name, own, unread), f1_of(own))).collect();
+        systems.sort_by(|(a, _), (b, _)| {
+            let value = |one: &SystemFigures| one.f1.of_critiques.figure.share.unwrap_or(f64::NEG_INFINITY);
+            value(b).total_cmp(&value(a)).then_with(|| a.system.cmp(&b.system))
+        });
+        let (mut systems, scores): (Vec<SystemFigures>, Vec<BTreeMap<usize, f64>>) = systems.into_iter().unzip();
+        let samples = critiques.iter().map(|critique| critique.item + 1).max().unwrap_or(0);
+        let ranks = ranks(&scores, samples, &resampling);
+        systems.iter_mut().zip(ranks).for_each(|(system, rank)| system.rank = Some(rank));
+        let all: Vec<&ScoredCritique<'_>> = critiques.iter().collect();
+        let mut together = vec![SystemFigures::of("all", &all, unread)];
+        if by_system.contains_key(HUMAN) && by_system.len() > 2 {
+            let models: Vec<&ScoredCritique<'_>> = critiques.iter().filter(|one| one.system != HUMAN).collect();
+            together.push(SystemFigures::of("all but human", &models, unread));
+        }
+        let names: Vec<&str> = systems.iter().map(|system| system.system.as_str()).collect();
+        let pairs = pairs(&names, &scores, &resampling);
+        Self { systems, together, pairs, resampling }
+    }
+
+    /// The tables for people.
+    pub(super) fn sections(&self) -> Vec<Section> {
+        let columns = [
+            "critiques by", "rank (95 %)", "first", "critiques", "precision", "recall", "F1", "95 % interval",
+            "micro P", "micro R", "micro F1", "unread",
+        ];
+        let mut table = Section::new("Critiques by system (means over critiques)", columns);
+        for system in self.systems.iter().take(SHOWN).chain(&self.together) {
+            table.push(system.cells());
+        }
+        let left = self.systems.len().saturating_sub(SHOWN);
+        if left > 0 {
+            table.note(format!("{left} more systems are in summary.json"));
+        }
+        table.note(
+            "Precision: share of a critique's claims that are true; recall: share of the reference critique's claims that it \
+             makes; F1: their harmonic mean, 0 where either is 0. Micro: over all claims together.",
+        );
+        table.note(format!(
+            "Rank: by mean F1, with the middle 95 % of its places over {} bootstrap draws of the samples (seed {}); first: \
+             share of draws in which it is first. Systems that criticised other samples were not put to the same test.",
+            self.resampling.rounds, self.resampling.seed
+        ));
+        let mut sections = vec![table];
+        if !self.pairs.is_empty() {
+            sections.push(self.pair_section());
+        }
+        sections
+    }
+
+    fn pair_section(&self) -> Section {
+        let columns = ["critiques by", "and by", "samples", "difference in F1", "95 % interval", "p", "first wins"];
+        let mut table = Section::new("Systems over the samples that both criticised", columns);
+        for pair in self.pairs.iter().take(SHOWN) {
+            let PairedDifference { difference, interval, p, .. } = pair.difference;
+            table.push([
+                pair.first.clone(),
+                pair.second.clone(),
+                pair.samples.to_string(),
+                fixed(difference, 3),
+                bounds(interval),
+                number(p),
+                number(Some(pair.first_wins)),
+            ]);
+        }
+        if self.pairs.len() > SHOWN {
+            table.note(format!("{} more pairs are in summary.json", self.pairs.len() - SHOWN));
+        }
+        table.note(
+            "p: of no difference, by the jackknife over samples, not corrected for the number of pairs. First wins: share of \
+             bootstrap draws of these samples in which the first has the higher mean F1; even draws count as half.",
+        );
+        table
+    }
+}
+
+impl SystemFigures {
+    fn of(system: &str, critiques: &[&ScoredCritique<'_>], unread: Unread) -> Self {
+        let other = if unread == Unread::False { Unread::LeftOut } else { Unread::False };
+        let by = |unread: Unread| critiques.iter().map(move |one| one.tally.scores(unread)).collect::<Vec<_>>();
+        let (scores, others) = (by(unread), by(other));
+        let micro = micro(critiques, unread);
+        let figures = |place: usize| {
+            let values = |all: &[CritiqueScores]| all.iter().filter_map(|one| one.all()[place]).collect::<Vec<f64>>();
+            let had = values(&scores);
+            ScoreFigures {
+                critiques: had.len(),
+                of_critiques: share_estimate(&had),
+                micro: micro[place],
+                other_convention: mean(values(&others)),
+            }
+        };
+        let sum = |of: fn(&CritiqueTally) -> Tally| {
+            critiques.iter().map(|one| of(&one.tally)).fold(Tally::default(), |all, one| Tally {
+                yes: all.yes + one.yes,
+                no: all.no + one.no,
+                unread: all.unread + one.unread,
+            })
+        };
+        Self {
+            system: system.to_owned(),
+            critiques: critiques.len(),
+            precision: figures(0),
+            recall: figures(1),
+            f1: figures(2),
+            claims: CritiqueTally { precision: sum(|one| one.precision), recall: sum(|one| one.recall) },
+            rank: None,
+        }
+    }
+
+    /// In the order of [`SCORES`].
+    pub(super) fn scores(&self) -> [(&'static str, &ScoreFigures); 3] {
+        let [precision, recall, f1] = SCORES;
+        [(precision, &self.precision), (recall, &self.recall), (f1, &self.f1)]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let rank = self.rank.map_or_else(String::new, |rank| {
+            let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({low:.0} … {high:.0})"));
+            format!("{}{}", rank.rank, ends.unwrap_or_default())
+        });
+        let first = self.rank.map_or_else(String::new, |rank| number(rank.first));
+        let macros = [self.precision, self.recall, self.f1].map(|one| number(one.of_critiques.figure.share));
+        let micros = [self.precision, self.recall, self.f1].map(|one| number(one.micro.figure.share));
+        let unread = self.claims.precision.unread + self.claims.recall.unread;
+        [self.system.clone(), rank, first, self.critiques.to_string()]
+            .into_iter()
+            .chain(macros)
+            .chain([bounds(self.f1.of_critiques.interval)])
+            .chain(micros)
+            .chain([unread.to_string()])
+            .collect()
+    }
+}
+
+/// Precision, recall and F1 over all claims together. Claims of one sample stand or fall together, so samples are the
+/// units of the intervals.
+fn micro(critiques: &[&ScoredCritique<'_>], unread: Unread) -> [FigureEstimate<ShareFigure>; 3] {
+    let mut units: BTreeMap<usize, [(f64, f64); 2]> = BTreeMap::new();
+    for critique in critiques {
+        let unit = units.entry(critique.item).or_default();
+        for (sum, tally) in unit.iter_mut().zip([critique.tally.precision, critique.tally.recall]) {
+            if let Some((yes, all)) = tally.part(unread) {
+                *sum = (sum.0 + yes as f64, sum.1 + all as f64);
+            }
+        }
+    }
+    let units: Vec<[(f64, f64); 2]> = units.into_values().collect();
+    let share = |place: usize, kept: &[usize]| {
+        let (yes, all) =
+            kept.iter().fold((0.0, 0.0), |(yes, all), &unit| (yes + units[unit][place].0, all + units[unit][place].1));
+        (all > 0.0).then(|| yes / all)
+    };
+    let everything: Vec<usize> = (0..units.len()).collect();
+    let estimate = |place: usize| {
+        let own: Vec<(f64, f64)> = units.iter().map(|unit| unit[place]).filter(|unit| unit.1 > 0.0).collect();
+        let interval = ratio_interval(&own, Resampling::default().confidence, Range::SHARE);
+        FigureEstimate::new(ShareFigure { share: share(place, &everything) }, interval)
+    };
+    let f1 = |kept: &[usize]| Some(harmonic(share(0, kept)?, share(1, kept)?));
+    let value = f1(&everything);
+    let interval = match value {
+        Some(_) => jackknife(units.len(), Resampling::default().confidence, Range::SHARE, f1),
+        None => Err(NoInterval::TooFew),
+    };
+    [estimate(0), estimate(1), FigureEstimate::new(ShareFigure { share: value }, interval)]
+}
+
+/// The place of each system, whose F1 is by sample, in the order of the systems.
+fn ranks(scores: &[BTreeMap<usize, f64>], samples: usize, resampling: &Resampling) -> Vec<RankFigures> {
+    let mut places: Vec<Vec<f64>> = vec![Vec::new(); scores.len()];
+    let mut first = vec![0.0; scores.len()];
+    for drawn in resampling.draws(samples) {
+        let means: Vec<Option<f64>> =
+            scores.iter().map(|own| mean(drawn.iter().filter_map(|item| own.get(item).copied()))).collect();
+        let best = means.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
+        let shared = means.iter().flatten().filter(|value| **value == best).count();
+        for (system, own) in means.iter().enumerate() {
+            let Some(own) = own else { continue };
+            let above = means.iter().flatten().filter(|other| *other > own).count();
+            let level = means.iter().flatten().filter(|other| *other == own).count();
+            // Those that are level share the places that they take.
+            places[system].push(above as f64 + (level as f64 + 1.0) / 2.0);
+            first[system] += if *own == best { 1.0 / shared as f64 } else { 0.0 };
+        }
+    }
+    let figures = |(system, mut places): (usize, Vec<f64>)| {
+        places.sort_by(f64::total_cmp);
+        let draws = places.len();
+        RankFigures {
+            rank: system + 1,
+            low: quantile(&places, 0.025),
+            high: quantile(&places, 0.975),
+            first: (draws > 0).then(|| first[system] / draws as f64),
+            draws,
+        }
+    };
+    places.into_iter().enumerate().map(figures).collect()
+}
+
+fn pairs(names: &[&str], scores: &[BTreeMap<usize, f64>], resampling: &Resampling) -> Vec<SystemPair> {
+    let mut pairs = Vec::new();
+    for (first, a) in scores.iter().enumerate() {
+        for (second, b) in scores.iter().enumerate().skip(first + 1) {
+            let differences: Vec<f64> = a.iter().filter_map(|(item, a)| Some(a - b.get(item)?)).collect();
+            if differences.len() < 2 {
+                continue;
+            }
+            let of = |kept: &[usize]| mean(kept.iter().map(|&unit| differences[unit]));
+            let Some(difference) = resampling.paired_difference(differences.len(), Range::SHARE, of) else { continue };
+            let win = |drawn: Vec<usize>| match of(&drawn) {
+                Some(value) if value > 0.0 => 1.0,
+                Some(0.0) => 0.5,
+                _ => 0.0,
+            };
+            let first_wins = mean(resampling.draws(differences.len()).map(win)).unwrap_or(0.5);
+            let samples = differences.len();
+            let (first, second) = (names[first].to_owned(), names[second].to_owned());
+            pairs.push(SystemPair { first, second, samples, difference, first_wins });
+        }
+    }
+    pairs
+}

@@ -1,0 +1,170 @@
+//! `MetaCritique` (Sun et al., 2024, "The Critique of Critique"): critiques of answers, judged claim by claim.
+
+mod accuracy;
+mod aius;
+mod claims;
+mod comparing;
+mod leaderboard;
+mod options;
+mod preferences;
+mod prompts;
+mod report;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod work;
+mod writing;
+
+use probity_data::{LabelledCritiques, LineError, Sample, labelled_critiques};
+use probity_options::name;
+
+pub use options::{Baseline, MetaCritiqueParams, Unread};
+
+use aius::AiusStage;
+use claims::{Precision, Recall, Task as _};
+use comparing::{ComparisonName as _, Pairwise, RefinedPairs, Single};
+use prompts::{Prompts, TEMPLATES};
+use report::CritiqueFindings;
+use tally::{CritiqueTally, Tally};
+use work::MetaCritiqueWork;
+use writing::{References, Refined, WritingName as _};
+
+use crate::builtin::Builtin;
+use crate::question::given_twice;
+use crate::{LabelledFile, Method, MethodError, MethodReport, MethodStage as _, Run, Signature, StageSpec};
+
+/// The texts of a sample that critiques are about.
+const QUESTION: &str = "question";
+const ANSWER: &str = "answer";
+const REFERENCE_ANSWER: &str = "reference_answer";
+
+/// `MetaCritique`; see [`Method::LONG_ABOUT`].
+pub struct MetaCritique;
+
+impl Method for MetaCritique {
+    type Params = MetaCritiqueParams;
+    const NAME: &'static str = "metacritique";
+    const ABOUT: &'static str = "Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique)";
+    const LONG_ABOUT: &'static str = "\
+Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique).
+
+A sample is an answer to a question, and its candidates are critiques of the answer. Each critique is taken apart into \
+claims (atomic information units, AIUs). Precision is the share of its claims that are true, given question, answer \
+and reference answer; recall is the share of the claims of a reference critique that it makes; F1 is their harmonic \
+mean (Sun et al. 2024, equations 1 to 5). What cannot be read counts as false, or is left out with --unread left-out; \
+scores under both stand in the summary.
+
+Stages: `references` (reference answers and critiques that the data lack, by the model), `aius` (the claims), \
+`precision` and `recall` (a label for each claim), with --baseline `single` and `pairwise` (whole critiques, rated from \
+1 to 7 or compared), with --refine `refined` and `refined_pairs` (the answers as critiques would have them, and which \
+is better).
+
+Data: samples with the texts `question` and `answer`, and `reference_answer` where there is one \
+(--map text.question=COLUMN); candidates are critiques, the first reference is the reference critique. With --labels \
+the public file of MetaCritique takes their place: its claims are judged and held against people's labels, or, without \
+--model, the labels are aggregated.
+
+Files: a table for each stage, `scores.jsonl` (the three scores of each critique) and `summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    const STAGES: &'static [StageSpec] = &[
+        StageSpec { name: References::NAME, roles: &["model"] },
+        StageSpec { name: AiusStage::NAME, roles: &["model"] },
+        StageSpec { name: Precision::NAME, roles: &["model"] },
+        StageSpec { name: Recall::NAME, roles: &["model"] },
+        StageSpec { name: Single::NAME, roles: &["model"] },
+        StageSpec { name: Pairwise::NAME, roles: &["model"] },
+        StageSpec { name: Refined::NAME, roles: &["model"] },
+        StageSpec { name: RefinedPairs::NAME, roles: &["model"] },
+    ];
+
+    fn has_stage(params: &MetaCritiqueParams, name: &str) -> bool {
+        match name {
+            "aius" => params.labels.is_none(),
+            "single" => params.has(Baseline::Single),
+            "pairwise" => params.has(Baseline::Pairwise),
+            "refined" | "refined_pairs" => params.refine,
+            _ => true,
+        }
+    }
+
+    const LABELLED: Option<LabelledFile> = Some(LabelledFile { option: "labels", importer: "metacritique" });
+
+    fn lacks(_: &MetaCritiqueParams, sample: &Sample) -> Vec<LineError> {
+        let missing = [QUESTION, ANSWER].into_iter().filter(|name| sample.text(name).is_none());
+        let error = |name: &str| {
+            LineError::content(format!("texts.{name}"), "a critique is about a question and an answer; this is missing")
+                .with_hint(format!("give the sample \"texts\" with it, or name its column: --map text.{name}=COLUMN"))
+        };
+        missing.map(error).collect()
+    }
+
+    fn run(params: &MetaCritiqueParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        if let Some(twice) = given_twice(&params.baseline) {
+            return MethodError::refuse(format!("--baseline {}", name(twice)), "given twice", "name each once");
+        }
+        let labelled = labels(params, samples)?;
+        let Some(model) = run.model_if_any() else {
+            let labelled = labelled.unwrap_or_default();
+            refuse_what_asks(params)?;
+            if run.is_rehearsal() {
+                return Err(MethodError::Rehearsed);
+            }
+            let signature = sign(params, Signature::without_model(Self::NAME));
+            let mut findings = CritiqueFindings::new(params, samples);
+            findings.tallies = people(&labelled);
+            return findings.report(signature, run);
+        };
+        let prompts = Prompts::load(params, model.description())?;
+        let signature = sign(params, Signature::new(Self::NAME, model));
+        let work = MetaCritiqueWork { params, samples, prompts: &prompts, labelled: labelled.as_deref(), model };
+        work.run(signature, run)
+    }
+}
+
+/// What people said, sample by sample, as the file of labels has it; nothing without one.
+fn labels(params: &MetaCritiqueParams, samples: &[Sample]) -> Result<Option<Vec<LabelledCritiques>>, MethodError> {
+    let Some(path) = &params.labels else { return Ok(None) };
+    let read = labelled_critiques(path);
+    let mut labelled =
+        read.map_err(|source| MethodError::Other { option: Some("labels"), source: Box::new(source) })?;
+    labelled.truncate(samples.len());
+    Ok(Some(labelled))
+}
+
+/// The labels themselves as what was decided, critique by critique.
+fn people(labelled: &[LabelledCritiques]) -> Vec<CritiqueTally> {
+    let tally = |labels: &[bool]| Tally::of(labels.iter().map(|label| Some(*label)));
+    let critiques = labelled.iter().flat_map(|one| &one.critiques);
+    critiques.map(|one| CritiqueTally { precision: tally(&one.precision), recall: tally(&one.recall) }).collect()
+}
+
+/// Options that ask a model something, where there is none.
+fn refuse_what_asks(params: &MetaCritiqueParams) -> Result<(), MethodError> {
+    let asks = [("--baseline", !params.baseline.is_empty()), ("--refine", params.refine)];
+    match asks.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            MethodError::refuse(option, "labels are aggregated without a model", "name one with --model")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What scores depend on besides prompts and model.
+fn sign(params: &MetaCritiqueParams, signature: Signature) -> Signature {
+    let baselines: Vec<String> = params.baseline.iter().map(name).collect();
+    let signature =
+        signature.with("unread", &name(&params.unread)).with("rounds", &params.rounds).with("seed", &params.seed);
+    if signature.model.is_none() {
+        return signature.with("labels", "people");
+    }
+    let signature = signature
+        .with("verdict", &name(&params.verdict))
+        .with("reference-answer", if params.without_reference_answer { "none" } else { "shown" })
+        .with("claims", if params.labels.is_some() { "given" } else { "extracted" })
+        .with("most-aius", &params.most_aius)
+        .with("max-tokens", &params.max_tokens)
+        .with("rationale-tokens", &params.rationale_tokens);
+    if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) }
+}

@@ -1,0 +1,105 @@
+//! Which of two critiques of one answer is better: scores and judges held against people's preferences.
+
+use std::cmp::Ordering;
+
+use probity_data::{Preference, Sample};
+use probity_stats::{FigureEstimate, Range, Resampling, order, ratio_interval};
+use serde::Serialize;
+
+use super::leaderboard::HUMAN;
+use crate::Section;
+use crate::figures::{ShareFigure, bounds, number};
+
+/// Two candidates of a sample, the first of which people prefer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PreferredPair {
+    pub(super) item: usize,
+    pub(super) better: usize,
+    pub(super) worse: usize,
+}
+
+/// The pairs whose gold F1 differs, or where there is none those of the samples' preferences. Critiques by people are
+/// not compared with those by models, whose way of writing differs (the paper's section 3.2).
+pub(super) fn preferred(samples: &[Sample]) -> Vec<PreferredPair> {
+    let mut pairs = Vec::new();
+    for (item, sample) in samples.iter().enumerate() {
+        let all = &sample.candidates;
+        let models = all.iter().filter(|candidate| candidate.id != HUMAN).count();
+        for a in 0..all.len() {
+            for b in a + 1..all.len() {
+                if models >= 2 && (all[a].id == HUMAN || all[b].id == HUMAN) {
+                    continue;
+                }
+                let gold = |k: usize| all[k].scores.get("f1").copied();
+                let is_preferred =
+                    |k: usize| matches!(&sample.preference, Some(Preference::Candidate(id)) if *id == all[k].id);
+                let better = match (gold(a), gold(b)) {
+                    (Some(x), Some(y)) => order(x, y),
+                    _ if is_preferred(a) => Ordering::Greater,
+                    _ if is_preferred(b) => Ordering::Less,
+                    _ => Ordering::Equal,
+                };
+                match better {
+                    Ordering::Greater => pairs.push(PreferredPair { item, better: a, worse: b }),
+                    Ordering::Less => pairs.push(PreferredPair { item, better: b, worse: a }),
+                    Ordering::Equal => {}
+                }
+            }
+        }
+    }
+    pairs
+}
+
+/// How often somebody prefers what is better.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PreferenceFigures {
+    /// Who.
+    pub(super) by: &'static str,
+    /// Pairs with a verdict.
+    pub(super) pairs: usize,
+    /// Pairs without.
+    pub(super) undecided: usize,
+    /// The share that is right; level ones count as half.
+    pub(super) accuracy: FigureEstimate<ShareFigure>,
+}
+
+impl PreferenceFigures {
+    /// `says` has for each pair how much speaks for its better one: 1, 0, or ½ where both are level.
+    pub(super) fn of(by: &'static str, pairs: &[PreferredPair], says: impl Fn(&PreferredPair) -> Option<f64>) -> Self {
+        let points: Vec<(usize, f64)> = pairs.iter().filter_map(|pair| Some((pair.item, says(pair)?))).collect();
+        let units: Vec<(f64, f64)> = points
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|own| (own.iter().map(|(_, point)| point).sum(), own.len() as f64))
+            .collect();
+        let accuracy =
+            (!points.is_empty()).then(|| points.iter().map(|(_, point)| point).sum::<f64>() / points.len() as f64);
+        let interval = ratio_interval(&units, Resampling::default().confidence, Range::SHARE);
+        let undecided = pairs.len() - points.len();
+        let accuracy = FigureEstimate::new(ShareFigure { share: accuracy }, interval);
+        Self { by, pairs: points.len(), undecided, accuracy }
+    }
+
+    /// The table for people.
+    pub(super) fn section(title: &str, first: &str, all: &[Self]) -> Section {
+        let mut table = Section::new(title, [first, "pairs", "undecided", "right", "95 % interval"]);
+        for one in all {
+            table.push([
+                one.by.to_owned(),
+                one.pairs.to_string(),
+                one.undecided.to_string(),
+                number(one.accuracy.figure.share),
+                bounds(one.accuracy.interval),
+            ]);
+        }
+        table
+    }
+}
+
+/// A point for the better of two scores.
+pub(super) fn point(better: f64, worse: f64) -> f64 {
+    match order(better, worse) {
+        Ordering::Greater => 1.0,
+        Ordering::Less => 0.0,
+        Ordering::Equal => 0.5,
+    }
+}

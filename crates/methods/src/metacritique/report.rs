@@ -1,0 +1,433 @@
+//! What all labels, judges and refinements come to.
+
+use probity_data::Sample;
+use probity_lm::Outcome;
+use probity_lm::text::{counted, fixed, thousands};
+use probity_stats::{Resampling, order};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::accuracy::AccuracyFigures;
+use super::claims::ClaimVerdict;
+use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
+use super::options::{MetaCritiqueParams, Unread};
+use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
+use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
+use crate::figures::Mass;
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
+
+/// The table of scores.
+const SCORES_TABLE: &str = "scores";
+
+/// A refined answer held against another, or against the answer as it was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefinedUnit {
+    pub(super) item: usize,
+    pub(super) first: usize,
+    pub(super) second: Option<usize>,
+    /// How much speaks for the first.
+    pub(super) p: Option<f64>,
+}
+
+/// What was found, as far as the run has come.
+pub(super) struct CritiqueFindings<'a> {
+    params: &'a MetaCritiqueParams,
+    samples: &'a [Sample],
+    pub(super) outcomes: Outcomes,
+    /// References that the model wrote.
+    pub(super) written_references: usize,
+    /// Claims that a list had more than once.
+    pub(super) repeated: usize,
+    /// Of each critique, sample by sample.
+    pub(super) tallies: Vec<CritiqueTally>,
+    /// Where people labelled the same claims.
+    pub(super) accuracy: Vec<AccuracyFigures>,
+    /// The baseline's rating of each critique.
+    pub(super) single: Option<Vec<Option<f64>>>,
+    /// The baseline's verdict on each pair `(item, a, b)`: how much speaks for `a`.
+    pub(super) pairwise: Option<Vec<((usize, usize, usize), Option<f64>)>>,
+    pub(super) refined: Option<Vec<RefinedUnit>>,
+    mass: Vec<(f64, bool)>,
+}
+
+/// A row of the table of scores.
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    attribute: &'static str,
+    score: Option<f64>,
+    /// Under the other convention for what could not be read.
+    other_convention: Option<f64>,
+    /// The labels behind it; absent for F1, which has those of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claims: Option<Tally>,
+    outcome: &'static str,
+}
+
+impl<'a> CritiqueFindings<'a> {
+    pub(super) fn new(params: &'a MetaCritiqueParams, samples: &'a [Sample]) -> Self {
+        Self {
+            params,
+            samples,
+            outcomes: Outcomes::default(),
+            written_references: 0,
+            repeated: 0,
+            tallies: Vec::new(),
+            accuracy: Vec::new(),
+            single: None,
+            pairwise: None,
+            refined: None,
+            mass: Vec::new(),
+        }
+    }
+
+    /// Counts a claim that was decided.
+    pub(super) fn decided(&mut self, verdict: &ClaimVerdict) {
+        self.outcomes.add(&verdict.outcome);
+        self.mass.extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
+    }
+
+    fn other_convention(&self) -> Unread {
+        if self.params.unread == Unread::False { Unread::LeftOut } else { Unread::False }
+    }
+
+    fn scores(&self) -> Vec<CritiqueScores> {
+        self.tallies.iter().map(|tally| tally.scores(self.params.unread)).collect()
+    }
+
+    /// By sample and candidate.
+    fn by_sample<T: Copy>(&self, all: &[T]) -> Vec<Vec<T>> {
+        let mut rest = all;
+        let own = |sample: &Sample| {
+            let (own, after) = rest.split_at(sample.candidates.len());
+            rest = after;
+            own.to_vec()
+        };
+        self.samples.iter().map(own).collect()
+    }
+
+    /// Writes the scores and sums up.
+    pub(super) fn report(self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        self.write_scores(run)?;
+        let resampling =
+            Resampling { rounds: self.params.rounds as usize, seed: self.params.seed, ..Resampling::default() };
+        let critiques = ScoredCritique::all(self.samples, &self.tallies);
+        let board = Leaderboard::new(&critiques, self.params.unread, resampling);
+        let mass = Mass::of(self.mass.iter().copied());
+        let mut values = json!({
+            "items": self.samples.len(),
+            "critiques": self.tallies.len(),
+            "leaderboard": board,
+            "written_references": self.written_references,
+            "repeated_claims": self.repeated,
+        });
+        if mass.answers > 0 {
+            values["mass"] = json!(mass);
+        }
+        let mut sections = board.sections();
+        if self.repeated > 0 {
+            sections[0].note(format!("claims that a list had again, and that count once: {}", self.repeated));
+        }
+        if self.written_references > 0 {
+            let count = counted(self.written_references, "reference");
+            sections[0].note(format!("{count} written by the model, since the data have none: scores depend on them"));
+        }
+        let is_judged = signature.model.is_some();
+        if is_judged {
+            self.outcomes.notes(signature.model.as_ref(), &mut sections[0]);
+        }
+        if !self.accuracy.is_empty() {
+            values["accuracy"] = json!(self.accuracy);
+            sections.push(AccuracyFigures::section(&self.accuracy));
+        }
+        if is_judged && !self.params.no_gold {
+            self.against_gold(&mut values, &mut sections);
+        }
+        self.refinements(&mut values, &mut sections);
+        sections.retain(|section| !section.rows.is_empty());
+        let verdict = self.conclusions(&board, is_judged);
+        let headline = board.together[0]
+            .scores()
+            .into_iter()
+            .map(|(name, figures)| Headline::new("mean", Some(name), figures.of_critiques.figure.share));
+        let headline = headline.collect();
+        Ok(MethodReport { values, sections, signature, outcomes: self.outcomes, headline, verdict })
+    }
+
+    fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        let singles = self.single.as_ref().map_or(0, Vec::len);
+        run.table(SCORES_TABLE, self.tallies.len() * SCORES.len() + singles)?;
+        let places = self.samples.iter().flat_map(|sample| sample.candidates.iter().map(move |one| (sample, one)));
+        let places: Vec<_> = places.collect();
+        let mut index = 0;
+        for (place, ((sample, candidate), tally)) in places.iter().zip(&self.tallies).enumerate() {
+            let scores = tally.scores(self.params.unread).all();
+            let others = tally.scores(self.other_convention()).all();
+            let claims = [Some(tally.precision), Some(tally.recall), None];
+            for (number, attribute) in SCORES.into_iter().enumerate() {
+                let row = ScoreRow {
+                    item: &sample.id,
+                    candidate: &candidate.id,
+                    attribute,
+                    score: scores[number],
+                    other_convention: others[number],
+                    claims: claims[number],
+                    outcome: if scores[number].is_some() { "scored" } else { "no_aius" },
+                };
+                run.row(SCORES_TABLE, index, &row)?;
+                index += 1;
+            }
+            if let Some(single) = &self.single {
+                let row = ScoreRow {
+                    item: &sample.id,
+                    candidate: &candidate.id,
+                    attribute: "single",
+                    score: single[place],
+                    other_convention: single[place],
+                    claims: None,
+                    outcome: if single[place].is_some() { "scored" } else { "unparsed" },
+                };
+                run.row(SCORES_TABLE, index, &row)?;
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Scores and judges against the gold scores and preferences in the data.
+    fn against_gold(&self, values: &mut Value, sections: &mut Vec<Section>) {
+        let has = |attribute: &str| {
+            self.samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(attribute))
+        };
+        let scores = self.scores();
+        let mut table = gold::section();
+        let mut figures = Vec::new();
+        let mut add = |name: &str, attribute: &'static str, scores: &[Vec<Option<f64>>]| {
+            let found = gold::against(self.samples, attribute, scores);
+            gold::push(&found, attribute, name, &mut table);
+            figures.push(json!({ "attribute": attribute, "scores": name, "figures": found }));
+        };
+        for (place, attribute) in SCORES.into_iter().enumerate().filter(|(_, attribute)| has(attribute)) {
+            let own: Vec<Option<f64>> = scores.iter().map(|one| one.all()[place]).collect();
+            add(attribute, attribute, &self.by_sample(&own));
+        }
+        if let Some(single) = self.single.as_ref().filter(|_| has("f1")) {
+            add("single", "f1", &self.by_sample(single));
+        }
+        if !figures.is_empty() {
+            values["gold"] = json!(figures);
+            sections.push(table);
+        }
+        let pairs = preferred(self.samples);
+        if pairs.is_empty() {
+            return;
+        }
+        let found = self.preferences(&pairs);
+        values["preferences"] = json!(found);
+        let mut table = PreferenceFigures::section("Preferences against people's", "by", &found);
+        table.note(
+            "Of two critiques of one answer by models, how often the one with the higher gold F1 (or the preferred one) has \
+             the higher score; level ones count as half.",
+        );
+        sections.push(table);
+    }
+
+    fn preferences(&self, pairs: &[PreferredPair]) -> Vec<PreferenceFigures> {
+        let scores = self.by_sample(&self.scores());
+        let by_score = |place: usize| {
+            let scores = &scores;
+            move |pair: &PreferredPair| {
+                let of = |k: usize| scores[pair.item][k].all()[place];
+                Some(point(of(pair.better)?, of(pair.worse)?))
+            }
+        };
+        let names = SCORES.into_iter().enumerate();
+        let mut found: Vec<PreferenceFigures> =
+            names.map(|(place, name)| PreferenceFigures::of(name, pairs, by_score(place))).collect();
+        if let Some(single) = &self.single {
+            let single = self.by_sample(single);
+            found.push(PreferenceFigures::of("single", pairs, |pair| {
+                Some(point(single[pair.item][pair.better]?, single[pair.item][pair.worse]?))
+            }));
+        }
+        if let Some(pairwise) = &self.pairwise {
+            found.push(PreferenceFigures::of("pairwise", pairs, |pair| {
+                let wanted = (pair.item, pair.better.min(pair.worse), pair.better.max(pair.worse));
+                let p = pairwise.iter().find(|(place, _)| *place == wanted)?.1?;
+                Some(point(if pair.better < pair.worse { p } else { 1.0 - p }, 0.5))
+            }));
+        }
+        found
+    }
+
+    /// How often a refined answer wins: over the answer as it was, and the better critique's over the other's.
+    fn refinements(&self, values: &mut Value, sections: &mut Vec<Section>) {
+        let Some(units) = &self.refined else { return };
+        let scores = self.by_sample(&self.scores());
+        let over_answer: Vec<PreferredPair> = units
+            .iter()
+            .filter(|unit| unit.second.is_none())
+            .map(|unit| PreferredPair { item: unit.item, better: unit.first, worse: unit.first })
+            .collect();
+        let said = |item: usize, first: usize, second: Option<usize>| {
+            units.iter().find(|unit| (unit.item, unit.first, unit.second) == (item, first, second))?.p
+        };
+        let mut found = vec![PreferenceFigures::of("refined answer over the answer", &over_answer, |pair| {
+            Some(point(said(pair.item, pair.better, None)?, 0.5))
+        })];
+        for (place, name) in [
+            (2, "refined by the critique of higher F1"),
+            (0, "refined by the critique of higher precision"),
+            (1, "refined by the critique of higher recall"),
+        ] {
+            let mut pairs = Vec::new();
+            for unit in units {
+                let Some(second) = unit.second else { continue };
+                let of = |k: usize| scores[unit.item][k].all()[place];
+                let Some((a, b)) = of(unit.first).zip(of(second)) else { continue };
+                match order(a, b) {
+                    std::cmp::Ordering::Greater => pairs.push((unit.item, unit.first, second)),
+                    std::cmp::Ordering::Less => pairs.push((unit.item, second, unit.first)),
+                    std::cmp::Ordering::Equal => {}
+                }
+            }
+            let pairs: Vec<PreferredPair> =
+                pairs.into_iter().map(|(item, better, worse)| PreferredPair { item, better, worse }).collect();
+            found.push(PreferenceFigures::of(name, &pairs, |pair| {
+                let (first, second) = (pair.better.min(pair.worse), pair.better.max(pair.worse));
+                let p = said(pair.item, first, Some(second))?;
+                Some(point(if pair.better < pair.worse { p } else { 1.0 - p }, 0.5))
+            }));
+        }
+        values["refinement"] = json!(found);
+        let mut table = PreferenceFigures::section("Refined answers", "wins", &found);
+        table.note(
+            "Judged by the model in both orders; a verdict that turns with the order is even, and counts as half. Pairs of \
+             critiques with equal scores are left out.",
+        );
+        sections.push(table);
+    }
+
+    fn conclusions(&self, board: &Leaderboard, is_judged: bool) -> Vec<Conclusion> {
+        if !is_judged {
+            return vec![of_labels(board)];
+        }
+        if self.accuracy.is_empty() {
+            vec![self.of_scores(board)]
+        } else {
+            self.accuracy.iter().filter_map(of_task).collect()
+        }
+    }
+
+    /// Of a judge whose labels nobody has checked.
+    fn of_scores(&self, board: &Leaderboard) -> Conclusion {
+        let all = &board.together[0];
+        let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
+        let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
+        let says = format!(
+            "Mean over {}: precision {}, recall {}, F1 {}{}",
+            counted(all.critiques, "critique"),
+            said(precision),
+            said(recall),
+            said(f1),
+            best(board).map(|best| format!("; best: {best}")).unwrap_or_default(),
+        );
+        let claims = [all.claims.precision, all.claims.recall];
+        let asked: usize = claims.iter().map(|one| one.yes + one.no + one.unread).sum();
+        let unread: usize = claims.iter().map(|one| one.unread).sum();
+        let share = |part: usize| if asked == 0 { 0.0 } else { part as f64 / asked as f64 };
+        let yes: usize = claims.iter().map(|one| one.yes).sum();
+        let one_label = asked > 1 && (yes == 0 || yes == asked);
+        let low = Mass::of(self.mass.iter().copied()).low_share.unwrap_or(0.0);
+        let (trust, because) = if f1.is_none() {
+            (Trust::Unreliable, "no critique has a score; the outcomes say why".to_owned())
+        } else if one_label {
+            (Trust::Unreliable, "all claims have the same label, which says nothing of any".to_owned())
+        } else if share(unread) > 0.5 || low > 0.5 {
+            (Trust::Unreliable, "most labels cannot be read, or are hardly considered by the model".to_owned())
+        } else {
+            let why = "no claim was labelled by people: --labels holds a judge against their labels";
+            (Trust::Caution, why.to_owned())
+        };
+        let figures = json!({ "precision": precision, "recall": recall, "f1": f1, "unread": share(unread) });
+        Conclusion { about: None, says, trust, because, figures }
+    }
+}
+
+/// Of labels by people.
+fn of_labels(board: &Leaderboard) -> Conclusion {
+    let all = &board.together[0];
+    let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
+    let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
+    let best = best(board).map(|best| format!("; best: {best}")).unwrap_or_default();
+    let says = format!(
+        "By people's labels, mean over {}: precision {}, recall {}, F1 {}{best}",
+        counted(all.critiques, "critique"),
+        said(precision),
+        said(recall),
+        said(f1)
+    );
+    let first = board.systems.first().and_then(|system| system.rank).is_none_or(|rank| rank.is_alone());
+    let (trust, because) = match f1 {
+        None => (Trust::Unreliable, "no critique has labels for both precision and recall".to_owned()),
+        Some(_) if first => {
+            (Trust::Reliable, "these are people's labels, and the first place is clear of the others".to_owned())
+        }
+        Some(_) => {
+            let why = "these are people's labels, but which system is first turns with the samples drawn";
+            (Trust::Caution, why.to_owned())
+        }
+    };
+    Conclusion {
+        about: None,
+        says,
+        trust,
+        because,
+        figures: json!({ "precision": precision, "recall": recall, "f1": f1 }),
+    }
+}
+
+/// `gpt-4 with F1 .612`, where there are several systems.
+fn best(board: &Leaderboard) -> Option<String> {
+    let first: &SystemFigures = board.systems.first().filter(|_| board.systems.len() > 1)?;
+    Some(format!("{} with F1 {}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
+}
+
+/// Of a judge's labels in one task, over all critiques.
+fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
+    if figures.critiques != "all" {
+        return None;
+    }
+    let accuracy = figures.accuracy.figure.share?;
+    let says = format!(
+        "{} of {} have people's label; always saying what people say most often would have {}",
+        percent(accuracy),
+        counted(figures.claims, "claim"),
+        percent(figures.majority)
+    );
+    let chance = figures.kappa_interval.is_none_or(|interval| interval.low <= 0.0);
+    let above = figures.above_majority.and_then(|above| above.interval).is_some_and(|interval| interval.low > 0.0);
+    let unread = figures.claims - figures.read;
+    let (trust, because) = if chance {
+        (Trust::Unreliable, "the interval of Cohen's κ contains 0, which is chance".to_owned())
+    } else if !above {
+        (
+            Trust::Caution,
+            "it is better than chance (κ), but not known to be better than always saying the same".to_owned(),
+        )
+    } else if unread * 10 > figures.claims {
+        (Trust::Caution, format!("{} of the labels cannot be read", thousands(unread as u64)))
+    } else {
+        (Trust::Reliable, "it was held against people's labels, and beats chance and the majority".to_owned())
+    };
+    let figures_value = json!({
+        "accuracy": accuracy, "interval": figures.accuracy.interval, "majority": figures.majority,
+        "kappa": figures.kappa, "kappa_interval": figures.kappa_interval,
+    });
+    Some(Conclusion { about: Some(figures.task.to_owned()), says, trust, because, figures: figures_value })
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", fixed(100.0 * share, 1))
+}

@@ -1,0 +1,400 @@
+//! What the model is asked, stage by stage.
+
+use std::marker::PhantomData;
+
+use probity_data::{CritiqueLabels, LabelledCritiques, Sample};
+use probity_lm::LanguageModel;
+
+use super::accuracy::{AccuracyFigures, LabelledClaim, accuracies};
+use super::aius::{Aius, AiusStage, ExtractionJob};
+use super::claims::{Claim, ClaimJudge, ClaimStage, ClaimVerdict, Precision, Recall, Task};
+use super::comparing::{ComparedTexts, ComparisonName, ComparisonStage, Pairwise, RefinedPairs, Single, judge};
+use super::options::{Baseline, MetaCritiqueParams};
+use super::prompts::Prompts;
+use super::report::{CritiqueFindings, RefinedUnit};
+use super::tally::{CritiqueTally, Tally};
+use super::writing::{References, Refined, WritingJob, WritingName, WritingStage};
+use super::{ANSWER, QUESTION, REFERENCE_ANSWER};
+use crate::judge::{ShownText, UnitVerdict};
+use crate::written::WrittenText;
+use crate::{Artefact, MethodError, MethodReport, MethodStage as _, Run, Signature};
+
+/// What a row calls the answer before it was refined.
+pub(super) const AS_IT_WAS: &str = "(answer)";
+
+/// Everything that is asked about the samples.
+pub(super) struct MetaCritiqueWork<'a> {
+    pub(super) params: &'a MetaCritiqueParams,
+    pub(super) samples: &'a [Sample],
+    pub(super) prompts: &'a Prompts,
+    /// What people said, by the position of the sample.
+    pub(super) labelled: Option<&'a [LabelledCritiques]>,
+    pub(super) model: &'a dyn LanguageModel,
+}
+
+/// What a sample's critiques are held against; each may be missing.
+#[derive(Debug, Clone, Default)]
+struct HeldAgainst {
+    answer: Option<String>,
+    critique: Option<String>,
+}
+
+/// The claims of a sample's critiques.
+struct SampleClaims {
+    /// Of each candidate, in their order.
+    critiques: Vec<Aius>,
+    reference: Option<Aius>,
+}
+
+impl MetaCritiqueWork<'_> {
+    pub(super) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let signature = ["answer", "critique", "aius", "precision", "recall"]
+            .into_iter()
+            .chain(self.params.refine.then_some("refined"))
+            .fold(signature, |signature, name| self.prompts.get(name).sign(signature));
+        let mut findings = CritiqueFindings::new(self.params, self.samples);
+        let (against, references) = self.references(run, &mut findings)?;
+        let (claims, aius) = self.claims(&against, &references, run, &mut findings)?;
+        let precision = self.decide::<Precision>("precision", self.own_claims(&against, &claims), &aius, run)?;
+        let recall = self.decide::<Recall>("recall", self.reference_claims(&claims), &aius, run)?;
+        self.tally(&claims, &precision.parts, &recall.parts, &mut findings);
+        let signature = self.baselines(signature, run, &mut findings)?;
+        let signature = self.refine(signature, run, &mut findings)?;
+        findings.report(signature, run)
+    }
+
+    /// What the parts of a stage depend on: these prompts, the model, and what earlier stages left.
+    fn inputs(&self, stage: &'static str, prompts: &[&str], keys: &[&str]) -> Vec<String> {
+        let params = self.params;
+        let signature = Signature::new(stage, self.model)
+            .with("max-tokens", &params.max_tokens)
+            .with("most-aius", &params.most_aius)
+            .with("rationale-tokens", &params.rationale_tokens)
+            .with("verdict", &probity_options::name(&params.verdict));
+        let signature = prompts.iter().fold(signature, |signature, name| self.prompts.get(name).sign(signature));
+        std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
+    }
+
+    /// The references that the data have, and those that the model writes in the place of what they lack.
+    fn references(
+        &self,
+        run: &mut Run<'_>,
+        findings: &mut CritiqueFindings<'_>,
+    ) -> Result<(Vec<HeldAgainst>, String), MethodError> {
+        let mut against: Vec<HeldAgainst> = self.samples.iter().map(|sample| self.given(sample)).collect();
+        let (mut jobs, mut places) = (Vec::new(), Vec::new());
+        for (item, (sample, held)) in self.samples.iter().zip(&against).enumerate() {
+            let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
+            let mut wanted = Vec::new();
+            if held.answer.is_none() && !self.params.without_reference_answer {
+                wanted.push(("answer", vec![text(QUESTION)]));
+            }
+            // People's labels are of the claims of the reference that they were shown.
+            if held.critique.is_none() && self.labelled.is_none() {
+                let shown = sample.text(REFERENCE_ANSWER).map(|answer| (REFERENCE_ANSWER, answer));
+                wanted.push(("critique", [text(QUESTION), text(ANSWER)].into_iter().chain(shown).collect()));
+            }
+            for (kind, slots) in wanted {
+                let prompt = self.prompts.get(kind);
+                jobs.push(WritingJob { item: &sample.id, of: ("reference", kind), prompt, slots });
+                places.push((item, kind));
+            }
+        }
+        let inputs = self.inputs(References::NAME, &["answer", "critique"], &[]);
+        let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<References> };
+        let written = run.stage(&stage)?;
+        for ((item, kind), text) in places.into_iter().zip(&written.parts) {
+            findings.outcomes.add_named(text.ended.name());
+            let slot = if kind == "answer" { &mut against[item].answer } else { &mut against[item].critique };
+            *slot = text.usable().map(str::to_owned);
+        }
+        findings.written_references = written.parts.len();
+        Ok((against, written.key))
+    }
+
+    fn given(&self, sample: &Sample) -> HeldAgainst {
+        let answer = sample.text(REFERENCE_ANSWER).filter(|_| !self.params.without_reference_answer);
+        let critique = sample.references.iter().find(|reference| !reference.trim().is_empty());
+        HeldAgainst { answer: answer.map(str::to_owned), critique: critique.cloned() }
+    }
+
+    /// The claims of all critiques: as people took them apart where there are labels, else by the model.
+    fn claims(
+        &self,
+        against: &[HeldAgainst],
+        references: &str,
+        run: &mut Run<'_>,
+        findings: &mut CritiqueFindings<'_>,
+    ) -> Result<(Vec<SampleClaims>, String), MethodError> {
+        if let Some(labelled) = self.labelled {
+            let claims = labelled.iter().map(labelled_claims).collect::<Result<_, _>>()?;
+            return Ok((claims, references.to_owned()));
+        }
+        let mut jobs = Vec::new();
+        for (sample, held) in self.samples.iter().zip(against) {
+            let job = |candidate, critique| ExtractionJob { item: &sample.id, candidate, critique };
+            jobs.extend(sample.candidates.iter().map(|one| job(Some(one.id.as_str()), one.text.as_str())));
+            jobs.extend(held.critique.as_deref().map(|critique| job(None, critique)));
+        }
+        let (tokens, most) = (self.params.max_tokens, self.params.most_aius as usize);
+        let inputs = self.inputs(AiusStage::NAME, &["aius"], &[references]);
+        let stage = AiusStage { jobs, prompt: self.prompts.get("aius"), tokens, most, inputs };
+        let Artefact { parts, key } = run.stage(&stage)?;
+        let mut parts = parts.into_iter();
+        let mut claims = Vec::with_capacity(self.samples.len());
+        for (sample, held) in self.samples.iter().zip(against) {
+            let critiques: Vec<Aius> = parts.by_ref().take(sample.candidates.len()).collect();
+            let reference = held.critique.is_some().then(|| parts.next()).flatten();
+            for aius in critiques.iter().chain(&reference) {
+                findings.outcomes.add_named(aius.ended.name());
+                findings.repeated += aius.repeated;
+            }
+            if reference.is_none() {
+                findings.outcomes.add_named("no_reference");
+            }
+            claims.push(SampleClaims { critiques, reference });
+        }
+        Ok((claims, key))
+    }
+
+    /// Each claim of each critique, to be checked against question, answer and reference answer.
+    fn own_claims<'c>(&'c self, against: &'c [HeldAgainst], claims: &'c [SampleClaims]) -> Vec<Claim<'c>> {
+        let mut all = Vec::new();
+        for ((sample, held), own) in self.samples.iter().zip(against).zip(claims) {
+            let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
+            let reference = held.answer.as_deref().map(|answer| (REFERENCE_ANSWER, answer));
+            let slots: Vec<_> = [text(QUESTION), text(ANSWER)].into_iter().chain(reference).collect();
+            for (candidate, aius) in sample.candidates.iter().zip(&own.critiques) {
+                all.extend(aius.claims.iter().enumerate().map(|(number, aiu)| Claim {
+                    item: &sample.id,
+                    candidate: &candidate.id,
+                    number,
+                    aiu,
+                    slots: slots.clone(),
+                }));
+            }
+        }
+        all
+    }
+
+    /// Each claim of each reference under each critique, to be looked for in it.
+    fn reference_claims<'c>(&'c self, claims: &'c [SampleClaims]) -> Vec<Claim<'c>> {
+        let mut all = Vec::new();
+        for (sample, own) in self.samples.iter().zip(claims) {
+            let reference = own.reference.iter().flat_map(|aius| &aius.claims);
+            for candidate in &sample.candidates {
+                all.extend(reference.clone().enumerate().map(|(number, aiu)| Claim {
+                    item: &sample.id,
+                    candidate: &candidate.id,
+                    number,
+                    aiu,
+                    slots: vec![("critique", candidate.text.as_str())],
+                }));
+            }
+        }
+        all
+    }
+
+    fn decide<T: Task>(
+        &self,
+        prompt: &'static str,
+        claims: Vec<Claim<'_>>,
+        aius: &str,
+        run: &mut Run<'_>,
+    ) -> Result<Artefact<ClaimVerdict>, MethodError> {
+        let MetaCritiqueParams { verdict, rationale_tokens, .. } = *self.params;
+        let judge = ClaimJudge { prompt: self.prompts.get(prompt), verdict, tokens: rationale_tokens };
+        let inputs = self.inputs(T::NAME, &[prompt], &[aius]);
+        run.stage(&ClaimStage { claims, judge, inputs, task: PhantomData::<T> })
+    }
+
+    /// What the labels come to for each critique, and where people said too, how often they are theirs.
+    fn tally(
+        &self,
+        claims: &[SampleClaims],
+        precision: &[ClaimVerdict],
+        recall: &[ClaimVerdict],
+        findings: &mut CritiqueFindings<'_>,
+    ) {
+        for verdict in precision.iter().chain(recall) {
+            findings.decided(verdict);
+        }
+        let (mut precision, mut recall) = (precision.iter(), recall.iter());
+        let (mut own_labels, mut reference_labels) = (Vec::new(), Vec::new());
+        for (item, (sample, own)) in self.samples.iter().zip(claims).enumerate() {
+            let of_reference = own.reference.as_ref().map_or(0, |aius| aius.claims.len());
+            for (place, candidate) in sample.candidates.iter().enumerate() {
+                let said: Vec<Option<bool>> =
+                    precision.by_ref().take(own.critiques[place].claims.len()).map(|one| one.label).collect();
+                let covered: Vec<Option<bool>> = recall.by_ref().take(of_reference).map(|one| one.label).collect();
+                if let Some(labelled) = self.labelled {
+                    let CritiqueLabels { precision, recall, .. } = &labelled[item].critiques[place];
+                    let claim = |(&gold, &said): (&bool, &Option<bool>)| LabelledClaim {
+                        item,
+                        system: &candidate.id,
+                        gold,
+                        said,
+                    };
+                    own_labels.extend(precision.iter().zip(&said).map(claim));
+                    reference_labels.extend(recall.iter().zip(&covered).map(claim));
+                }
+                findings.tallies.push(CritiqueTally { precision: Tally::of(said), recall: Tally::of(covered) });
+            }
+        }
+        let by_task = [("precision", own_labels), ("recall", reference_labels)];
+        let figures: Vec<AccuracyFigures> =
+            by_task.iter().flat_map(|(task, labels)| accuracies(task, labels)).collect();
+        findings.accuracy = figures;
+    }
+
+    /// Whole critiques, judged as the baselines do.
+    fn baselines(
+        &self,
+        signature: Signature,
+        run: &mut Run<'_>,
+        findings: &mut CritiqueFindings<'_>,
+    ) -> Result<Signature, MethodError> {
+        let mut signature = signature;
+        let shown: Vec<Sample> = self.samples.iter().map(of_critiques).collect();
+        if self.params.has(Baseline::Single) {
+            let text = |item: usize| {
+                self.samples[item].candidates.iter().map(move |one| ComparedTexts {
+                    item,
+                    first: ShownText { name: &one.id, text: &one.text },
+                    second: None,
+                })
+            };
+            let units: Vec<ComparedTexts<'_>> = (0..self.samples.len()).flat_map(text).collect();
+            let settled = self.compare::<Single>(&shown, &units, &[], &mut signature, run, findings)?;
+            findings.single = Some(settled.iter().map(|unit| unit.decided.rating()).collect());
+        }
+        if self.params.has(Baseline::Pairwise) {
+            let (mut units, mut places) = (Vec::new(), Vec::new());
+            for (item, sample) in self.samples.iter().enumerate() {
+                let text = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
+                for (a, b) in pairs(sample.candidates.len()) {
+                    units.push(ComparedTexts { item, first: text(a), second: Some(text(b)) });
+                    places.push((item, a, b));
+                }
+            }
+            let settled = self.compare::<Pairwise>(&shown, &units, &[], &mut signature, run, findings)?;
+            findings.pairwise = Some(places.into_iter().zip(settled.iter().map(|unit| unit.decided.p())).collect());
+        }
+        Ok(signature)
+    }
+
+    /// The answers as critiques would have them, judged against the answers and against one another.
+    fn refine(
+        &self,
+        signature: Signature,
+        run: &mut Run<'_>,
+        findings: &mut CritiqueFindings<'_>,
+    ) -> Result<Signature, MethodError> {
+        let mut signature = signature;
+        if !self.params.refine {
+            return Ok(signature);
+        }
+        let mut jobs = Vec::new();
+        for sample in self.samples {
+            let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
+            jobs.extend(sample.candidates.iter().map(|candidate| WritingJob {
+                item: &sample.id,
+                of: ("candidate", &candidate.id),
+                prompt: self.prompts.get("refined"),
+                slots: vec![text(QUESTION), text(ANSWER), ("critique", &candidate.text)],
+            }));
+        }
+        let inputs = self.inputs(Refined::NAME, &["refined"], &[]);
+        let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<Refined> };
+        let Artefact { parts, key } = run.stage(&stage)?;
+        for text in &parts {
+            findings.outcomes.add_named(text.ended.name());
+        }
+        let (mut units, mut places) = (Vec::new(), Vec::new());
+        let mut rest: &[WrittenText] = &parts;
+        for (item, sample) in self.samples.iter().enumerate() {
+            let (own, after) = rest.split_at(sample.candidates.len());
+            rest = after;
+            let text =
+                |k: usize| ShownText { name: &sample.candidates[k].id, text: own[k].usable().unwrap_or_default() };
+            let answer = ShownText { name: AS_IT_WAS, text: sample.text(ANSWER).unwrap_or_default() };
+            for k in 0..own.len() {
+                units.push(ComparedTexts { item, first: text(k), second: Some(answer) });
+                places.push(RefinedUnit { item, first: k, second: None, p: None });
+            }
+            for (a, b) in pairs(own.len()) {
+                units.push(ComparedTexts { item, first: text(a), second: Some(text(b)) });
+                places.push(RefinedUnit { item, first: a, second: Some(b), p: None });
+            }
+        }
+        let shown: Vec<Sample> = self.samples.iter().map(of_answers).collect();
+        let settled = self.compare::<RefinedPairs>(&shown, &units, &[&key], &mut signature, run, findings)?;
+        places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = unit.decided.p());
+        findings.refined = Some(places);
+        Ok(signature)
+    }
+
+    fn compare<N: ComparisonName>(
+        &self,
+        shown: &[Sample],
+        units: &[ComparedTexts<'_>],
+        keys: &[&str],
+        signature: &mut Signature,
+        run: &mut Run<'_>,
+        findings: &mut CritiqueFindings<'_>,
+    ) -> Result<Vec<UnitVerdict>, MethodError> {
+        let judge = judge::<N>(self.params, self.model)?;
+        let depends = judge.sign(Signature::new(N::NAME, self.model)).to_string();
+        let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
+        let stage = ComparisonStage::<N>::new(shown, units, &judge, inputs);
+        let verdicts = run.stage(&stage)?.parts;
+        verdicts.iter().for_each(|verdict| findings.outcomes.add(&verdict.decided.outcome));
+        // The judge's own settings would be taken for those of claims; its prompts are told.
+        for mark in judge.sign(Signature::new(N::NAME, self.model)).templates {
+            *signature = signature.clone().with_template(&mark.name, &mark.sha256);
+        }
+        Ok(stage.settle(&verdicts, self.params.verdict.has_labels()))
+    }
+}
+
+/// All pairs of so many.
+fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).flat_map(move |a| (a + 1..count).map(move |b| (a, b)))
+}
+
+/// The claims that people were shown. Labels without claims cannot be held against a judge's.
+fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodError> {
+    let candidates = &labelled.sample.candidates;
+    let lacks = |one: &CritiqueLabels| {
+        (one.aius.is_empty() && !one.precision.is_empty()) || (labelled.reference.is_empty() && !one.recall.is_empty())
+    };
+    if let Some((candidate, _)) = candidates.iter().zip(&labelled.critiques).find(|(_, one)| lacks(one)) {
+        let why = format!(
+            "the critique `{}` of sample `{}` has labels, and the claims that they are of are not in the file",
+            candidate.id.escape_debug(),
+            labelled.sample.id.escape_debug()
+        );
+        return MethodError::refuse("--labels", why, "give the claims as `aius`, or leave --model out");
+    }
+    Ok(SampleClaims {
+        critiques: labelled.critiques.iter().map(|one| Aius::given(one.aius.clone())).collect(),
+        reference: (!labelled.reference.is_empty()).then(|| Aius::given(labelled.reference.clone())),
+    })
+}
+
+/// The sample as a judge of critiques is shown it.
+fn of_critiques(sample: &Sample) -> Sample {
+    let text = |name: &str| sample.text(name).unwrap_or_default();
+    Sample {
+        context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)),
+        instruction: Some("Criticise the answer to the question.".to_owned()),
+        references: Vec::new(),
+        ..sample.clone()
+    }
+}
+
+/// The sample as a judge of answers is shown it.
+fn of_answers(sample: &Sample) -> Sample {
+    let question = sample.text(QUESTION).map(str::to_owned);
+    Sample { context: String::new(), instruction: question, references: Vec::new(), ..sample.clone() }
+}

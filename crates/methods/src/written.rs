@@ -1,0 +1,144 @@
+//! Texts that a model writes to be used further on, and how they ended.
+
+use probity_data::from_value;
+use probity_lm::{Finish, GenerateResult, Outcome};
+use probity_options::name;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::stage::RowError;
+
+/// How a text ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum WrittenOutcome {
+    /// There it is, whole.
+    Written,
+    /// It reached the limit of tokens, or the end of the model's context, and is cut off.
+    Truncated,
+    /// The model wrote nothing, or there was nothing to show it.
+    Empty,
+    /// The prompt with the longest answer does not fit.
+    TooLong { tokens_needed: usize, limit: usize },
+    /// The model's arithmetic gave no usable number.
+    NotFinite { why: String },
+}
+
+impl WrittenOutcome {
+    pub(crate) fn of(result: &GenerateResult) -> Self {
+        match &result.outcome {
+            Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
+            Outcome::NotFinite { why } => Self::NotFinite { why: why.clone() },
+            _ if result.text.trim().is_empty() => Self::Empty,
+            _ if result.finish == Some(Finish::Length) => Self::Truncated,
+            _ => Self::Written,
+        }
+    }
+
+    /// Whether there is a text; either may be where the arithmetic failed.
+    pub(crate) fn has_text(&self) -> Option<bool> {
+        match self {
+            Self::Written | Self::Truncated => Some(true),
+            Self::Empty | Self::TooLong { .. } => Some(false),
+            Self::NotFinite { .. } => None,
+        }
+    }
+
+    /// Whether the model can have finished so.
+    pub(crate) fn may_finish(&self, finish: Finish) -> bool {
+        match self {
+            Self::Written => finish != Finish::Length,
+            Self::Truncated => finish == Finish::Length,
+            // White space alone may reach any end.
+            Self::Empty => true,
+            Self::TooLong { .. } | Self::NotFinite { .. } => false,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Truncated => "truncated",
+            Self::Empty => "empty",
+            Self::TooLong { .. } => "too_long",
+            Self::NotFinite { .. } => "not_finite",
+        }
+    }
+}
+
+/// A text, or why there is none: the fields of a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct WrittenText {
+    /// Without outer white space; nothing else is taken away.
+    pub(crate) text: String,
+    #[serde(flatten)]
+    pub(crate) ended: WrittenOutcome,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) prompt_tokens: Option<usize>,
+    /// Not known of one that somebody else has written.
+    pub(crate) tokens: Option<usize>,
+}
+
+impl WrittenText {
+    /// What came of a request.
+    pub(crate) fn of(result: &GenerateResult) -> Self {
+        Self {
+            text: result.text.trim().to_owned(),
+            ended: WrittenOutcome::of(result),
+            finish: result.finish,
+            prompt_tokens: Some(result.prompt_tokens),
+            tokens: Some(result.token_ids.len()),
+        }
+    }
+
+    /// Of a prompt that would have nothing to show.
+    pub(crate) fn nothing() -> Self {
+        Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, prompt_tokens: None, tokens: Some(0) }
+    }
+
+    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary. Texts that
+    /// nobody knows begin alike as little as can be, or their questions would seem to share what they will not: the
+    /// last digit comes first.
+    pub(crate) fn stand_in(number: usize, tokens: usize) -> Self {
+        let own: String = number.to_string().chars().rev().collect();
+        let text = format!("{own}{}", " the".repeat(tokens));
+        Self { text, ended: WrittenOutcome::Written, tokens: Some(tokens), ..Self::nothing() }
+    }
+
+    /// Whether it may be used: a text that was cut off is used where it serves as far as it goes.
+    pub(crate) fn usable(&self) -> Option<&str> {
+        matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())
+    }
+
+    /// What a row that was written before, or by somebody else, says: a text is enough.
+    pub(crate) fn read(row: &Value) -> Result<Self, RowError> {
+        let given: GivenText = from_value(row)?;
+        let said = row.get("outcome").filter(|outcome| !outcome.is_null());
+        let ended = match said {
+            Some(_) => from_value(row)?,
+            None => WrittenOutcome::Written,
+        };
+        let is_empty = given.text.trim().is_empty();
+        let outcome = || match said {
+            Some(_) => format!("`outcome` is `{}`", ended.name()),
+            None => "no `outcome` says why".to_owned(),
+        };
+        if ended.has_text() == Some(is_empty) {
+            let text = if is_empty { "`text` is empty" } else { "there is a `text`" };
+            return Err(format!("{text}, and {}", outcome()).into());
+        }
+        if let Some(finish) = given.finish.filter(|finish| !ended.may_finish(*finish)) {
+            return Err(format!("`finish` is `{}`, and {}", name(&finish), outcome()).into());
+        }
+        let GivenText { text, finish, prompt_tokens, tokens } = given;
+        Ok(Self { text, ended, finish, prompt_tokens, tokens })
+    }
+}
+
+#[derive(Deserialize)]
+struct GivenText {
+    text: String,
+    finish: Option<Finish>,
+    prompt_tokens: Option<usize>,
+    tokens: Option<usize>,
+}
