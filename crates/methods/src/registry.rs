@@ -106,6 +106,8 @@ mod tests {
             ("revise", [4.0 / 7.0, 4.0 / 7.0]),
             // the rating that was written, without reference
             ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
+            // each critique makes one claim, which is true, and the one claim of the reference
+            ("metacritique", [1.0, 1.0]),
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),

@@ -257,10 +257,11 @@ impl Outcomes {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised` and
-    /// `truncated_used`.
+    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised`,
+    /// `written` and `truncated_used`.
     pub fn unscored(&self) -> usize {
-        let answered = |name: &str| matches!(name, "scored" | "low_mass" | "tie" | "revised" | "truncated_used");
+        let answered =
+            |name: &str| matches!(name, "scored" | "low_mass" | "tie" | "revised" | "written" | "truncated_used");
         self.0.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
     }
 
@@ -283,7 +284,11 @@ impl Outcomes {
                 "no_reference" => "the sample has no reference that could be shown; its candidates are not judged",
                 "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself",
                 "truncated_used" => {
-                    "a text that reached its limit of tokens, and is a reference since --use-truncated says so"
+                    "a text that reached its limit of tokens, and is used as far as it goes (in revise and reviseval since \
+                     --use-truncated says so)"
+                }
+                "no_aius" => {
+                    "a critique in which no claim was found has no precision; its row in `aius` has what was written"
                 }
                 "truncated" => {
                     "a text that reached its limit of tokens is no reference unless --use-truncated is given; raise \

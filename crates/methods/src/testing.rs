@@ -34,7 +34,7 @@ pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
         id: id.to_owned(),
         context: format!("the context of {id}"),
         instruction: None,
-        texts: BTreeMap::new(),
+        texts: ["question", "answer"].map(|name| (name.to_owned(), format!("the {name} of {id}"))).into(),
         candidates: qualities.iter().enumerate().map(candidate).collect(),
         references: Vec::new(),
         preference: None,

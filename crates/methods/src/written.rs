@@ -105,6 +105,11 @@ impl WrittenText {
         Self { text, ended: WrittenOutcome::Written, tokens: Some(tokens), ..Self::nothing() }
     }
 
+    /// How it ended, as outcomes count it: what was cut off is used as far as it goes, and leaves nothing open.
+    pub(crate) fn outcome(&self) -> &'static str {
+        if self.ended == WrittenOutcome::Truncated { "truncated_used" } else { self.ended.name() }
+    }
+
     /// Whether it may be used: a text that was cut off is used where it serves as far as it goes.
     pub(crate) fn usable(&self) -> Option<&str> {
         matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())

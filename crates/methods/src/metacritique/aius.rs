@@ -44,6 +44,14 @@ impl AiusOutcome {
 }
 
 impl Aius {
+    /// How it ended, as outcomes count it: of a list that was cut off the claims count that it has.
+    pub(super) fn outcome(&self) -> &'static str {
+        match &self.ended {
+            AiusOutcome::Text(WrittenOutcome::Truncated) => "truncated_used",
+            ended => ended.name(),
+        }
+    }
+
     /// That somebody else has found.
     pub(super) fn given(claims: Vec<String>) -> Self {
         let ended = if claims.is_empty() { AiusOutcome::NoAius } else { AiusOutcome::Text(WrittenOutcome::Written) };

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use probity_data::{CritiqueLabels, LabelledCritiques, Sample};
+use probity_data::{Candidate, CritiqueLabels, LabelledCritiques, Sample};
 use probity_lm::LanguageModel;
 
 use super::accuracy::{AccuracyFigures, LabelledClaim, accuracies};
@@ -44,6 +44,14 @@ struct SampleClaims {
     /// Of each candidate, in their order.
     critiques: Vec<Aius>,
     reference: Option<Aius>,
+}
+
+impl SampleClaims {
+    /// The reference's claims that are looked for in this critique; none in one without a text.
+    fn held_against(&self, critique: &Candidate) -> &[String] {
+        let of_reference = self.reference.as_ref().map_or(&[][..], |aius| &aius.claims);
+        if critique.text.trim().is_empty() { &[] } else { of_reference }
+    }
 }
 
 impl MetaCritiqueWork<'_> {
@@ -104,7 +112,7 @@ impl MetaCritiqueWork<'_> {
         let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<References> };
         let written = run.stage(&stage)?;
         for ((item, kind), text) in places.into_iter().zip(&written.parts) {
-            findings.outcomes.add_named(text.ended.name());
+            findings.outcomes.add_named(text.outcome());
             let slot = if kind == "answer" { &mut against[item].answer } else { &mut against[item].critique };
             *slot = text.usable().map(str::to_owned);
         }
@@ -146,7 +154,7 @@ impl MetaCritiqueWork<'_> {
             let critiques: Vec<Aius> = parts.by_ref().take(sample.candidates.len()).collect();
             let reference = held.critique.is_some().then(|| parts.next()).flatten();
             for aius in critiques.iter().chain(&reference) {
-                findings.outcomes.add_named(aius.ended.name());
+                findings.outcomes.add_named(aius.outcome());
                 findings.repeated += aius.repeated;
             }
             if reference.is_none() {
@@ -181,9 +189,8 @@ impl MetaCritiqueWork<'_> {
     fn reference_claims<'c>(&'c self, claims: &'c [SampleClaims]) -> Vec<Claim<'c>> {
         let mut all = Vec::new();
         for (sample, own) in self.samples.iter().zip(claims) {
-            let reference = own.reference.iter().flat_map(|aius| &aius.claims);
             for candidate in &sample.candidates {
-                all.extend(reference.clone().enumerate().map(|(number, aiu)| Claim {
+                all.extend(own.held_against(candidate).iter().enumerate().map(|(number, aiu)| Claim {
                     item: &sample.id,
                     candidate: &candidate.id,
                     number,
@@ -222,11 +229,11 @@ impl MetaCritiqueWork<'_> {
         let (mut precision, mut recall) = (precision.iter(), recall.iter());
         let (mut own_labels, mut reference_labels) = (Vec::new(), Vec::new());
         for (item, (sample, own)) in self.samples.iter().zip(claims).enumerate() {
-            let of_reference = own.reference.as_ref().map_or(0, |aius| aius.claims.len());
             for (place, candidate) in sample.candidates.iter().enumerate() {
                 let said: Vec<Option<bool>> =
                     precision.by_ref().take(own.critiques[place].claims.len()).map(|one| one.label).collect();
-                let covered: Vec<Option<bool>> = recall.by_ref().take(of_reference).map(|one| one.label).collect();
+                let covered: Vec<Option<bool>> =
+                    recall.by_ref().take(own.held_against(candidate).len()).map(|one| one.label).collect();
                 if let Some(labelled) = self.labelled {
                     let CritiqueLabels { precision, recall, .. } = &labelled[item].critiques[place];
                     let claim = |(&gold, &said): (&bool, &Option<bool>)| LabelledClaim {
@@ -308,7 +315,7 @@ impl MetaCritiqueWork<'_> {
         let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<Refined> };
         let Artefact { parts, key } = run.stage(&stage)?;
         for text in &parts {
-            findings.outcomes.add_named(text.ended.name());
+            findings.outcomes.add_named(text.outcome());
         }
         let (mut units, mut places) = (Vec::new(), Vec::new());
         let mut rest: &[WrittenText] = &parts;
