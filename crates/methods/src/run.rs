@@ -22,7 +22,8 @@ use crate::{Artefact, MethodError, MethodReport, MethodStage, StageDone, Staging
 /// position once; a method that dies half-way has handed over every row that was finished. An error stops the run after
 /// what is in flight and comes back unchanged as [`MethodError::Output`].
 pub trait RunOutput: Send {
-    /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
+    /// Announces that rows `0..rows` of `table` will come. Called before its first row, and again where more rows will
+    /// come: then with how many they are in all.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
 
     /// What stands at `index` of `table`: one row in most tables, and in those of a stage whose parts have any number
@@ -75,10 +76,13 @@ impl MemoryOutput {
 
 impl RunOutput for MemoryOutput {
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
-        if self.tables.iter().any(|(name, _)| *name == table) {
-            return Err(format!("table `{table}` is announced twice").into());
+        match self.tables.iter_mut().find(|(name, _)| *name == table) {
+            Some((_, known)) if rows < known.len() => {
+                return Err(format!("table `{table}` is announced twice, with fewer rows").into());
+            }
+            Some((_, known)) => known.resize(rows, None),
+            None => self.tables.push((table, vec![None; rows])),
         }
-        self.tables.push((table, vec![None; rows]));
         Ok(())
     }
 
@@ -138,6 +142,8 @@ pub struct Run<'a> {
     stood_in: bool,
     /// The stages whose tables were given, each with its file and key.
     given: Vec<(&'static str, String, String)>,
+    /// The stages that are done in rounds, as far as they have come.
+    rounds: Vec<RoundedStage>,
     quoted: Quoted,
     usage: Usage,
     requests: usize,
@@ -163,6 +169,7 @@ impl<'a> Run<'a> {
             in_stage: false,
             stood_in: false,
             given: Vec::new(),
+            rounds: Vec::new(),
             quoted: Quoted::default(),
             usage: Usage::default(),
             requests: 0,
@@ -341,19 +348,37 @@ impl<'a> Run<'a> {
     /// Does a stage, or takes its table from the file that was given: what its parts came to, in their order. A run
     /// that is to end after the stage ends here.
     pub fn stage<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
+        let artefact = self.round(stage)?;
+        self.end_rounds(&[S::NAME])?;
+        Ok(artefact)
+    }
+
+    /// Does a stage that is done several times over, for the first time or again: its rows go behind those of before,
+    /// and a table that was given has all of them. The stage is open until [`Self::end_rounds`].
+    pub fn round<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
         let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
         self.output.begin_stage(S::NAME);
-        self.table(S::NAME, stage.parts())?;
-        let mut kept = StageParts { stage, parts: (0..stage.parts()).map(|_| None).collect(), rows: 0 };
+        let place = self.rounds.iter().position(|known| known.done.name == S::NAME).unwrap_or_else(|| {
+            self.rounds.push(RoundedStage::new(S::NAME));
+            self.rounds.len() - 1
+        });
+        let (before, used) = (self.rounds[place].done.parts, self.rounds[place].given_rows);
+        self.table(S::NAME, before + stage.parts())?;
+        let parts = (0..stage.parts()).map(|_| None).collect();
+        let mut kept = StageParts { stage, before, parts, rows: 0 };
         let given = self.staging.tables.remove(S::NAME);
         match &given {
             // Which row is whose cannot be told where what they are about was stood in for.
+            Some(_) if self.stood_in && S::IN_ROUNDS => {}
             Some(table) if self.stood_in => table.check(stage)?,
-            Some(table) => table
-                .parts(stage)?
-                .into_iter()
-                .enumerate()
-                .try_for_each(|(number, part)| kept.keep(number, part, self.output).map_err(MethodError::Output))?,
+            Some(table) => {
+                let (parts, rows) = table.parts(stage, used)?;
+                self.rounds[place].given_rows = rows;
+                parts
+                    .into_iter()
+                    .enumerate()
+                    .try_for_each(|(number, part)| kept.keep(number, part, self.output).map_err(MethodError::Output))?;
+            }
             None => {
                 self.in_stage = true;
                 let worked = stage.work(self, &mut |number, part, output| kept.keep(number, part, output));
@@ -368,12 +393,28 @@ impl<'a> Run<'a> {
         let seconds = started.elapsed().as_secs_f64();
         let cost = Cost { requests: self.requests - requests, seconds, usage: self.usage };
         self.usage += usage;
-        let from = given.map(|table| table.path.display().to_string());
-        self.given.extend(from.iter().map(|from| (S::NAME, from.clone(), key.clone())));
-        let done = StageDone { name: S::NAME, key: key.clone(), parts: stage.parts(), rows: kept.rows, from, cost };
-        self.output.end_stage(&done).map_err(MethodError::Output)?;
-        self.ends_after(S::NAME)?;
+        self.rounds[place].add(&key, stage.parts(), kept.rows, cost);
+        self.staging.tables.extend(given.map(|table| (S::NAME.to_owned(), table)));
         Ok(Artefact { parts: self.with_stand_ins(kept), key })
+    }
+
+    /// Says that these stages, in their order, are not done again. A run that is to end after one of them ends here.
+    pub fn end_rounds(&mut self, stages: &[&'static str]) -> Result<(), MethodError> {
+        for name in stages {
+            let Some(place) = self.rounds.iter().position(|known| known.done.name == *name) else { continue };
+            let RoundedStage { mut done, given_rows } = self.rounds.remove(place);
+            if let Some(table) = self.staging.tables.remove(*name) {
+                if !self.stood_in {
+                    table.ends(done.name, done.parts, given_rows)?;
+                }
+                let from = table.path.display().to_string();
+                self.given.push((done.name, from.clone(), done.key.clone()));
+                done.from = Some(from);
+            }
+            self.output.end_stage(&done).map_err(MethodError::Output)?;
+            self.ends_after(done.name)?;
+        }
+        Ok(())
     }
 
     /// An error where the run has nothing to do after this stage.
@@ -429,9 +470,36 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What has come of a stage in all rounds so far.
+struct RoundedStage {
+    done: StageDone,
+    /// Rows of a given table that have been taken.
+    given_rows: usize,
+}
+
+impl RoundedStage {
+    fn new(name: &'static str) -> Self {
+        let done = StageDone { name, key: String::new(), parts: 0, rows: 0, from: None, cost: Cost::default() };
+        Self { done, given_rows: 0 }
+    }
+
+    fn add(&mut self, round: &str, parts: usize, rows: usize, cost: Cost) {
+        let done = &mut self.done;
+        // One round's key is the stage's; of several it is that of all.
+        done.key = if done.key.is_empty() { round.to_owned() } else { key(done.name, [done.key.as_str(), round]) };
+        done.parts += parts;
+        done.rows += rows;
+        done.cost.requests += cost.requests;
+        done.cost.seconds += cost.seconds;
+        done.cost.usage += cost.usage;
+    }
+}
+
 /// What has come of a stage so far.
 struct StageParts<'s, S: MethodStage> {
     stage: &'s S,
+    /// Parts of earlier rounds.
+    before: usize,
     parts: Vec<Option<S::Part>>,
     rows: usize,
 }
@@ -440,7 +508,7 @@ impl<S: MethodStage> StageParts<'_, S> {
     fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn RunOutput) -> Result<(), SinkError> {
         let rows = self.stage.rows(number, &part).map_err(plain_error)?;
         self.rows += rows.len();
-        output.rows(S::NAME, number, rows)?;
+        output.rows(S::NAME, self.before + number, rows)?;
         self.parts[number] = Some(part);
         Ok(())
     }

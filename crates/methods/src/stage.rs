@@ -43,6 +43,8 @@ pub trait MethodStage: Sync {
     const NAME: &'static str;
     /// Whether each part is one row.
     const ONE_ROW: bool = true;
+    /// Whether it may be done several times over.
+    const IN_ROUNDS: bool = false;
     /// Fields of a row that are made anew, whatever the row of a given table says: what is measured of the rest, and how
     /// a model computed it.
     const MADE_ANEW: &'static [&'static str] = &[];
@@ -166,9 +168,13 @@ impl GivenTable {
         self.rows.iter().map(|(_, row)| row.to_string()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The parts of a stage that it holds.
-    pub(crate) fn parts<S: MethodStage>(&self, stage: &S) -> Result<Vec<S::Part>, MethodError> {
-        let mut rest = self.rows.as_slice();
+    /// The parts of a stage that it holds behind so many rows, and how many rows there are up to their end.
+    pub(crate) fn parts<S: MethodStage>(
+        &self,
+        stage: &S,
+        used: usize,
+    ) -> Result<(Vec<S::Part>, usize), MethodError> {
+        let mut rest = &self.rows[used..];
         let mut parts = Vec::with_capacity(stage.parts());
         for number in 0..stage.parts() {
             let identity = stage.identity(number);
@@ -177,7 +183,8 @@ impl GivenTable {
             let line = own.first().map_or_else(|| self.last_line(), |(line, _)| *line);
             if S::ONE_ROW {
                 let Some((_, row)) = own.first() else {
-                    let why = format!("it ends here; row {} is missing, which has {identity}", number + 1);
+                    let row = self.rows.len() + 1;
+                    let why = format!("it ends here; row {row} is missing, which has {identity}");
                     return Err(self.error::<S>(line, why));
                 };
                 if let Some(why) = difference(&identity, row) {
@@ -187,15 +194,18 @@ impl GivenTable {
             parts.push(self.part(stage, number, own, line)?);
             rest = after;
         }
-        match rest.first() {
-            None => Ok(parts),
-            Some((line, _)) if S::ONE_ROW => {
-                let why =
-                    format!("the stage has {} rows with these data and options, and here is one more", stage.parts());
-                Err(self.error::<S>(*line, why))
-            }
-            Some((line, _)) => Err(self.error::<S>(*line, NOT_HERE.to_owned())),
-        }
+        Ok((parts, self.rows.len() - rest.len()))
+    }
+
+    /// An error where it has more rows than the stage, whose parts are so many, has taken.
+    pub(crate) fn ends(&self, stage: &'static str, parts: usize, used: usize) -> Result<(), MethodError> {
+        let Some((line, _)) = self.rows.get(used) else { return Ok(()) };
+        let why = if used == parts {
+            format!("the stage has {parts} rows with these data and options, and here is one more")
+        } else {
+            NOT_HERE.to_owned()
+        };
+        Err(MethodError::Table { stage, path: self.path.clone(), line: *line, why })
     }
 
     /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all

@@ -74,7 +74,8 @@ struct FolderOutput<'a> {
 
 impl RunOutput for FolderOutput<'_> {
     fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
-        if let Some(folder) = &mut self.folder {
+        let is_known = self.tables.iter().any(|(name, _)| *name == table);
+        if let Some(folder) = self.folder.as_mut().filter(|_| !is_known) {
             let writer = folder.table(&file_of(table))?;
             self.tables.push((table, writer));
         }
