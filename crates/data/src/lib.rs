@@ -9,6 +9,7 @@
 mod array;
 mod column;
 mod delimited;
+mod documents;
 mod error;
 mod format;
 mod import;
@@ -33,6 +34,7 @@ mod survey;
 mod values;
 mod write;
 
+pub use documents::{Document, passages, read_documents};
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
 pub use import::{CritiqueLabels, Importer, LabelledCritiques, importer, importers, labelled_critiques};

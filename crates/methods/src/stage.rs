@@ -169,11 +169,7 @@ impl GivenTable {
     }
 
     /// The parts of a stage that it holds behind so many rows, and how many rows there are up to their end.
-    pub(crate) fn parts<S: MethodStage>(
-        &self,
-        stage: &S,
-        used: usize,
-    ) -> Result<(Vec<S::Part>, usize), MethodError> {
+    pub(crate) fn parts<S: MethodStage>(&self, stage: &S, used: usize) -> Result<(Vec<S::Part>, usize), MethodError> {
         let mut rest = &self.rows[used..];
         let mut parts = Vec::with_capacity(stage.parts());
         for number in 0..stage.parts() {

@@ -1,0 +1,295 @@
+//! Documents: whole texts that something is asked about, from files of text, Markdown and JSON lines, and from folders of
+//! them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use crate::line_error::{LineError, shown};
+use crate::open::{file_name, open, read_whole};
+use crate::{DataError, JsonLines, LineProblems};
+
+/// The longest file of text, unpacked: it is held in memory whole.
+const LONGEST: u64 = 1 << 30;
+
+/// Endings of the names of files that a folder is looked through for.
+const ENDINGS: [&str; 5] = ["txt", "md", "markdown", "text", "jsonl"];
+
+const EXAMPLE: &str = r#"{"id": "a1", "text": "…"}"#;
+
+/// A text with its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// Names it; unique among those that were read together.
+    pub id: String,
+    /// The text, not empty.
+    pub text: String,
+}
+
+/// A row of JSON lines. A sample's context is a document too.
+#[derive(Deserialize)]
+struct DocumentRow {
+    id: Option<String>,
+    #[serde(alias = "context")]
+    text: String,
+}
+
+/// The documents of files and folders, in the order given; of a folder in the order of their paths.
+///
+/// A file whose name ends in `.jsonl` has a document in each line, with its `id` (else its number) and its `text` or
+/// `context`. Any other file is one document, called by its name. A folder is looked through for such files and files of
+/// text and Markdown, and so are the folders in it; what is hidden or has another name is passed over.
+///
+/// # Errors
+/// A file that cannot be read, is empty or no text; a line that is wrong; a name that two documents have.
+pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
+    let mut documents = Vec::new();
+    let mut known = BTreeSet::new();
+    for path in paths {
+        let mut files = Vec::new();
+        if path.is_dir() {
+            look_through(path, &mut files)?;
+            if files.is_empty() {
+                return Err(problem(path, 1, nothing_in_folder()));
+            }
+        } else {
+            files.push(path.clone());
+        }
+        for file in files {
+            let name = file.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
+            let name = name.map_or_else(|| file_name(&file), |rest| rest.display().to_string());
+            for (line, document) in read_file(&file, &name)? {
+                if !known.insert(document.id.clone()) {
+                    let why = format!("a document called `{}` was there before", shown(&document.id));
+                    let error = LineError::content("id", why).with_hint("give each document an `id` of its own");
+                    return Err(problem(&file, line, error));
+                }
+                documents.push(document);
+            }
+        }
+    }
+    Ok(documents)
+}
+
+fn nothing_in_folder() -> LineError {
+    let hint = format!("names end in {}", ENDINGS.map(|ending| format!(".{ending}")).join(", "));
+    LineError::content("", "the folder holds no document").with_hint(hint)
+}
+
+fn problem(file: &Path, line: usize, error: LineError) -> DataError {
+    let mut problems = LineProblems { example: Some(EXAMPLE), ..LineProblems::new(file_name(file)) };
+    problems.push(line, error);
+    DataError::Problems(problems)
+}
+
+fn look_through(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let refused = DataError::open(file_name(folder));
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder).map_err(&refused)? {
+        entries.push(entry.map_err(&refused)?.path());
+    }
+    // The system's order is no order.
+    entries.sort();
+    for path in entries {
+        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        // A link to a folder may lead back up.
+        let is_link = path.is_symlink();
+        if is_hidden || (is_link && path.is_dir()) {
+            continue;
+        }
+        if path.is_dir() {
+            look_through(&path, files)?;
+        } else if is_document(&path) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn is_document(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
+/// The documents of one file, each with its line.
+fn read_file(file: &Path, name: &str) -> Result<Vec<(usize, Document)>, DataError> {
+    let is_lines = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl"));
+    if !is_lines {
+        let text = read_text(file)?;
+        return Ok(vec![(1, Document { id: name.to_owned(), text })]);
+    }
+    let mut problems = LineProblems { example: Some(EXAMPLE), ..LineProblems::new(file_name(file)) };
+    let mut documents = Vec::new();
+    for (line, row) in JsonLines::<DocumentRow, _>::new(open(file)?) {
+        match row {
+            Ok(DocumentRow { text, .. }) if text.trim().is_empty() => {
+                problems.push(line, LineError::content("text", "the document is empty").with_hint(LEAVE_OUT));
+            }
+            Ok(DocumentRow { text, .. }) if text.contains('\0') => {
+                problems.push(line, LineError::content("text", NO_TEXT).with_hint(LEAVE_OUT));
+            }
+            Ok(DocumentRow { id, text }) => {
+                let id = id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("{name}:{line}"));
+                documents.push((line, Document { id, text }));
+            }
+            Err(error) => problems.push(line, error),
+        }
+    }
+    if documents.is_empty() && problems.is_empty() {
+        problems.push(1, LineError::content("", "the file holds no document").with_hint(LEAVE_OUT));
+    }
+    if problems.is_empty() { Ok(documents) } else { Err(DataError::Problems(problems)) }
+}
+
+const LEAVE_OUT: &str = "leave it out, or put the text in";
+const NO_TEXT: &str = "it holds a NUL character, which no text has";
+
+fn read_text(file: &Path) -> Result<String, DataError> {
+    let bytes = read_whole(file, LONGEST)?;
+    let line_of = |at: usize| 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+    let refuse = |line: usize, why: &str| {
+        problem(
+            file,
+            line,
+            LineError::content("", why).with_hint("documents are texts in UTF-8: convert it, or leave it out"),
+        )
+    };
+    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+        return Err(refuse(line_of(at), NO_TEXT));
+    }
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|error| refuse(line_of(error.valid_up_to()), "it is not valid UTF-8"))?
+        .trim_start_matches('\u{feff}');
+    if text.trim().is_empty() {
+        return Err(problem(file, 1, LineError::content("", "the document is empty").with_hint(LEAVE_OUT)));
+    }
+    Ok(text.to_owned())
+}
+
+/// The passages of a text: whole sentences, as many as have `size` tokens together, each passage beginning with the last
+/// sentences of the one before it that have `overlap` tokens at most. `count` tells the tokens of each of several
+/// texts. A sentence that is longer than a passage is cut between words.
+///
+/// # Errors
+/// What `count` says.
+pub fn passages<E>(
+    text: &str,
+    size: usize,
+    overlap: usize,
+    mut count: impl FnMut(&[&str]) -> Result<Vec<usize>, E>,
+) -> Result<Vec<String>, E> {
+    let sentences: Vec<&str> = text.split_sentence_bounds().collect();
+    let lengths = count(&sentences)?;
+    let mut pieces: Vec<(&str, usize)> = Vec::with_capacity(sentences.len());
+    for (sentence, length) in sentences.into_iter().zip(lengths) {
+        if length <= size {
+            pieces.push((sentence, length));
+            continue;
+        }
+        let words: Vec<&str> = sentence.split_word_bounds().collect();
+        let lengths = count(&words)?;
+        let (mut start, mut end, mut sum) = (0, 0, 0);
+        for (word, length) in words.iter().zip(lengths) {
+            if sum + length > size && end > start {
+                pieces.push((&sentence[start..end], sum));
+                (start, sum) = (end, 0);
+            }
+            (end, sum) = (end + word.len(), sum + length);
+        }
+        pieces.push((&sentence[start..end], sum));
+    }
+    let mut passages = Vec::new();
+    let mut first = 0;
+    while first < pieces.len() {
+        let (mut last, mut sum) = (first, 0);
+        while last < pieces.len() && (last == first || sum + pieces[last].1 <= size) {
+            sum += pieces[last].1;
+            last += 1;
+        }
+        let passage: String = pieces[first..last].iter().map(|(piece, _)| *piece).collect();
+        if !passage.trim().is_empty() {
+            passages.push(passage.trim().to_owned());
+        }
+        if last == pieces.len() {
+            break;
+        }
+        let mut next = last;
+        let mut shared = 0;
+        // At least one piece further on, so that it comes to an end.
+        while next > first + 1 && shared + pieces[next - 1].1 <= overlap {
+            next -= 1;
+            shared += pieces[next].1;
+        }
+        first = next;
+    }
+    Ok(passages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::error::hint_of;
+
+    fn words(texts: &[&str]) -> Result<Vec<usize>, Infallible> {
+        Ok(texts.iter().map(|text| text.split_whitespace().count()).collect())
+    }
+
+    #[test]
+    fn passages_are_whole_sentences_that_overlap() {
+        let text = "One two three. Four five.\n\nSix seven eight nine. Ten.";
+        let Ok(found) = passages(text, 6, 2, words);
+        assert_eq!(found, ["One two three. Four five.", "Four five.\n\nSix seven eight nine.", "Ten."]);
+        let Ok(found) = passages(text, 100, 10, words);
+        assert_eq!(found, [text]);
+        let Ok(found) = passages("a b c d e f g. h", 3, 0, words);
+        assert_eq!(found, ["a b c", "d e f", "g. h"]);
+        let Ok(found) = passages("a b c d e f g. h", 3, 9, words);
+        assert!(found.len() < 9 && found.last().is_some_and(|last| last.ends_with('h')), "{found:?}");
+    }
+
+    #[test]
+    fn files_and_folders_are_read_in_order() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(&path, content).expect("written");
+            path
+        };
+        write("b.md", b"\xef\xbb\xbf# B\n");
+        write("sub/a.txt", b"A");
+        write(".hidden.txt", b"H");
+        write("picture.png", b"\0");
+        let lines = write("c.jsonl", b"{\"id\": \"x\", \"text\": \"X\"}\n\n{\"context\": \"Y\", \"candidates\": []}\n");
+        let read = |paths: &[PathBuf]| {
+            read_documents(paths)
+                .map(|all| all.into_iter().map(|one| format!("{}={}", one.id, one.text)).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            read(&[folder.path().to_owned()]).expect("readable"),
+            ["b.md=# B\n", "x=X", "c.jsonl:3=Y", "sub/a.txt=A"]
+        );
+        for (path, part, hint) in [
+            (write("empty.txt", b" \n"), "the document is empty", "leave it out"),
+            (write("binary.txt", b"a\nb\0"), "binary.txt: it holds a NUL", "UTF-8"),
+            (write("latin.txt", b"a\n\nb\xe9"), "latin.txt: it is not valid UTF-8", "UTF-8"),
+            (write("none.jsonl", b"\n"), "holds no document", "leave it out"),
+            (write("bad.jsonl", b"{\"id\": \"x\"}\n"), "bad.jsonl", "{\"id\": \"a1\""),
+            (write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"), "blank.jsonl: field `text`", "leave it out"),
+            (folder.path().join("absent.txt"), "absent.txt", ""),
+        ] {
+            let error = read(&[path]).expect_err("refused");
+            let (told, said) = (error.to_string(), hint_of(&error));
+            assert!(told.contains(part) && said.contains(hint), "{part}: {told} / {said}");
+        }
+        let error = read(&[lines.clone(), lines]).expect_err("twice").to_string();
+        assert!(error.contains("called `x` was there before"), "{error}");
+        let empty = tempfile::tempdir().expect("temporary folder");
+        assert!(read(&[empty.path().to_owned()]).expect_err("empty").to_string().contains("no document"));
+    }
+}
