@@ -280,7 +280,11 @@ mod tests {
             (write("latin.txt", b"a\n\nb\xe9"), "latin.txt: it is not valid UTF-8", "UTF-8"),
             (write("none.jsonl", b"\n"), "holds no document", "leave it out"),
             (write("bad.jsonl", b"{\"id\": \"x\"}\n"), "bad.jsonl", "{\"id\": \"a1\""),
-            (write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"), "blank.jsonl: field `text`", "leave it out"),
+            (
+                write("blank.jsonl", b"{\"text\": \"a\"}\n{\"text\": \" \"}\n"),
+                "blank.jsonl: field `text`",
+                "leave it out",
+            ),
             (folder.path().join("absent.txt"), "absent.txt", ""),
         ] {
             let error = read(&[path]).expect_err("refused");

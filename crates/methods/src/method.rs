@@ -78,6 +78,14 @@ pub trait Method {
         true
     }
 
+    /// Whether it judges samples; what does not has [`Self::inputs`] of its own.
+    const READS_SAMPLES: bool = true;
+
+    /// The files that it reads besides samples.
+    fn inputs(_: &Self::Params) -> Vec<Input> {
+        Vec::new()
+    }
+
     /// The option that leads to samples together with what people decided about them; [`Self::run`] finds the samples in
     /// it. With it neither `--data` nor a model must be given: a run without a model is about the labels themselves.
     const LABELLED: Option<LabelledFile> = None;
@@ -217,6 +225,10 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::LABELLED
     }
 
+    fn needs(&self) -> Needs {
+        Needs { model: true, samples: M::READS_SAMPLES }
+    }
+
     fn options(&self) -> Vec<OptionSpec> {
         specs::<AllOptions<M::Params>>()
     }
@@ -241,12 +253,16 @@ impl<M: Method> Configured for WithOptions<M> {
         M::STAGES.iter().filter(|stage| M::has_stage(&self.0.params, stage.name)).copied().collect()
     }
 
+    fn inputs(&self) -> Vec<Input> {
+        M::inputs(&self.0.params)
+    }
+
     fn lacks(&self, sample: &Sample) -> Vec<LineError> {
         M::lacks(&self.0.params, sample)
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
-        if samples.is_empty() {
+        if samples.is_empty() && M::READS_SAMPLES {
             return Err(MethodError::NoSamples);
         }
         let AllOptions { params, flags } = &self.0;

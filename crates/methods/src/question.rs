@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::Sample;
-use probity_lm::ModelDescription;
+use probity_lm::{Label, LabelSet, ModelDescription};
 use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -133,6 +133,16 @@ pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'st
     let AttributeWords { attribute, adjective, comparative } = words.clone();
     let noun = noun.to_owned();
     BTreeMap::from([("attribute", attribute), ("adjective", adjective), ("comparative", comparative), ("noun", noun)])
+}
+
+/// Labels, each with and without a capital and a space before it.
+pub(crate) fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
+    let label = |name: &&str| {
+        let forms = [(*name).to_owned(), capitalised(name)];
+        let variants = forms.into_iter().flat_map(|form| [format!(" {form}"), form]);
+        Label { name: (*name).to_owned(), variants: variants.collect() }
+    };
+    Ok(LabelSet::new(names.iter().map(label).collect())?)
 }
 
 /// What stands there a second time.

@@ -9,6 +9,7 @@ use crate::metacritique::MetaCritique;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
 use crate::prompt_scoring::PromptScoring;
+use crate::refeval::RefEval;
 use crate::revise::Revise;
 use crate::reviseval::RevisEval;
 
@@ -23,6 +24,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<Revise>(),
     entry::<RevisEval>(),
     entry::<MetaCritique>(),
+    entry::<RefEval>(),
 ];
 
 /// All methods, in the order in which they are listed.

@@ -395,6 +395,11 @@ impl<'a> Run<'a> {
         self.usage += usage;
         self.rounds[place].add(&key, stage.parts(), kept.rows, cost);
         self.staging.tables.extend(given.map(|table| (S::NAME.to_owned(), table)));
+        if S::IN_ROUNDS && self.staging.until.as_deref() == Some(S::NAME) {
+            // It ends after the first round's; what else is open has come as far as it will.
+            let open: Vec<&'static str> = self.rounds.iter().map(|known| known.done.name).collect();
+            self.end_rounds(&open)?;
+        }
         Ok(Artefact { parts: self.with_stand_ins(kept), key })
     }
 

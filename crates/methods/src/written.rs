@@ -115,6 +115,15 @@ impl WrittenText {
         matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())
     }
 
+    /// The row of which it is the rest.
+    pub(crate) fn row(&self, identity: Value) -> serde_json::Result<Value> {
+        let mut row = identity;
+        if let (Some(row), Value::Object(written)) = (row.as_object_mut(), serde_json::to_value(self)?) {
+            row.extend(written);
+        }
+        Ok(row)
+    }
+
     /// What a row that was written before, or by somebody else, says: a text is enough.
     pub(crate) fn read(row: &Value) -> Result<Self, RowError> {
         let given: GivenText = from_value(row)?;

@@ -1,13 +1,12 @@
 //! Atomic information units (AIUs): the claims that a critique makes.
 
-use std::collections::BTreeSet;
-
 use probity_data::from_value;
 use probity_lm::GenerateResult;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::prompts::ReadyPrompt;
+use crate::listed::{listed, whole_lines};
+use crate::prompt_set::ReadyPrompt;
 use crate::written::WrittenOutcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
@@ -66,11 +65,7 @@ impl Aius {
     fn of(result: &GenerateResult, most: usize) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
-        let text = match result.text.rsplit_once('\n') {
-            Some((whole, _)) if is_cut => whole,
-            _ => result.text.as_str(),
-        };
-        let (mut claims, repeated) = claims(text);
+        let (mut claims, repeated) = listed(whole_lines(&result.text, is_cut));
         let ended = match written {
             WrittenOutcome::Written | WrittenOutcome::Truncated if claims.is_empty() => AiusOutcome::NoAius,
             WrittenOutcome::Written if claims.len() > most => AiusOutcome::Text(WrittenOutcome::Truncated),
@@ -79,38 +74,6 @@ impl Aius {
         claims.truncate(most);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { claims, ended, repeated, prompt_tokens, tokens }
-    }
-}
-
-/// The claims of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A
-/// first line that announces the list is none of it.
-fn claims(text: &str) -> (Vec<String>, usize) {
-    let (mut known, mut claims, mut repeated) = (BTreeSet::new(), Vec::new(), 0);
-    let lines: Vec<&str> = text.lines().map(bare).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
-    for (place, line) in lines.iter().enumerate() {
-        if place == 0 && line.ends_with(':') && lines.len() > 1 {
-            continue;
-        }
-        let reading = line.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
-        if known.insert(reading.trim_end_matches('.').to_owned()) {
-            claims.push((*line).to_owned());
-        } else {
-            repeated += 1;
-        }
-    }
-    (claims, repeated)
-}
-
-/// A line of a list without what makes it one: `- `, `* `, `• `, `3. `, `3) `, `(3) `.
-fn bare(line: &str) -> &str {
-    let line = line.trim().trim_start_matches(['-', '*', '•', '–', '·']).trim_start();
-    let inner = line.strip_prefix('(').unwrap_or(line);
-    let after = inner.trim_start_matches(|c: char| c.is_ascii_digit());
-    let is_number = after.len() < inner.len() && inner.len() - after.len() <= 3;
-    match after.strip_prefix(['.', ')', ':']) {
-        // 3.5 is a number, and no place in a list.
-        Some(rest) if is_number && rest.starts_with(char::is_whitespace) => rest.trim_start(),
-        _ => line,
     }
 }
 
@@ -273,15 +236,6 @@ mod tests {
     fn of(text: &str, is_cut: bool, most: usize) -> Aius {
         let finish = if is_cut { Finish::Length } else { Finish::EndOfTurn };
         Aius::of(&GenerateResult { finish: Some(finish), ..generated(text) }, most)
-    }
-
-    #[test]
-    fn claims_are_lines_without_what_makes_them_a_list() {
-        let text = "Here are the claims:\n\n- The answer is wrong.\n* It is 3.5 metres.\n3. Third\n(4) Fourth\n3.5 is \
-                    too much\n  •  the answer  is wrong\n---\n";
-        let aius = of(text, false, 9);
-        assert_eq!(aius.claims, ["The answer is wrong.", "It is 3.5 metres.", "Third", "Fourth", "3.5 is too much"]);
-        assert_eq!((aius.ended.name(), aius.repeated), ("written", 1));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 
 use probity_data::from_value;
-use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreRequest, ScoreResult,
-};
+use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, ScoreRequest, ScoreResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::prompts::{LABELS, ReadyPrompt, Slots};
+use super::prompts::LABELS;
 use crate::judge::VerdictMode;
+use crate::prompt_set::{ReadyPrompt, Slots};
+use crate::question::labels_in_any_case;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Behind this a rationale says what it comes to.
@@ -159,15 +159,6 @@ pub(super) struct ClaimJudge<'a> {
     pub(super) tokens: u32,
 }
 
-/// `true` and `false`, each with and without a capital and a space before it.
-pub(super) fn labels() -> Result<LabelSet, MethodError> {
-    let variants = |word: &str| {
-        let capital = word[..1].to_uppercase() + &word[1..];
-        [word, &capital].into_iter().flat_map(|form| [form.to_owned(), format!(" {form}")]).collect()
-    };
-    Ok(LabelSet::new(LABELS.map(|word| Label { name: word.to_owned(), variants: variants(word) }).into())?)
-}
-
 /// The stage in which claims are decided: a part, and a row, for each.
 pub(super) struct ClaimStage<'a, T> {
     pub(super) claims: Vec<Claim<'a>>,
@@ -209,7 +200,7 @@ impl<T: Task> MethodStage for ClaimStage<'_, T> {
     }
 
     fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, ClaimVerdict>) -> Result<(), MethodError> {
-        let labels = labels()?;
+        let labels = labels_in_any_case(&LABELS)?;
         let (asked, empty): (Vec<usize>, Vec<usize>) =
             (0..self.claims.len()).partition(|number| self.claims[*number].can_be_asked());
         for number in &asked {

@@ -23,7 +23,7 @@ pub use options::{Baseline, MetaCritiqueParams, Unread};
 use aius::AiusStage;
 use claims::{Precision, Recall, Task as _};
 use comparing::{ComparisonName as _, Pairwise, RefinedPairs, Single};
-use prompts::{Prompts, TEMPLATES};
+use prompts::TEMPLATES;
 use report::CritiqueFindings;
 use tally::{CritiqueTally, Tally};
 use work::MetaCritiqueWork;
@@ -116,7 +116,7 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
             findings.tallies = people(&labelled);
             return findings.report(signature, run);
         };
-        let prompts = Prompts::load(params, model.description())?;
+        let prompts = prompts::load(params, model.description())?;
         let signature = sign(params, Signature::new(Self::NAME, model));
         let work = MetaCritiqueWork { params, samples, prompts: &prompts, labelled: labelled.as_deref(), model };
         work.run(signature, run)

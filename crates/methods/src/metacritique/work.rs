@@ -10,12 +10,12 @@ use super::aius::{Aius, AiusStage, ExtractionJob};
 use super::claims::{Claim, ClaimJudge, ClaimStage, ClaimVerdict, Precision, Recall, Task};
 use super::comparing::{ComparedTexts, ComparisonName, ComparisonStage, Pairwise, RefinedPairs, Single, judge};
 use super::options::{Baseline, MetaCritiqueParams};
-use super::prompts::Prompts;
 use super::report::{CritiqueFindings, RefinedUnit};
 use super::tally::{CritiqueTally, Tally};
 use super::writing::{References, Refined, WritingJob, WritingName, WritingStage};
 use super::{ANSWER, QUESTION, REFERENCE_ANSWER};
 use crate::judge::{ShownText, UnitVerdict};
+use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
 use crate::{Artefact, MethodError, MethodReport, MethodStage as _, Run, Signature};
 
@@ -26,7 +26,7 @@ pub(super) const AS_IT_WAS: &str = "(answer)";
 pub(super) struct MetaCritiqueWork<'a> {
     pub(super) params: &'a MetaCritiqueParams,
     pub(super) samples: &'a [Sample],
-    pub(super) prompts: &'a Prompts,
+    pub(super) prompts: &'a PromptSet,
     /// What people said, by the position of the sample.
     pub(super) labelled: Option<&'a [LabelledCritiques]>,
     pub(super) model: &'a dyn LanguageModel,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use probity_lm::GenerateRequest;
 use serde_json::{Value, json};
 
-use super::prompts::{ReadyPrompt, Slots};
+use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::written::WrittenText;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
@@ -92,12 +92,7 @@ impl<N: WritingName> MethodStage for WritingStage<'_, N> {
     }
 
     fn rows(&self, number: usize, text: &WrittenText) -> serde_json::Result<Vec<Value>> {
-        let mut row = self.identity(number);
-        let written = serde_json::to_value(text)?;
-        if let (Some(row), Value::Object(written)) = (row.as_object_mut(), written) {
-            row.extend(written);
-        }
-        Ok(vec![row])
+        Ok(vec![text.row(self.identity(number))?])
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {

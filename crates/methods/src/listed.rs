@@ -1,0 +1,58 @@
+//! Lists that a model writes, one entry on each line.
+
+use std::collections::BTreeSet;
+
+/// The entries of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A
+/// first line that announces the list is none of it.
+pub(crate) fn listed(text: &str) -> (Vec<String>, usize) {
+    let (mut known, mut entries, mut repeated) = (BTreeSet::new(), Vec::new(), 0);
+    let lines: Vec<&str> = text.lines().map(bare).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
+    for (place, line) in lines.iter().enumerate() {
+        if place == 0 && line.ends_with(':') && lines.len() > 1 {
+            continue;
+        }
+        let reading = line.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+        if known.insert(reading.trim_end_matches('.').to_owned()) {
+            entries.push((*line).to_owned());
+        } else {
+            repeated += 1;
+        }
+    }
+    (entries, repeated)
+}
+
+/// The text without a last line that was cut off.
+pub(crate) fn whole_lines(text: &str, is_cut: bool) -> &str {
+    match text.rsplit_once('\n') {
+        Some((whole, _)) if is_cut => whole,
+        _ => text,
+    }
+}
+
+/// A line of a list without what makes it one: `- `, `* `, `• `, `3. `, `3) `, `(3) `.
+fn bare(line: &str) -> &str {
+    let line = line.trim().trim_start_matches(['-', '*', '•', '–', '·']).trim_start();
+    let inner = line.strip_prefix('(').unwrap_or(line);
+    let after = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_number = after.len() < inner.len() && inner.len() - after.len() <= 3;
+    match after.strip_prefix(['.', ')', ':']) {
+        // 3.5 is a number, and no place in a list.
+        Some(rest) if is_number && rest.starts_with(char::is_whitespace) => rest.trim_start(),
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_lines_without_what_makes_them_a_list() {
+        let text = "Here are the claims:\n\n- The answer is wrong.\n* It is 3.5 metres.\n3. Third\n(4) Fourth\n3.5 is \
+                    too much\n  •  the answer  is wrong\n---\n";
+        let (entries, repeated) = listed(text);
+        assert_eq!(entries, ["The answer is wrong.", "It is 3.5 metres.", "Third", "Fourth", "3.5 is too much"]);
+        assert_eq!(repeated, 1);
+        assert_eq!((whole_lines("a\nb", true), whole_lines("a\nb", false), whole_lines("a", true)), ("a", "a\nb", "a"));
+    }
+}

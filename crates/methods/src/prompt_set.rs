@@ -1,0 +1,111 @@
+//! The prompts of a method that has many, made ready for a model.
+
+use std::collections::BTreeMap;
+
+use probity_lm::{GenerateRequest, Prompt};
+
+use crate::builtin::Builtin;
+use crate::template::{PromptLayout, Rendered, Template};
+use crate::{MethodError, Signature};
+
+/// What is filled into a prompt: the slots and their texts.
+pub(crate) type Slots<'a> = Vec<(&'static str, &'a str)>;
+
+/// A prompt with how it is laid out.
+pub(crate) struct ReadyPrompt {
+    template: Template,
+    layout: PromptLayout,
+}
+
+impl ReadyPrompt {
+    /// The prompt with these texts; an error where it cannot be made.
+    pub(crate) fn render(&self, sample: &str, slots: &[(&'static str, &str)]) -> Result<Rendered, MethodError> {
+        self.render_with(sample, slots, &[])
+    }
+
+    /// The same with lists.
+    pub(crate) fn render_with(
+        &self,
+        sample: &str,
+        slots: &[(&'static str, &str)],
+        lists: &[(&'static str, &[&str])],
+    ) -> Result<Rendered, MethodError> {
+        Ok(self.template.render_with(sample, slots, lists)?)
+    }
+
+    /// What the model is shown; that it can be rendered has been found out.
+    pub(crate) fn prompt(&self, sample: &str, slots: &[(&'static str, &str)]) -> Prompt {
+        self.prompt_with(sample, slots, &[])
+    }
+
+    /// The same with lists.
+    pub(crate) fn prompt_with(
+        &self,
+        sample: &str,
+        slots: &[(&'static str, &str)],
+        lists: &[(&'static str, &[&str])],
+    ) -> Prompt {
+        self.render_with(sample, slots, lists).expect("it could be rendered before").prompt(&self.layout)
+    }
+
+    /// A request to write on; that the prompt can be rendered has been found out.
+    pub(crate) fn request(
+        &self,
+        id: String,
+        sample: &str,
+        slots: &[(&'static str, &str)],
+        tokens: u32,
+    ) -> GenerateRequest {
+        GenerateRequest::greedy(id, self.prompt(sample, slots), tokens as usize)
+    }
+
+    /// What texts written by it depend on.
+    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+        signature.with_layout(&self.layout).with_templates([&self.template])
+    }
+}
+
+/// All prompts of a method, by name.
+pub(crate) struct PromptSet(BTreeMap<&'static str, ReadyPrompt>);
+
+impl PromptSet {
+    /// Loads them, own files (`NAME=FILE`) in the place of built-in ones, each laid out and with settings by its name.
+    pub(crate) fn load(
+        builtins: &[Builtin],
+        own: &[String],
+        layout: impl Fn(&str) -> Result<PromptLayout, MethodError>,
+        settings: impl Fn(&str) -> BTreeMap<&'static str, String>,
+    ) -> Result<Self, MethodError> {
+        let own = own_prompts(builtins, own)?;
+        let load = |builtin: &Builtin| -> Result<(&'static str, ReadyPrompt), MethodError> {
+            let choice = own.get(builtin.name).copied().unwrap_or(builtin.name);
+            let layout = layout(builtin.name)?;
+            let template = Template::load(choice, std::slice::from_ref(builtin), settings(builtin.name), &layout)?;
+            Ok((builtin.name, ReadyPrompt { template, layout }))
+        };
+        Ok(Self(builtins.iter().map(load).collect::<Result<_, _>>()?))
+    }
+
+    /// The prompt of that name.
+    pub(crate) fn get(&self, name: &str) -> &ReadyPrompt {
+        &self.0[name]
+    }
+}
+
+/// The files that are given in the place of built-in prompts.
+fn own_prompts<'o>(builtins: &[Builtin], own: &'o [String]) -> Result<BTreeMap<&'static str, &'o str>, MethodError> {
+    let mut files = BTreeMap::new();
+    for given in own {
+        let named = given.split_once('=').filter(|(_, file)| !file.is_empty());
+        let builtin = named.and_then(|(name, _)| builtins.iter().find(|builtin| builtin.name == name));
+        let (Some((_, file)), Some(builtin)) = (named, builtin) else {
+            let names: Vec<&str> = builtins.iter().map(|builtin| builtin.name).collect();
+            let hint = format!("write NAME=FILE, NAME being one of {}", names.join(", "));
+            return MethodError::refuse(format!("--prompt {given}"), "it names no prompt and file", hint);
+        };
+        if files.insert(builtin.name, file).is_some() {
+            return MethodError::refuse(format!("--prompt {given}"), "this prompt is given twice", "give one file");
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,306 @@
+//! What an examination comes to.
+
+use std::collections::BTreeMap;
+
+use probity_lm::text::fixed;
+use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, ratio_interval};
+use serde::Serialize;
+
+use super::judgements::Verdict;
+use super::units::{Passage, Unit};
+use super::work::{AskedUnits, ExaminationResults, RoundTally, TokenTally, UnitState};
+use crate::Section;
+use crate::figures::{ShareFigure, bounds, number};
+
+/// Words that questions begin with, or have in them; the first counts.
+const INTERROGATIVES: [&str; 9] = ["what", "who", "whom", "whose", "which", "when", "where", "why", "how"];
+
+/// Units and what was said of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(super) struct UnitTally {
+    pub(super) units: usize,
+    pub(super) correct: usize,
+    pub(super) incorrect: usize,
+}
+
+impl UnitTally {
+    fn add(&mut self, state: &UnitState) {
+        self.units += 1;
+        match state.covered {
+            Some((true, ..)) => self.correct += 1,
+            Some((false, ..)) => self.incorrect += 1,
+            None => {}
+        }
+    }
+
+    fn covered(self) -> usize {
+        self.correct + self.incorrect
+    }
+}
+
+/// The figures of all units.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ExaminationFigures {
+    #[serde(flatten)]
+    pub(super) tally: UnitTally,
+    /// Correct units, of those that were covered.
+    pub(super) accuracy: FigureEstimate<ShareFigure>,
+    /// Covered units, of all.
+    pub(super) coverage: FigureEstimate<ShareFigure>,
+    /// Correct units, of all: nugget recall without weights (`A_strict`).
+    pub(super) recall: FigureEstimate<ShareFigure>,
+    pub(super) vital: UnitTally,
+    pub(super) okay: UnitTally,
+    /// Correct vital units, of the vital ones (`V_strict`).
+    pub(super) vital_recall: Option<f64>,
+    /// The same of all, an okay unit counting half (`W_strict`).
+    pub(super) weighted_recall: Option<f64>,
+}
+
+impl ExaminationFigures {
+    pub(super) fn of(passages: &[Passage], units: &[Unit], states: &[UnitState]) -> Self {
+        let mut by_document: BTreeMap<&str, UnitTally> = BTreeMap::new();
+        let (mut tally, mut vital, mut okay) = (UnitTally::default(), UnitTally::default(), UnitTally::default());
+        for (unit, state) in units.iter().zip(states) {
+            tally.add(state);
+            by_document.entry(&passages[unit.passage].document).or_default().add(state);
+            if unit.vital.unwrap_or(true) { &mut vital } else { &mut okay }.add(state);
+        }
+        // Units of one document are about one thing: documents are what was drawn.
+        let estimate = |of: fn(UnitTally) -> (usize, usize)| {
+            let ratio = |one: UnitTally| {
+                let (part, whole) = of(one);
+                (part as f64, whole as f64)
+            };
+            let own: Vec<(f64, f64)> = by_document.values().map(|one| ratio(*one)).filter(|one| one.1 > 0.0).collect();
+            let (part, whole) = ratio(tally);
+            let share = (whole > 0.0).then(|| part / whole);
+            let interval = ratio_interval(&own, Resampling::default().confidence, Range::SHARE);
+            FigureEstimate::new(ShareFigure { share }, interval)
+        };
+        let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+        let weighted = |of: fn(UnitTally) -> usize| of(vital) as f64 + 0.5 * of(okay) as f64;
+        Self {
+            tally,
+            accuracy: estimate(|one| (one.correct, one.covered())),
+            coverage: estimate(|one| (one.covered(), one.units)),
+            recall: estimate(|one| (one.correct, one.units)),
+            vital,
+            okay,
+            vital_recall: share(vital.correct as f64, vital.units as f64),
+            weighted_recall: share(weighted(|one| one.correct), weighted(|one| one.units)),
+        }
+    }
+
+    /// The table for people.
+    pub(super) fn section(&self) -> Section {
+        let mut table = Section::new("Knowledge", ["figure", "value", "95 % interval", "of"]);
+        let mut row = |name: &str, value: Option<f64>, interval: String, of: String| {
+            table.push([name.to_owned(), number(value), interval, of]);
+        };
+        let UnitTally { units, correct, incorrect } = self.tally;
+        let covered = correct + incorrect;
+        let of = |part: usize, whole: usize, what: &str| format!("{part} of {whole} {what}");
+        let share = |one: &FigureEstimate<ShareFigure>| (one.figure.share, bounds(one.interval));
+        let (value, interval) = share(&self.accuracy);
+        row("accuracy", value, interval, of(correct, covered, "covered units"));
+        let (value, interval) = share(&self.coverage);
+        row("coverage", value, interval, of(covered, units, "units"));
+        let (value, interval) = share(&self.recall);
+        row("recall (all)", value, interval, of(correct, units, "units"));
+        if self.okay.units > 0 {
+            let vital = self.vital;
+            row("recall (vital)", self.vital_recall, "–".into(), of(vital.correct, vital.units, "vital units"));
+            let okay = format!("{} okay units count half", self.okay.units);
+            row("recall (weighted)", self.weighted_recall, "–".into(), okay);
+        }
+        table.note(
+            "Accuracy: correct units of those that answers speak of. Coverage: units that they speak of. Recall: correct \
+             units of all. Intervals are by the jackknife over documents.",
+        );
+        table
+    }
+}
+
+/// Units left by round.
+pub(super) fn rounds_section(rounds: &[RoundTally], ended: &str) -> Section {
+    let columns = ["round", "open", "clusters", "questions", "follow-ups", "covered", "correct", "left"];
+    let mut table = Section::new("Rounds", columns);
+    for one in rounds {
+        let cells =
+            [one.round, one.open, one.clusters, one.questions, one.follow_ups, one.covered, one.correct, one.left];
+        table.push(cells.map(|count| count.to_string()));
+    }
+    table.note(format!("It ended there: {ended}."));
+    table
+}
+
+/// What is asked with which word.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct InterrogativeFigures {
+    word: &'static str,
+    questions: usize,
+    /// Units that these asked for.
+    units: usize,
+    correct: usize,
+    incorrect: usize,
+}
+
+/// The interrogative of a question: the first of its words that is one.
+fn interrogative(question: &str) -> &'static str {
+    let lower = question.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphanumeric());
+    let known = words.find_map(|word| INTERROGATIVES.iter().find(|known| **known == word));
+    known.copied().unwrap_or("none")
+}
+
+/// By interrogative, the most frequent first.
+pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> {
+    let mut by_word: BTreeMap<&'static str, InterrogativeFigures> = BTreeMap::new();
+    for one in asked {
+        let word = interrogative(&one.question);
+        let figures = by_word.entry(word).or_insert(InterrogativeFigures {
+            word,
+            questions: 0,
+            units: 0,
+            correct: 0,
+            incorrect: 0,
+        });
+        figures.questions += 1;
+        for (_, judgement) in &one.judged {
+            figures.units += 1;
+            figures.correct += usize::from(judgement.verdict == Some(Verdict::Correct));
+            figures.incorrect += usize::from(judgement.verdict == Some(Verdict::Incorrect));
+        }
+    }
+    let mut all: Vec<InterrogativeFigures> = by_word.into_values().collect();
+    all.sort_by(|a, b| b.questions.cmp(&a.questions).then(a.word.cmp(b.word)));
+    all
+}
+
+/// The table for people.
+pub(super) fn interrogatives_section(all: &[InterrogativeFigures]) -> Section {
+    let columns = ["question word", "questions", "units asked for", "covered", "correct", "accuracy"];
+    let mut table = Section::new("Questions by their word", columns);
+    for one in all {
+        let covered = one.correct + one.incorrect;
+        let accuracy = (covered > 0).then(|| one.correct as f64 / covered as f64);
+        table.push([
+            one.word.to_owned(),
+            one.questions.to_string(),
+            one.units.to_string(),
+            covered.to_string(),
+            one.correct.to_string(),
+            number(accuracy),
+        ]);
+    }
+    table
+}
+
+/// How many units were left open by so many answers that were asked for them.
+pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<usize, usize> {
+    let mut counts = BTreeMap::new();
+    for state in states {
+        *counts.entry(state.ignored).or_default() += 1;
+    }
+    counts
+}
+
+/// The table for people.
+pub(super) fn ignored_section(counts: &BTreeMap<usize, usize>) -> Section {
+    let mut table = Section::new("Ignored units", ["left open by so many answers", "units"]);
+    for (times, units) in counts {
+        table.push([times.to_string(), units.to_string()]);
+    }
+    table
+}
+
+/// What a unit costs.
+pub(super) fn cost_section(tokens: &BTreeMap<&'static str, TokenTally>, units: usize) -> Section {
+    let columns = ["stage", "requests", "tokens in", "tokens out", "requests a unit", "in a unit", "out a unit"];
+    let mut table = Section::new("Cost by unit", columns);
+    let each = |count: usize| if units == 0 { "–".to_owned() } else { fixed(count as f64 / units as f64, 2) };
+    let mut sum = TokenTally::default();
+    for (stage, one) in tokens {
+        sum.requests += one.requests;
+        sum.tokens_in += one.tokens_in;
+        sum.tokens_out += one.tokens_out;
+        push_cost(&mut table, stage, *one, &each);
+    }
+    push_cost(&mut table, "all", sum, &each);
+    table.note("Tokens as if each request were computed from scratch; seconds by stage are in the manifest.");
+    table
+}
+
+fn push_cost(table: &mut Section, stage: &str, one: TokenTally, each: &dyn Fn(usize) -> String) {
+    let TokenTally { requests, tokens_in, tokens_out } = one;
+    let counts = [requests, tokens_in, tokens_out];
+    let cells = counts.map(|count| count.to_string()).into_iter().chain(counts.map(each));
+    table.push(std::iter::once(stage.to_owned()).chain(cells));
+}
+
+/// Agreement of verdicts on units with others', where both say that a unit is right or wrong.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct VerdictAgreement {
+    /// Who is compared.
+    pub(super) by: &'static str,
+    /// Units of which both have a verdict.
+    pub(super) units: usize,
+    /// The share of what is right, by this one over all units that it covers.
+    pub(super) accuracy: Option<f64>,
+    /// The share of the units in which both say the same.
+    pub(super) agree: Option<f64>,
+    pub(super) kappa: Option<f64>,
+}
+
+impl VerdictAgreement {
+    /// Of `said` with `other`, each by unit.
+    pub(super) fn of(by: &'static str, said: &[Option<bool>], other: &[Option<bool>]) -> Self {
+        let both: Vec<(bool, bool)> = said.iter().zip(other).filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect();
+        let (a, b): (Vec<bool>, Vec<bool>) = both.iter().copied().unzip();
+        let own: Vec<bool> = said.iter().flatten().copied().collect();
+        let share =
+            |all: &[bool]| (!all.is_empty()).then(|| all.iter().filter(|one| **one).count() as f64 / all.len() as f64);
+        let same: Vec<bool> = both.iter().map(|(a, b)| a == b).collect();
+        Self {
+            by,
+            units: both.len(),
+            accuracy: share(&own),
+            agree: share(&same),
+            kappa: cohen_kappa(&a, &b, KappaWeights::Plain),
+        }
+    }
+
+    /// The table for people.
+    pub(super) fn section(title: &str, all: &[Self]) -> Section {
+        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "κ"]);
+        for one in all {
+            let numbers = [one.agree, one.kappa].map(number);
+            let cells = [one.by.to_owned(), number(one.accuracy), one.units.to_string()];
+            table.push(cells.into_iter().chain(numbers));
+        }
+        table
+    }
+}
+
+/// What was said of each unit: right, wrong, or nothing.
+pub(super) fn said(results: &ExaminationResults) -> Vec<Option<bool>> {
+    results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| is_right)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_a_question_is_its_first_interrogative() {
+        for (question, word) in [
+            ("What became of the mill?", "what"),
+            ("In which year did it burn, and why?", "which"),
+            ("Name the builders.", "none"),
+            ("HOW high?", "how"),
+        ] {
+            assert_eq!(interrogative(question), word);
+        }
+    }
+}

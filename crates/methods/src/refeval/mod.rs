@@ -1,0 +1,305 @@
+//! `Ref-Eval`: what a model knows of documents, asked in rounds and judged unit by unit.
+
+mod answers;
+mod clustering;
+mod figures;
+mod judgements;
+mod options;
+mod prompts;
+mod questions;
+mod report;
+#[cfg(test)]
+mod tests;
+mod units;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_regular, read_documents};
+use probity_lm::LanguageModel;
+use serde::Deserialize;
+
+pub use options::{RefEvalBaseline, RefEvalParams};
+
+use answers::{Answerer, GivenAnswers};
+use clustering::embed;
+use prompts::TEMPLATES;
+use questions::{Asked as _, ClustersStage, Examination, OneByOne};
+use report::{Found, report};
+use units::{Passage, Unit, UnitsStage, WeightsStage};
+use work::RefEvalWork;
+
+use crate::builtin::Builtin;
+use crate::judge::VerdictMode;
+use crate::prompt_set::PromptSet;
+use crate::question::given_twice;
+use crate::{
+    Input, Method, MethodError, MethodReport, MethodStage as _, ModelKind, Outcomes, RoleModel, Run, Signature,
+    StageSpec,
+};
+
+/// `Ref-Eval`; see [`Method::LONG_ABOUT`].
+pub struct RefEval;
+
+impl Method for RefEval {
+    type Params = RefEvalParams;
+    const NAME: &'static str = "refeval";
+    const ABOUT: &'static str =
+        "Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval)";
+    const LONG_ABOUT: &'static str = "\
+Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval).
+
+The evaluator (--model) lists what each passage of the documents states, in knowledge units of one sentence. Units that \
+belong together by their embeddings are asked for by one question, which the evaluated model (--evaluated, or a file of \
+--answers) answers without seeing them. The evaluator judges the answer by each unit that the question asks for: \
+correct, incorrect, or unrelated, where the answer does not speak of it. What was left open is asked for again, in \
+follow-ups and in further rounds, until a round covers nothing new.
+
+Accuracy is the share of the covered units that are correct, coverage the share of all units that were covered. Units \
+are vital or okay, and recall is told over all, over the vital ones and weighted, as nugget-based evaluation of \
+retrieval has it.
+
+Stages: `units`, `weights`, and in each round `clusters`, `questions`, `answers`, `judgements`; with --baseline \
+one-by-one `single_questions`, `single_answers` and `single_judgements`, with no-reference `no_reference`.
+
+Questions are JSON under a schema. One that is too long, asks for nothing, or gives away what it asks for is not asked.
+
+Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+    const READS_SAMPLES: bool = false;
+
+    fn models(params: &RefEvalParams) -> Vec<RoleModel> {
+        let evaluated = params.evaluated.iter().map(|name| RoleModel::language("evaluated", name));
+        let encoder = RoleModel { role: "encoder", name: params.encoder.clone(), kind: ModelKind::Encoder };
+        evaluated.chain([encoder]).collect()
+    }
+
+    fn inputs(params: &RefEvalParams) -> Vec<Input> {
+        let input = |option: &'static str| move |path: &PathBuf| Input { option, path: path.clone() };
+        let documents = params.documents.iter().map(input("documents"));
+        let files = params.answers.iter().map(input("answers")).chain(params.gold.iter().map(input("gold")));
+        documents.chain(files).collect()
+    }
+
+    const STAGES: &'static [StageSpec] = &[
+        StageSpec { name: UnitsStage::NAME, roles: &["model"] },
+        StageSpec { name: WeightsStage::NAME, roles: &["model"] },
+        StageSpec { name: ClustersStage::NAME, roles: &["model"] },
+        StageSpec { name: Examination::QUESTIONS, roles: &["model"] },
+        StageSpec { name: Examination::ANSWERS, roles: &["evaluated"] },
+        StageSpec { name: Examination::JUDGEMENTS, roles: &["model"] },
+        StageSpec { name: OneByOne::QUESTIONS, roles: &["model"] },
+        StageSpec { name: OneByOne::ANSWERS, roles: &["evaluated"] },
+        StageSpec { name: OneByOne::JUDGEMENTS, roles: &["model"] },
+    ];
+
+    fn has_stage(params: &RefEvalParams, name: &str) -> bool {
+        match name {
+            "weights" => !params.no_weights,
+            "single_questions" | "single_answers" | "single_judgements" => params.has(RefEvalBaseline::OneByOne),
+            _ => true,
+        }
+    }
+
+    fn run(params: &RefEvalParams, _: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        check(params)?;
+        let evaluator = run.model();
+        let answers = params.answers.as_deref().map(GivenAnswers::read).transpose().map_err(|e| data(e, "answers"))?;
+        let gold = params.gold.as_ref().map(read_gold).transpose().map_err(|e| data(e, "gold"))?;
+        let documents = read_documents(&params.documents).map_err(|e| data(e, "documents"))?;
+        let evaluated: Option<&dyn LanguageModel> = run.other_models().first().copied();
+        let by = match (&answers, evaluated) {
+            (Some(answers), _) => Answerer::File(answers),
+            (None, Some(model)) => Answerer::Model(model),
+            (None, None) => unreachable!("one of both is given"),
+        };
+        let prompts = prompts::load(params, evaluator.description(), evaluated.unwrap_or(evaluator).description())?;
+        let encoder = run.metric_models().encoder.clone();
+        let encoder = encoder.expect("it is named, and loaded by whoever runs this");
+        let passages = Passage::all(&documents, params, encoder.tokenizer())
+            .map_err(|source| MethodError::Other { option: Some("encoder"), source: Box::new(source) })?;
+        let signature = sign(params, run, &prompts, &passages);
+        let mut outcomes = Outcomes::default();
+        let stage = UnitsStage {
+            passages: &passages,
+            prompt: prompts.get("units"),
+            params,
+            inputs: inputs(UnitsStage::NAME, "units", params, &prompts, evaluator, &texts_key(&passages)),
+        };
+        let found = run.stage(&stage)?;
+        for one in &found.parts {
+            outcomes.add_named(one.outcome());
+        }
+        let mut units = Unit::all(&passages, &found.parts);
+        let is_weighed = !params.no_weights && units.iter().any(|unit| unit.vital.is_none());
+        if !params.no_weights {
+            weigh(params, &passages, &mut units, is_weighed, &prompts, &found.key, run, &mut outcomes)?;
+        }
+        // Where nothing is answered the units are stand-ins, and nothing is loaded to embed them.
+        let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
+        let vectors = if run.is_rehearsal() { Vec::new() } else { embed(&*encoder, &texts, run)? };
+        let work = RefEvalWork {
+            params,
+            passages: &passages,
+            units: &units,
+            vectors: &vectors,
+            prompts: &prompts,
+            evaluator,
+            by: &by,
+            units_key: &found.key,
+        };
+        let results = work.examine(run)?;
+        let single = params.has(RefEvalBaseline::OneByOne).then(|| work.one_by_one(run)).transpose()?;
+        let unused = answers.as_ref().map_or(0, |answers| work::unused(answers, &results));
+        let found = Found { work: &work, found: &found.parts, results, single, gold, unused };
+        report(found, outcomes, signature, run)
+    }
+}
+
+/// Options that contradict each other.
+fn check(params: &RefEvalParams) -> Result<(), MethodError> {
+    match (&params.evaluated, &params.answers) {
+        (None, None) => {
+            let hint = "name a model with --evaluated, or give its answers with --answers FILE";
+            return MethodError::refuse("--evaluated", "nobody answers the questions", hint);
+        }
+        (Some(_), Some(_)) => {
+            let hint = "leave one of both out";
+            return MethodError::refuse("--answers", "the answers are those of a file and of a model", hint);
+        }
+        _ => {}
+    }
+    if params.verdict == VerdictMode::RationaleLabel {
+        let hint = "use label, or generate, which writes a reason too";
+        return MethodError::refuse("--verdict rationale-label", "a judgement's reason is JSON", hint);
+    }
+    if params.overlap >= params.passage_tokens {
+        let why = "a passage would begin where the one before it does";
+        return MethodError::refuse(format!("--overlap {}", params.overlap), why, "take less than --passage-tokens");
+    }
+    if params.answers.is_some() && params.has(RefEvalBaseline::OneByOne) {
+        let why = "its questions are others, and the file has no answers to them";
+        return MethodError::refuse("--baseline one-by-one", why, "leave it out, or name a model with --evaluated");
+    }
+    if let Some(twice) = given_twice(&params.baseline) {
+        let twice = probity_options::name(twice);
+        return MethodError::refuse(format!("--baseline {twice}"), "given twice", "name each once");
+    }
+    Ok(())
+}
+
+fn data(source: DataError, option: &'static str) -> MethodError {
+    MethodError::Other { option: Some(option), source: Box::new(source) }
+}
+
+/// People's judgements by unit: whether it was said right.
+fn read_gold(path: &PathBuf) -> Result<BTreeMap<String, bool>, DataError> {
+    #[derive(Deserialize)]
+    struct GoldRow {
+        unit: String,
+        label: String,
+    }
+    let mut problems = LineProblems {
+        example: Some(r#"{"unit": "a1/1.2", "label": "correct"}"#),
+        ..LineProblems::new(path.display().to_string())
+    };
+    let mut gold = BTreeMap::new();
+    for (line, row) in JsonLines::<GoldRow, _>::new(open_regular(path)?) {
+        match row {
+            Ok(GoldRow { unit, label }) => {
+                let is_right = match label.as_str() {
+                    "correct" => true,
+                    "incorrect" => false,
+                    _ => {
+                        let why = format!("`{}` is neither correct nor incorrect", label.escape_debug());
+                        problems.push(line, LineError::content("label", why));
+                        continue;
+                    }
+                };
+                if gold.insert(unit.clone(), is_right).is_some() {
+                    let why = format!("the unit `{}` has a label already", unit.escape_debug());
+                    problems.push(line, LineError::content("unit", why));
+                }
+            }
+            Err(error) => problems.push(line, error),
+        }
+    }
+    if problems.is_empty() { Ok(gold) } else { Err(DataError::Problems(problems)) }
+}
+
+/// How much each unit matters, where nobody has said.
+#[expect(clippy::too_many_arguments, reason = "what a stage depends on")]
+fn weigh(
+    params: &RefEvalParams,
+    passages: &[Passage],
+    units: &mut [Unit],
+    is_weighed: bool,
+    prompts: &PromptSet,
+    key: &str,
+    run: &mut Run<'_>,
+    outcomes: &mut Outcomes,
+) -> Result<(), MethodError> {
+    // A table with weights leaves nothing to ask, but the stage has its table all the same.
+    let asked: Vec<Unit> = units.iter().filter(|unit| is_weighed && unit.vital.is_none()).cloned().collect();
+    let stage = WeightsStage {
+        passages,
+        units: &asked,
+        prompt: prompts.get("weight"),
+        inputs: inputs(WeightsStage::NAME, "weight", params, prompts, run.model(), key),
+    };
+    let weights = run.stage(&stage)?;
+    let mut found = weights.parts.iter();
+    for unit in units.iter_mut().filter(|unit| unit.vital.is_none()) {
+        let weight = found.next();
+        weight.iter().for_each(|weight| outcomes.add(&weight.outcome));
+        unit.vital = weight.and_then(|weight| weight.vital);
+    }
+    Ok(())
+}
+
+fn inputs(
+    stage: &'static str,
+    prompt: &str,
+    params: &RefEvalParams,
+    prompts: &PromptSet,
+    model: &dyn LanguageModel,
+    key: &str,
+) -> Vec<String> {
+    let signature =
+        Signature::new(stage, model).with("unit-words", &params.unit_words).with("max-tokens", &params.max_tokens);
+    vec![prompts.get(prompt).sign(signature).to_string(), key.to_owned()]
+}
+
+/// A hash of all passages.
+fn texts_key(passages: &[Passage]) -> String {
+    let ids: Vec<String> = passages.iter().map(Passage::id).collect();
+    let texts = passages.iter().zip(&ids).flat_map(|(passage, id)| [id.as_str(), passage.text.as_str()]);
+    crate::question::short_hash(texts)
+}
+
+/// What figures depend on.
+fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[Passage]) -> Signature {
+    let baselines: Vec<String> = params.baseline.iter().map(probity_options::name).collect();
+    let signature = Signature::new(RefEval::NAME, run.model())
+        .with_other_models(run.other_models())
+        .with("encoder", &params.encoder)
+        .with("passages", &texts_key(passages))
+        .with("passage-tokens", &params.passage_tokens)
+        .with("overlap", &params.overlap)
+        .with("unit-words", &params.unit_words)
+        .with("cluster-units", &params.cluster_units)
+        .with("question-words", &params.question_words)
+        .with("answer-words", &params.answer_words)
+        .with("answer-tokens", &params.answer_tokens)
+        .with("max-tokens", &params.max_tokens)
+        .with("rounds", &params.rounds)
+        .with("follow-ups", &params.follow_ups)
+        .with("verdict", &probity_options::name(&params.verdict))
+        .with("weights", if params.no_weights { "none" } else { "asked" })
+        .with("answers", if params.answers.is_some() { "given" } else { "asked" });
+    let signature = if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) };
+    let names = ["units", "weight", "name", "question", "answer", "judgement"];
+    names.into_iter().fold(signature, |signature, name| prompts.get(name).sign(signature))
+}

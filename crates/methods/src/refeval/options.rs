@@ -1,0 +1,112 @@
+//! The options of `refeval`.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+use crate::judge::VerdictMode;
+use crate::question::LayoutOptions;
+
+/// What the judgements are held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefEvalBaseline {
+    /// A question, an answer and a judgement for each unit by itself.
+    OneByOne,
+    /// The evaluator says whether answers are right by what it knows, without the units.
+    NoReference,
+    /// BLEU of each answer against each unit that was asked for.
+    Bleu,
+    /// Cosine of the embeddings of each answer and each unit that was asked for.
+    Embedding,
+}
+
+/// Options of `Ref-Eval`.
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RefEvalParams {
+    /// Documents: files of text and Markdown, JSON lines with `id` and `text` (or samples, whose contexts they are), and
+    /// folders of them. May be given several times.
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
+    pub documents: Vec<PathBuf>,
+    /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub evaluated: Option<String>,
+    /// Answers in the place of an evaluated model: JSON lines with the `id` of a question, as `questions.jsonl` of a run
+    /// with --until questions has it, and the `answer`. Further rounds are asked as long as it has answers to them.
+    #[schemars(extend("form" = "FILE"))]
+    pub answers: Option<PathBuf>,
+    /// The table `units` of another run, or your own: what each passage states.
+    #[schemars(extend("form" = "FILE", "table" = "units"))]
+    pub units: Option<PathBuf>,
+    /// People's judgements, for agreement: JSON lines with a `unit` and a `label`, correct or incorrect.
+    #[schemars(extend("form" = "FILE"))]
+    pub gold: Option<PathBuf>,
+    /// The encoder whose embeddings units are clustered by.
+    #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
+    #[default("all-minilm-l6-v2".to_owned())]
+    pub encoder: String,
+    /// The longest passage, in tokens of the encoder.
+    #[schemars(range(min = 8), extend("form" = "N"))]
+    #[default(256)]
+    pub passage_tokens: u32,
+    /// How far a passage reaches back into the one before it, at most, in tokens.
+    #[schemars(extend("form" = "N"))]
+    #[default(32)]
+    pub overlap: u32,
+    /// The longest unit, in words; a longer one is left out and counted.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(20)]
+    pub unit_words: u32,
+    /// The most units of a cluster, for which one question is asked.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(8)]
+    pub cluster_units: u32,
+    /// The longest question, in words; a longer one is not asked.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(50)]
+    pub question_words: u32,
+    /// The longest answer that is asked for, in words.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(200)]
+    pub answer_words: u32,
+    /// The longest answer, in tokens.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(320)]
+    pub answer_tokens: u32,
+    /// The longest list of units, in tokens.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(512)]
+    pub max_tokens: u32,
+    /// The most rounds. A round that covers no unit is the last one, too.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(5)]
+    pub rounds: u32,
+    /// Questions that go on from an answer within a round, for units that it leaves open.
+    #[schemars(extend("form" = "N"))]
+    #[default(1)]
+    pub follow_ups: u32,
+    /// How a unit is judged: `label` from the probabilities of correct, incorrect and unrelated, `generate` from JSON
+    /// with a reason.
+    #[default(VerdictMode::Label)]
+    pub verdict: VerdictMode,
+    /// Do not ask how much each unit matters; all are vital then.
+    pub no_weights: bool,
+    /// What the judgements are held against. May be given several times.
+    pub baseline: Vec<RefEvalBaseline>,
+    /// A prompt of your own in the place of a built-in one: units, weight, name, question, answer, judgement or
+    /// no-reference. May be given several times.
+    #[schemars(extend("form" = "NAME=FILE"))]
+    pub prompt: Vec<String>,
+    /// How prompts and answers are laid out.
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
+}
+
+impl RefEvalParams {
+    pub(super) fn has(&self, baseline: RefEvalBaseline) -> bool {
+        self.baseline.contains(&baseline)
+    }
+}

@@ -1,0 +1,75 @@
+//! The prompts of `Ref-Eval`, made ready for evaluator and evaluated.
+
+use probity_lm::ModelDescription;
+
+use super::options::RefEvalParams;
+use crate::MethodError;
+use crate::builtin::{Builtin, DataSlot};
+use crate::judge::VerdictMode;
+use crate::prompt_set::PromptSet;
+
+const PASSAGE: DataSlot = DataSlot::required("passage");
+const UNIT: DataSlot = DataSlot::required("unit");
+const UNITS: DataSlot = DataSlot::list("units");
+const QUESTION: DataSlot = DataSlot::required("question");
+const ANSWER: DataSlot = DataSlot::required("answer");
+
+/// The prompts, by name.
+pub(super) const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "units", source: include_str!("../prompts/refeval_units.j2"), data: &[PASSAGE] },
+    Builtin { name: "weight", source: include_str!("../prompts/refeval_weight.j2"), data: &[PASSAGE, UNIT] },
+    Builtin { name: "name", source: include_str!("../prompts/refeval_name.j2"), data: &[UNITS] },
+    Builtin {
+        name: "question",
+        source: include_str!("../prompts/refeval_question.j2"),
+        data: &[UNITS, DataSlot::optional("earlier_question"), DataSlot::optional("earlier_answer")],
+    },
+    Builtin { name: "answer", source: include_str!("../prompts/refeval_answer.j2"), data: &[QUESTION] },
+    Builtin {
+        name: "judgement",
+        source: include_str!("../prompts/refeval_judgement.j2"),
+        data: &[QUESTION, ANSWER, UNIT],
+    },
+    Builtin {
+        name: "no-reference",
+        source: include_str!("../prompts/refeval_no_reference.j2"),
+        data: &[QUESTION, ANSWER],
+    },
+];
+
+/// What an answer may be, of a unit.
+pub(super) const VERDICTS: [&str; 3] = ["correct", "incorrect", "unrelated"];
+
+/// How much a unit may matter.
+pub(super) const WEIGHTS: [&str; 2] = ["vital", "okay"];
+
+/// All prompts: that for answers as the evaluated model is asked, the others as the evaluator is.
+pub(super) fn load(
+    params: &RefEvalParams,
+    evaluator: &ModelDescription,
+    evaluated: &ModelDescription,
+) -> Result<PromptSet, MethodError> {
+    let settings = |prompt: &str| {
+        let words = |count: u32| vec![("words", count.to_string())];
+        let labels = |labels: &[&'static str]| labels.iter().map(|label| (*label, (*label).to_owned())).collect();
+        let mut settings: Vec<(&'static str, String)> = match prompt {
+            "units" => words(params.unit_words),
+            "question" => words(params.question_words),
+            "answer" => words(params.answer_words),
+            "weight" => labels(&WEIGHTS),
+            "judgement" => labels(&VERDICTS),
+            "no-reference" => labels(&VERDICTS[..2]),
+            _ => Vec::new(),
+        };
+        if prompt == "judgement" {
+            let reason = if params.verdict == VerdictMode::Label { "" } else { "yes" };
+            settings.push(("reason", reason.to_owned()));
+        }
+        settings.into_iter().collect()
+    };
+    let layout = |prompt: &str| {
+        let model = if prompt == "answer" { evaluated } else { evaluator };
+        params.layout.layout(model, "Answer:")
+    };
+    PromptSet::load(TEMPLATES, &params.prompt, layout, settings)
+}

@@ -1,0 +1,441 @@
+//! Clusters get names, and questions that ask for their units.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+use probity_data::from_value;
+use probity_lm::{Constraint, GenerateRequest, GenerateResult};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::options::RefEvalParams;
+use super::units::{Unit, count_words};
+use crate::prompt_set::ReadyPrompt;
+use crate::written::{WrittenOutcome, WrittenText};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// Units of a cluster that are shown when it is named.
+const SHOWN: usize = 8;
+/// The longest name, in tokens.
+const NAME_TOKENS: usize = 16;
+/// Characters and tokens of a question, by word.
+const CHARACTERS: u32 = 8;
+const TOKENS: u32 = 3;
+/// Tokens of the JSON around a question, and of each number in it.
+const AROUND: u32 = 24;
+/// A unit with fewer words of its own than this gives nothing away by being in a question.
+const LEAKING_WORDS: usize = 3;
+
+/// Words that say nothing by themselves.
+const FUNCTION_WORDS: [&str; 60] = [
+    "the", "and", "for", "with", "that", "this", "from", "was", "were", "are", "has", "have", "had", "been", "its",
+    "his", "her", "their", "they", "which", "who", "whom", "whose", "what", "when", "where", "how", "why", "into",
+    "than", "then", "also", "not", "but", "any", "all", "can", "could", "will", "would", "may", "might", "did", "does",
+    "about", "after", "before", "between", "over", "under", "such", "some", "most", "more", "other", "there", "these",
+    "those", "said", "being",
+];
+
+/// Where in the work something is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// From 1.
+    pub(super) round: usize,
+    /// 0 for the first question about a cluster in the round.
+    pub(super) turn: usize,
+}
+
+/// Which set of questions a stage is about.
+pub(super) trait Asked: Sync {
+    const CLUSTERS: &'static str;
+    const QUESTIONS: &'static str;
+    const ANSWERS: &'static str;
+    const JUDGEMENTS: &'static str;
+}
+
+/// Of the method itself.
+pub(super) struct Examination;
+
+impl Asked for Examination {
+    const CLUSTERS: &'static str = "clusters";
+    const QUESTIONS: &'static str = "questions";
+    const ANSWERS: &'static str = "answers";
+    const JUDGEMENTS: &'static str = "judgements";
+}
+
+/// Of the baseline that asks for one unit at a time.
+pub(super) struct OneByOne;
+
+impl Asked for OneByOne {
+    const CLUSTERS: &'static str = "single_clusters";
+    const QUESTIONS: &'static str = "single_questions";
+    const ANSWERS: &'static str = "single_answers";
+    const JUDGEMENTS: &'static str = "single_judgements";
+}
+
+/// The stage in which clusters are named: a part, and a row, for each.
+pub(super) struct ClustersStage<'a> {
+    pub(super) round: usize,
+    pub(super) units: &'a [Unit],
+    pub(super) clusters: &'a [Vec<usize>],
+    pub(super) prompt: &'a ReadyPrompt,
+    pub(super) inputs: Vec<String>,
+}
+
+impl ClustersStage<'_> {
+    fn shown(&self, number: usize) -> Vec<&str> {
+        self.clusters[number].iter().take(SHOWN).map(|unit| self.units[*unit].text.as_str()).collect()
+    }
+
+    fn id(&self, number: usize) -> String {
+        format!("clusters/{}.{}", self.round, number + 1)
+    }
+}
+
+impl MethodStage for ClustersStage<'_> {
+    type Part = WrittenText;
+    const NAME: &'static str = "clusters";
+    const IN_ROUNDS: bool = true;
+    const FROM_EARLIER: &'static [&'static str] = &["units"];
+
+    fn parts(&self) -> usize {
+        self.clusters.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, WrittenText>) -> Result<(), MethodError> {
+        for number in 0..self.clusters.len() {
+            let shown = self.shown(number);
+            run.quotes(self.prompt.render_with(&self.id(number), &[], &[("units", &shown)])?.quoted);
+        }
+        let request = |number: usize| {
+            let (id, shown) = (self.id(number), self.shown(number));
+            let prompt = self.prompt.prompt_with(&id, &[], &[("units", &shown)]);
+            // A title is one line.
+            GenerateRequest { stop: vec!["\n".to_owned()], ..GenerateRequest::greedy(id, prompt, NAME_TOKENS) }
+        };
+        run.generate((0..self.clusters.len()).map(request), |number, result, output| {
+            keep(number, WrittenText::of(&result), output)
+        })
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let units: Vec<&str> = self.clusters[number].iter().map(|unit| self.units[*unit].id.as_str()).collect();
+        json!({ "round": self.round, "cluster": number + 1, "units": units })
+    }
+
+    fn rows(&self, number: usize, name: &WrittenText) -> serde_json::Result<Vec<Value>> {
+        Ok(vec![name.row(self.identity(number))?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
+        WrittenText::read(&rows[0])
+    }
+
+    fn stand_in(&self, number: usize) -> WrittenText {
+        WrittenText::stand_in(number, NAME_TOKENS)
+    }
+}
+
+/// What a question is wanted for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The cluster's number in its round, from 1.
+    pub(super) cluster: usize,
+    /// The positions of the units.
+    pub(super) units: Vec<usize>,
+    /// What was asked and answered before, in a turn that goes on from it.
+    pub(super) earlier: Option<(String, String)>,
+}
+
+/// A question with the units that it asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Question {
+    pub(super) text: String,
+    /// Positions among the units that it was wanted for, ascending, each once.
+    pub(super) targets: Vec<usize>,
+    /// Of those that the model named, the ones that the question gives away.
+    pub(super) leaked: Vec<usize>,
+    pub(super) ended: QuestionOutcome,
+    pub(super) prompt_tokens: Option<usize>,
+    pub(super) tokens: Option<usize>,
+}
+
+/// How a question ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum QuestionOutcome {
+    /// It is asked.
+    Asked,
+    /// It has too many words.
+    Wordy,
+    /// It gives away all units that it asks for.
+    Leaks,
+    /// It asks for no unit.
+    NoTarget,
+    /// What was written is not JSON of the wanted form.
+    Unparsed,
+    /// There is no text, as the model says.
+    Text(WrittenOutcome),
+}
+
+impl QuestionOutcome {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Wordy => "wordy",
+            Self::Leaks => "leaks",
+            Self::NoTarget => "no_target",
+            Self::Unparsed => "unparsed",
+            Self::Text(ended) => ended.name(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct QuestionJson {
+    question: String,
+    targets: Vec<usize>,
+}
+
+impl Question {
+    fn none(ended: QuestionOutcome, result: &GenerateResult) -> Self {
+        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
+        Self { text: String::new(), targets: Vec::new(), leaked: Vec::new(), ended, prompt_tokens, tokens }
+    }
+
+    fn of(result: &GenerateResult, units: &[&str], words: usize) -> Self {
+        let written = WrittenOutcome::of(result);
+        if written.has_text() != Some(true) {
+            return Self::none(QuestionOutcome::Text(written), result);
+        }
+        let json: Option<QuestionJson> = serde_json::from_str(result.text.trim()).ok();
+        // A number that is none of the units' cannot be asked about; the schema admits none.
+        let json = json.filter(|json| json.targets.iter().all(|target| (1..=units.len()).contains(target)));
+        let Some(QuestionJson { question, targets }) = json else {
+            return Self::none(QuestionOutcome::Unparsed, result);
+        };
+        let targets = targets.into_iter().map(|target| target - 1).collect();
+        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
+        Self { prompt_tokens, tokens, ..Self::checked(question, targets, units, words) }
+    }
+
+    /// A question that asks for these of the units, and what is to be said of it.
+    fn checked(question: String, targets: Vec<usize>, units: &[&str], words: usize) -> Self {
+        let named: BTreeSet<usize> = targets.into_iter().collect();
+        let (leaked, targets): (Vec<usize>, Vec<usize>) =
+            named.into_iter().partition(|target| gives_away(&question, units[*target]));
+        let text = question.trim().to_owned();
+        let ended = match () {
+            () if text.is_empty() => QuestionOutcome::Text(WrittenOutcome::Empty),
+            () if count_words(&text) > words => QuestionOutcome::Wordy,
+            () if targets.is_empty() && !leaked.is_empty() => QuestionOutcome::Leaks,
+            () if targets.is_empty() => QuestionOutcome::NoTarget,
+            () => QuestionOutcome::Asked,
+        };
+        Self { text, targets, leaked, ended, prompt_tokens: None, tokens: None }
+    }
+}
+
+/// Whether a question has all words of a unit that say something: whoever repeats it states the unit.
+fn gives_away(question: &str, unit: &str) -> bool {
+    let (said, own) = (telling_words(question), telling_words(unit));
+    own.len() >= LEAKING_WORDS && own.is_subset(&said)
+}
+
+/// The words of a text that say something: numbers, and words of three letters and more that are no function words.
+fn telling_words(text: &str) -> BTreeSet<String> {
+    let lower = text.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| {
+        let is_number = word.chars().any(|c| c.is_ascii_digit());
+        (is_number || word.chars().count() >= 3) && !FUNCTION_WORDS.contains(word)
+    });
+    words.map(str::to_owned).collect()
+}
+
+/// The stage in which questions are written: a part, and a row, for each.
+pub(super) struct QuestionsStage<'a, A> {
+    pub(super) turn: Turn,
+    pub(super) units: &'a [Unit],
+    pub(super) wanted: &'a [Wanted],
+    pub(super) prompt: &'a ReadyPrompt,
+    pub(super) params: &'a RefEvalParams,
+    pub(super) inputs: Vec<String>,
+    pub(super) asked: PhantomData<A>,
+}
+
+/// What a question is called: round, turn and cluster.
+pub(super) fn question_id(turn: Turn, wanted: &Wanted) -> String {
+    format!("{}.{}.{}", turn.round, turn.turn, wanted.cluster)
+}
+
+impl<A: Asked> QuestionsStage<'_, A> {
+    fn texts(&self, number: usize) -> Vec<&str> {
+        self.wanted[number].units.iter().map(|unit| self.units[*unit].text.as_str()).collect()
+    }
+
+    fn slots(&self, number: usize) -> Vec<(&'static str, &str)> {
+        let earlier = self.wanted[number].earlier.as_ref();
+        earlier.map_or_else(Vec::new, |(question, answer)| {
+            vec![("earlier_question", question.as_str()), ("earlier_answer", answer.as_str())]
+        })
+    }
+
+    fn id(&self, number: usize) -> String {
+        format!("{}/{}", A::QUESTIONS, question_id(self.turn, &self.wanted[number]))
+    }
+
+    fn request(&self, number: usize) -> GenerateRequest {
+        let (id, units) = (self.id(number), self.texts(number));
+        let prompt = self.prompt.prompt_with(&id, &self.slots(number), &[("units", &units)]);
+        let words = self.params.question_words;
+        let constraint = Constraint::JsonSchema(json!({
+            "type": "object",
+            "properties": {
+                "question": { "type": "string", "minLength": 1, "maxLength": CHARACTERS * words },
+                "targets": {
+                    "type": "array", "minItems": 1, "maxItems": units.len(),
+                    "items": { "type": "integer", "minimum": 1, "maximum": units.len() }
+                }
+            },
+            "required": ["question", "targets"],
+            "additionalProperties": false
+        }));
+        let tokens = TOKENS * words + AROUND + TOKENS * units.len() as u32;
+        GenerateRequest { constraint: Some(constraint), ..GenerateRequest::greedy(id, prompt, tokens as usize) }
+    }
+}
+
+impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
+    type Part = Question;
+    const NAME: &'static str = A::QUESTIONS;
+    const IN_ROUNDS: bool = true;
+    const FROM_EARLIER: &'static [&'static str] = &["units"];
+
+    fn parts(&self) -> usize {
+        self.wanted.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Question>) -> Result<(), MethodError> {
+        for number in 0..self.wanted.len() {
+            let units = self.texts(number);
+            run.quotes(self.prompt.render_with(&self.id(number), &self.slots(number), &[("units", &units)])?.quoted);
+        }
+        let words = self.params.question_words as usize;
+        run.generate((0..self.wanted.len()).map(|number| self.request(number)), |number, result, output| {
+            keep(number, Question::of(&result, &self.texts(number), words), output)
+        })
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let wanted = &self.wanted[number];
+        let units: Vec<&str> = wanted.units.iter().map(|unit| self.units[*unit].id.as_str()).collect();
+        json!({
+            "id": question_id(self.turn, wanted), "round": self.turn.round, "turn": self.turn.turn,
+            "cluster": wanted.cluster, "units": units,
+        })
+    }
+
+    fn rows(&self, number: usize, question: &Question) -> serde_json::Result<Vec<Value>> {
+        let wanted = &self.wanted[number];
+        let ids = |targets: &[usize]| -> Vec<&str> {
+            targets.iter().map(|target| self.units[wanted.units[*target]].id.as_str()).collect()
+        };
+        let mut row = self.identity(number);
+        row["question"] = json!(question.text);
+        row["targets"] = json!(ids(&question.targets));
+        row["leaked"] = json!(ids(&question.leaked));
+        row["outcome"] = json!(question.ended.name());
+        match &question.ended {
+            QuestionOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
+                row["tokens_needed"] = json!(tokens_needed);
+                row["limit"] = json!(limit);
+            }
+            QuestionOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
+            _ => {}
+        }
+        row["prompt_tokens"] = json!(question.prompt_tokens);
+        row["tokens"] = json!(question.tokens);
+        Ok(vec![row])
+    }
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<Question, RowError> {
+        let given: GivenQuestion = from_value(&rows[0])?;
+        let units = &self.wanted[number].units;
+        let mut named = Vec::new();
+        for id in given.targets.iter().chain(&given.leaked) {
+            let Some(target) = units.iter().position(|unit| self.units[*unit].id == *id) else {
+                let known: Vec<&str> = units.iter().map(|unit| self.units[*unit].id.as_str()).collect();
+                let why = format!("`targets` names the unit {id:?}, and the cluster has {}", known.join(", "));
+                return Err(why.into());
+            };
+            named.push(target);
+        }
+        let words = self.params.question_words as usize;
+        let checked = Question::checked(given.question, named, &self.texts(number), words);
+        let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
+        let ended = match outcome.as_deref() {
+            Some("unparsed") => QuestionOutcome::Unparsed,
+            Some("empty" | "truncated" | "too_long" | "not_finite") => QuestionOutcome::Text(from_value(&rows[0])?),
+            _ => checked.ended.clone(),
+        };
+        Ok(Question { ended, prompt_tokens, tokens, ..checked })
+    }
+
+    /// A question for all of its units.
+    fn stand_in(&self, number: usize) -> Question {
+        let WrittenText { text, .. } = WrittenText::stand_in(number, self.params.question_words as usize - 1);
+        Question {
+            text,
+            targets: (0..self.wanted[number].units.len()).collect(),
+            leaked: Vec::new(),
+            ended: QuestionOutcome::Asked,
+            prompt_tokens: None,
+            tokens: None,
+        }
+    }
+}
+
+/// A row that was written before, or by somebody else: question and targets are enough.
+#[derive(Deserialize)]
+struct GivenQuestion {
+    question: String,
+    targets: Vec<String>,
+    #[serde(default)]
+    leaked: Vec<String>,
+    outcome: Option<String>,
+    prompt_tokens: Option<usize>,
+    tokens: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::generated;
+
+    fn ended(text: &str, units: &[&str], words: usize) -> (&'static str, Vec<usize>, Vec<usize>) {
+        let question = Question::of(&generated(text), units, words);
+        (question.ended.name(), question.targets, question.leaked)
+    }
+
+    #[test]
+    fn a_question_is_checked_before_it_is_asked() {
+        let units = ["The mill burned down in 1874.", "Two brothers from Bonn built the mill.", "It is."];
+        let json = |question: &str, targets: &[usize]| json!({"question": question, "targets": targets}).to_string();
+        assert_eq!(ended(&json("What became of the mill?", &[2, 1, 1]), &units, 50), ("asked", vec![0, 1], vec![]));
+        // All telling words of the first unit are in the question; the third has none to give away.
+        let leaking = json("Was it in 1874 that the mill burned down, and who built it?", &[1, 2, 3]);
+        assert_eq!(ended(&leaking, &units, 50), ("asked", vec![1, 2], vec![0]));
+        assert_eq!(ended(&json("Did the mill burn down: burned, 1874?", &[1]), &units, 50).0, "leaks");
+        assert_eq!(ended(&json("What became of the mill?", &[1]), &units, 3).0, "wordy");
+        assert_eq!(ended(&json("What?", &[4]), &units, 50).0, "unparsed");
+        assert_eq!(ended(&json(" ", &[1]), &units, 50).0, "empty");
+        assert_eq!(ended("{\"question\": \"What", &units, 50).0, "unparsed");
+        assert_eq!(ended("", &units, 50).0, "empty");
+    }
+}

@@ -1,0 +1,241 @@
+//! What an examination leaves: rows, figures, tables, and how far to trust it.
+
+use std::collections::BTreeMap;
+
+use probity_lm::Outcome;
+use probity_lm::text::{counted, fixed};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::figures::{
+    ExaminationFigures, VerdictAgreement, cost_section, ignored, ignored_section, interrogatives,
+    interrogatives_section, rounds_section, said,
+};
+use super::judgements::Judgement;
+use super::prompts::WEIGHTS;
+use super::units::PassageUnits;
+use super::work::{ExaminationResults, RefEvalWork};
+use crate::figures::Mass;
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+
+/// The table of what came of each unit.
+const KNOWLEDGE: &str = "knowledge";
+
+/// All that was found.
+pub(super) struct Found<'a> {
+    pub(super) work: &'a RefEvalWork<'a>,
+    pub(super) found: &'a [PassageUnits],
+    pub(super) results: ExaminationResults,
+    /// Of the baseline that asks for one unit at a time.
+    pub(super) single: Option<ExaminationResults>,
+    /// People's judgements by unit.
+    pub(super) gold: Option<BTreeMap<String, bool>>,
+    /// Answers in a file that answer nothing.
+    pub(super) unused: usize,
+}
+
+/// What came of a unit.
+#[derive(Serialize)]
+struct UnitRow<'a> {
+    unit: &'a str,
+    document: &'a str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<&'static str>,
+    /// `correct`, `incorrect`, or null where no answer spoke of it.
+    verdict: Option<&'static str>,
+    round: Option<usize>,
+    turn: Option<usize>,
+    /// Questions that asked for it, and answers to them that left it open.
+    asked: usize,
+    ignored: usize,
+}
+
+/// Writes the table of units and sums up.
+pub(super) fn report(
+    found: Found<'_>,
+    mut outcomes: Outcomes,
+    signature: Signature,
+    run: &mut Run<'_>,
+) -> Result<MethodReport, MethodError> {
+    found.write(run)?;
+    let Found { work, results, .. } = &found;
+    for (name, count) in &results.questions {
+        outcomes.add_several(if *name == "asked" { "written" } else { name }, *count);
+    }
+    for asked in results.asked.iter().chain(found.single.iter().flat_map(|single| &single.asked)) {
+        outcomes.add_named(asked.answer.outcome());
+        asked.judged.iter().for_each(|(_, judgement)| outcomes.add(&judgement.outcome));
+    }
+    let figures = ExaminationFigures::of(work.passages, work.units, &results.units);
+    let words = interrogatives(&results.asked);
+    let counts = ignored(&results.units);
+    let mut values = json!({
+        "documents": work.passages.iter().map(|passage| &passage.document).collect::<std::collections::BTreeSet<_>>().len(),
+        "passages": work.passages.len(),
+        "knowledge": figures,
+        "rounds": results.rounds,
+        "ended": results.ended,
+        "questions": results.questions,
+        "leaked_units": results.leaked,
+        "ignored": counts.iter().map(|(times, units)| json!({ "times": times, "units": units })).collect::<Vec<_>>(),
+        "interrogatives": words,
+        "tokens": results.tokens,
+    });
+    let mut sections = vec![figures.section()];
+    found.notes(&mut sections[0]);
+    outcomes.notes(signature.model.as_ref(), &mut sections[0]);
+    sections.push(rounds_section(&results.rounds, results.ended));
+    sections.push(interrogatives_section(&words));
+    sections.push(ignored_section(&counts));
+    sections.push(cost_section(&results.tokens, work.units.len()));
+    let mass = found.mass();
+    if mass.answers > 0 {
+        values["mass"] = json!(mass);
+    }
+    let own = said(results);
+    if let Some(single) = &found.single {
+        let of_single = ExaminationFigures::of(work.passages, work.units, &single.units);
+        let agreement =
+            [VerdictAgreement::of("in rounds", &own, &own), VerdictAgreement::of("one by one", &said(single), &own)];
+        values["one_by_one"] = json!({ "knowledge": of_single, "tokens": single.tokens, "agreement": agreement[1] });
+        let mut table = VerdictAgreement::section("One by one", &agreement);
+        table.note("Agreement is with the verdicts of the rounds, over units that both cover.");
+        sections.push(table);
+        let mut cost = cost_section(&single.tokens, work.units.len());
+        cost.title = "Cost by unit, one by one".to_owned();
+        sections.push(cost);
+    }
+    let agreement = found.against_people(&own);
+    if !agreement.is_empty() {
+        values["gold"] = json!(agreement);
+        let mut table = VerdictAgreement::section("Against people's judgements", &agreement);
+        table.note("Accuracy is over all units that each covers; agreement over those that people judged too.");
+        sections.push(table);
+    }
+    sections.retain(|section| !section.rows.is_empty());
+    let verdict = vec![conclusion(&figures, &found, mass, agreement.first())];
+    let headline = vec![
+        Headline::new("accuracy", None, figures.accuracy.figure.share),
+        Headline::new("coverage", None, figures.coverage.figure.share),
+    ];
+    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+}
+
+impl Found<'_> {
+    fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        run.table(KNOWLEDGE, self.work.units.len())?;
+        for (index, (unit, state)) in self.work.units.iter().zip(&self.results.units).enumerate() {
+            let row = UnitRow {
+                unit: &unit.id,
+                document: &self.work.passages[unit.passage].document,
+                text: &unit.text,
+                weight: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
+                verdict: state.covered.map(|(is_right, ..)| if is_right { "correct" } else { "incorrect" }),
+                round: state.covered.map(|(_, round, _)| round),
+                turn: state.covered.map(|(.., turn)| turn),
+                asked: state.asked,
+                ignored: state.ignored,
+            };
+            run.row(KNOWLEDGE, index, &row)?;
+        }
+        Ok(())
+    }
+
+    fn notes(&self, table: &mut Section) {
+        let sum = |of: fn(&PassageUnits) -> usize| self.found.iter().map(of).sum::<usize>();
+        let (wordy, repeated) = (sum(|one| one.wordy), sum(|one| one.repeated));
+        let notes = [
+            (wordy, "units were left out, having more words than --unit-words allows"),
+            (repeated, "lines said a unit again, which counts once"),
+            (self.results.leaked, "units were given away by the question that asked for them, and not judged by it"),
+            (self.unused, "answers in the file are to no question that was asked"),
+        ];
+        for (count, note) in notes.into_iter().filter(|(count, _)| *count > 0) {
+            table.note(format!("{count} {note}"));
+        }
+        let not_asked: usize =
+            self.results.questions.iter().filter(|(name, _)| **name != "asked").map(|(_, count)| count).sum();
+        if not_asked > 0 {
+            let each: Vec<String> = self
+                .results
+                .questions
+                .iter()
+                .filter(|(name, _)| **name != "asked")
+                .map(|(name, count)| format!("{count} {name}"))
+                .collect();
+            table.note(format!("questions that were not asked: {}", each.join(", ")));
+        }
+    }
+
+    fn judgements(&self) -> impl Iterator<Item = &Judgement> {
+        self.results.asked.iter().flat_map(|asked| asked.judged.iter().map(|(_, judgement)| judgement))
+    }
+
+    fn mass(&self) -> Mass {
+        Mass::of(self.judgements().filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))))
+    }
+
+    /// Agreement with people, where there are their judgements.
+    fn against_people(&self, own: &[Option<bool>]) -> Vec<VerdictAgreement> {
+        let Some(gold) = &self.gold else { return Vec::new() };
+        let people: Vec<Option<bool>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
+        let mut all = vec![VerdictAgreement::of("in rounds", own, &people)];
+        all.extend(self.single.iter().map(|single| VerdictAgreement::of("one by one", &said(single), &people)));
+        all
+    }
+}
+
+/// What is known, and how far to trust it.
+fn conclusion(
+    figures: &ExaminationFigures,
+    found: &Found<'_>,
+    mass: Mass,
+    people: Option<&VerdictAgreement>,
+) -> Conclusion {
+    let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
+    let tally = figures.tally;
+    let rounds = counted(found.results.rounds.len(), "round");
+    let says = format!(
+        "Of {} in {} answers spoke of {} ({}); {} of these are correct",
+        counted(tally.units, "unit"),
+        rounds,
+        tally.correct + tally.incorrect,
+        said(figures.coverage.figure.share),
+        said(figures.accuracy.figure.share)
+    );
+    let covered = tally.correct + tally.incorrect;
+    let one_sided = covered > 1 && (tally.correct == 0 || tally.incorrect == 0);
+    let low = mass.low_share.unwrap_or(0.0);
+    let (trust, because) = if covered == 0 {
+        (Trust::Unreliable, "no answer was found to speak of any unit".to_owned())
+    } else if low > 0.5 {
+        (Trust::Unreliable, "in most judgements the model hardly considers the labels".to_owned())
+    } else if let Some(people) = people.filter(|people| people.units >= 10) {
+        match people.kappa {
+            Some(kappa) if kappa > 0.4 => (
+                Trust::Reliable,
+                format!(
+                    "people say the same of {} of {} units (κ {})",
+                    said(people.agree),
+                    people.units,
+                    fixed(kappa, 2)
+                ),
+            ),
+            _ => (
+                Trust::Caution,
+                format!("people say the same of {} of {} units only", said(people.agree), people.units),
+            ),
+        }
+    } else if one_sided {
+        (Trust::Caution, "all judgements are the same: a judge that always says so would say it here, too".to_owned())
+    } else {
+        (Trust::Caution, "nobody has checked these judgements: --gold holds them against people's".to_owned())
+    };
+    let figures = json!({
+        "accuracy": figures.accuracy.figure.share, "accuracy_interval": figures.accuracy.interval,
+        "coverage": figures.coverage.figure.share, "coverage_interval": figures.coverage.interval,
+        "units": tally.units, "low_mass": low,
+    });
+    Conclusion { about: None, says, trust, because, figures: Value::clone(&figures) }
+}

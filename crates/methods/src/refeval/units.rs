@@ -1,0 +1,415 @@
+//! Knowledge units: what passages state, and how much it matters.
+
+use probity_data::{Document, from_value, passages};
+use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, Outcome, ScoreRequest, ScoreResult, TextTokenizer};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::options::RefEvalParams;
+use super::prompts::WEIGHTS;
+use crate::listed::{listed, whole_lines};
+use crate::prompt_set::ReadyPrompt;
+use crate::written::WrittenOutcome;
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// Tokens of a short unit with the end of its line: stand-ins are no shorter.
+const SHORT_UNIT: usize = 10;
+
+/// A part of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Passage {
+    /// The document's id.
+    pub(super) document: String,
+    /// Its number in the document, from 1.
+    pub(super) number: usize,
+    pub(super) text: String,
+}
+
+impl Passage {
+    /// All passages of documents.
+    pub(super) fn all(
+        documents: &[Document],
+        params: &RefEvalParams,
+        tokenizer: &dyn TextTokenizer,
+    ) -> Result<Vec<Self>, EncoderError> {
+        let (size, overlap) = (params.passage_tokens as usize, params.overlap as usize);
+        let mut all = Vec::new();
+        for Document { id, text } in documents {
+            let count = |texts: &[&str]| -> Result<Vec<usize>, EncoderError> {
+                Ok(tokenizer.tokenize(texts)?.iter().map(Vec::len).collect())
+            };
+            let found = passages(text, size, overlap, count)?.into_iter().enumerate();
+            all.extend(found.map(|(place, text)| Self { document: id.clone(), number: place + 1, text }));
+        }
+        Ok(all)
+    }
+
+    /// `document/number`.
+    pub(super) fn id(&self) -> String {
+        format!("{}/{}", self.document, self.number)
+    }
+}
+
+/// The units of a passage, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PassageUnits {
+    /// Each with its weight, where somebody has given one.
+    pub(super) units: Vec<(String, Option<bool>)>,
+    pub(super) ended: UnitsOutcome,
+    /// Lines that were left out: they have too many words.
+    pub(super) wordy: usize,
+    /// Lines that said again what a line before had said.
+    pub(super) repeated: usize,
+    pub(super) prompt_tokens: Option<usize>,
+    pub(super) tokens: Option<usize>,
+}
+
+/// How the extraction of units ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum UnitsOutcome {
+    /// As the text that holds them did.
+    Text(WrittenOutcome),
+    /// The passage states nothing, or nothing that is short enough.
+    NoUnits,
+}
+
+impl UnitsOutcome {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Text(ended) => ended.name(),
+            Self::NoUnits => "no_units",
+        }
+    }
+}
+
+impl PassageUnits {
+    /// How it ended, as outcomes count it: of a list that was cut off the units count that it has.
+    pub(super) fn outcome(&self) -> &'static str {
+        match &self.ended {
+            UnitsOutcome::Text(WrittenOutcome::Truncated) => "truncated_used",
+            ended => ended.name(),
+        }
+    }
+
+    fn of(result: &GenerateResult, words: usize) -> Self {
+        let written = WrittenOutcome::of(result);
+        let is_cut = written == WrittenOutcome::Truncated;
+        let (lines, repeated) = listed(whole_lines(&result.text, is_cut));
+        let lines: Vec<String> = lines.into_iter().filter(|line| !is_none(line)).collect();
+        let all = lines.len();
+        let units: Vec<_> =
+            lines.into_iter().filter(|line| count_words(line) <= words).map(|line| (line, None)).collect();
+        let ended = match written {
+            WrittenOutcome::Written | WrittenOutcome::Truncated if units.is_empty() => UnitsOutcome::NoUnits,
+            ended => UnitsOutcome::Text(ended),
+        };
+        let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
+        Self { wordy: all - units.len(), units, ended, repeated, prompt_tokens, tokens }
+    }
+}
+
+/// Whether a line says that there is nothing to list.
+fn is_none(line: &str) -> bool {
+    line.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("none")
+}
+
+/// How many words a text has.
+pub(super) fn count_words(text: &str) -> usize {
+    text.split_whitespace().count()
+}
+
+/// The stage in which passages are read: a part for each passage, a row for each unit.
+pub(super) struct UnitsStage<'a> {
+    pub(super) passages: &'a [Passage],
+    pub(super) prompt: &'a ReadyPrompt,
+    pub(super) params: &'a RefEvalParams,
+    pub(super) inputs: Vec<String>,
+}
+
+impl UnitsStage<'_> {
+    fn words(&self) -> usize {
+        self.params.unit_words as usize
+    }
+}
+
+impl MethodStage for UnitsStage<'_> {
+    type Part = PassageUnits;
+    const NAME: &'static str = "units";
+    const ONE_ROW: bool = false;
+
+    fn parts(&self) -> usize {
+        self.passages.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, PassageUnits>) -> Result<(), MethodError> {
+        for passage in self.passages {
+            run.quotes(self.prompt.render(&passage.id(), &[("passage", &passage.text)])?.quoted);
+        }
+        let request = |passage: &Passage| {
+            let id = passage.id();
+            self.prompt.request(format!("units/{id}"), &id, &[("passage", &passage.text)], self.params.max_tokens)
+        };
+        run.generate(self.passages.iter().map(request), |number, result, output| {
+            keep(number, PassageUnits::of(&result, self.words()), output)
+        })
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let Passage { document, number, .. } = &self.passages[number];
+        json!({ "document": document, "passage": number })
+    }
+
+    /// A passage without units has a row that says why.
+    fn rows(&self, number: usize, found: &PassageUnits) -> serde_json::Result<Vec<Value>> {
+        let row = |place: Option<usize>, unit: Option<&(String, Option<bool>)>| {
+            let mut row = self.identity(number);
+            row["number"] = json!(place);
+            row["unit"] = json!(unit.map(|(text, _)| text));
+            if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
+                row["weight"] = json!(WEIGHTS[usize::from(!weight)]);
+            }
+            row["outcome"] = json!(found.ended.name());
+            match &found.ended {
+                UnitsOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
+                    row["tokens_needed"] = json!(tokens_needed);
+                    row["limit"] = json!(limit);
+                }
+                UnitsOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
+                _ => {}
+            }
+            row["wordy"] = json!(found.wordy);
+            row["repeated"] = json!(found.repeated);
+            row["prompt_tokens"] = json!(found.prompt_tokens);
+            row["tokens"] = json!(found.tokens);
+            row
+        };
+        Ok(if found.units.is_empty() {
+            vec![row(None, None)]
+        } else {
+            found.units.iter().enumerate().map(|(place, unit)| row(Some(place + 1), Some(unit))).collect()
+        })
+    }
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<PassageUnits, RowError> {
+        let passage = &self.passages[number];
+        let Some(first) = rows.first() else {
+            let Passage { document, number, .. } = passage;
+            let why = format!("before this line a row is missing: the units of passage {number} of `{document}`");
+            return Err(why.into());
+        };
+        let given: GivenUnit = from_value(first)?;
+        let ended = match given.outcome.as_deref() {
+            Some("no_units") => UnitsOutcome::NoUnits,
+            Some(_) => UnitsOutcome::Text(from_value(first)?),
+            None if given.unit.is_none() => UnitsOutcome::NoUnits,
+            None => UnitsOutcome::Text(WrittenOutcome::Written),
+        };
+        let mut units = Vec::with_capacity(rows.len());
+        for row in rows {
+            let one: GivenUnit = from_value(row)?;
+            if one.number.is_some_and(|number| number != units.len() + 1) {
+                return Err(format!("`number` is {}, and this is unit {}", row["number"], units.len() + 1).into());
+            }
+            let weight = match one.weight.as_deref() {
+                None => None,
+                Some("vital") => Some(true),
+                Some("okay") => Some(false),
+                Some(other) => return Err(format!("`weight` is {other:?}, and may be vital or okay").into()),
+            };
+            match one.unit.as_deref().map(str::trim) {
+                Some("") => return Err("`unit` is empty".into()),
+                Some(unit) if count_words(unit) > self.words() => {
+                    let (words, most) = (count_words(unit), self.words());
+                    return Err(format!("`unit` has {words} words, and --unit-words allows {most}").into());
+                }
+                Some(unit) => units.push((unit.to_owned(), weight)),
+                None if rows.len() > 1 => return Err("`unit` is missing".into()),
+                None => {}
+            }
+        }
+        let may_have = matches!(ended, UnitsOutcome::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
+        if may_have == units.is_empty() {
+            let there = if units.is_empty() { "there is no `unit`" } else { "there is a `unit`" };
+            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
+        }
+        let GivenUnit { wordy, repeated, prompt_tokens, tokens, .. } = given;
+        let (wordy, repeated) = (wordy.unwrap_or(0), repeated.unwrap_or(0));
+        Ok(PassageUnits { units, ended, wordy, repeated, prompt_tokens, tokens })
+    }
+
+    /// Short sentences, as many as the list may have; a passage cannot well state more than it has words for.
+    fn stand_in(&self, number: usize) -> PassageUnits {
+        let in_passage = (count_words(&self.passages[number].text) / 4).max(1);
+        let count = in_passage.min((self.params.max_tokens as usize / SHORT_UNIT).max(1));
+        let unit = |place: usize| {
+            let own: String = format!("{number}.{place}").chars().rev().collect();
+            (format!("{own}{}", " the".repeat(self.words() - 1)), None)
+        };
+        let ended = UnitsOutcome::Text(WrittenOutcome::Written);
+        let units = (0..count).map(unit).collect();
+        PassageUnits { units, ended, wordy: 0, repeated: 0, prompt_tokens: None, tokens: None }
+    }
+}
+
+/// A row that was written before, or by somebody else: the unit is enough.
+#[derive(Deserialize)]
+struct GivenUnit {
+    number: Option<usize>,
+    unit: Option<String>,
+    weight: Option<String>,
+    outcome: Option<String>,
+    wordy: Option<usize>,
+    repeated: Option<usize>,
+    prompt_tokens: Option<usize>,
+    tokens: Option<usize>,
+}
+
+/// A unit among all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// `document/passage.number`.
+    pub(super) id: String,
+    /// The position of its passage.
+    pub(super) passage: usize,
+    pub(super) text: String,
+    /// Vital, or okay; absent where nobody has said yet.
+    pub(super) vital: Option<bool>,
+}
+
+impl Unit {
+    /// All units of passages, in their order.
+    pub(super) fn all(passages: &[Passage], found: &[PassageUnits]) -> Vec<Self> {
+        let of_passage = |(place, (passage, found)): (usize, (&Passage, &PassageUnits))| {
+            let unit = |(number, (text, vital)): (usize, &(String, Option<bool>))| Self {
+                id: format!("{}.{}", passage.id(), number + 1),
+                passage: place,
+                text: text.clone(),
+                vital: *vital,
+            };
+            found.units.iter().enumerate().map(unit).collect::<Vec<_>>()
+        };
+        passages.iter().zip(found).enumerate().flat_map(of_passage).collect()
+    }
+}
+
+/// How much a unit matters.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct UnitWeight {
+    pub(super) vital: Option<bool>,
+    p: Option<f64>,
+    mass: Option<f64>,
+    pub(super) outcome: Outcome,
+    prompt_tokens: Option<usize>,
+}
+
+impl UnitWeight {
+    fn of(result: &ScoreResult) -> Self {
+        let labels = result.labels();
+        let p = labels.map(|answer| answer.labels[0].prob);
+        Self {
+            // At even odds nothing is lost by looking.
+            vital: p.map(|p| p >= 0.5),
+            p,
+            mass: labels.map(|answer| answer.mass),
+            outcome: result.outcome.clone(),
+            prompt_tokens: Some(result.prompt_tokens),
+        }
+    }
+}
+
+/// The stage in which units are weighed: a part, and a row, for each.
+pub(super) struct WeightsStage<'a> {
+    pub(super) passages: &'a [Passage],
+    pub(super) units: &'a [Unit],
+    pub(super) prompt: &'a ReadyPrompt,
+    pub(super) inputs: Vec<String>,
+}
+
+impl WeightsStage<'_> {
+    fn slots(&self, unit: &Unit) -> [(&'static str, String); 2] {
+        [("passage", self.passages[unit.passage].text.clone()), ("unit", unit.text.clone())]
+    }
+}
+
+impl MethodStage for WeightsStage<'_> {
+    type Part = UnitWeight;
+    const NAME: &'static str = "weights";
+    const FROM_EARLIER: &'static [&'static str] = &["unit"];
+
+    fn parts(&self) -> usize {
+        self.units.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, UnitWeight>) -> Result<(), MethodError> {
+        let labels = LabelSet::words(WEIGHTS)?;
+        for unit in self.units {
+            let slots = self.slots(unit);
+            run.quotes(
+                self.prompt.render(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())))?.quoted,
+            );
+        }
+        let request = |unit: &Unit| {
+            let slots = self.slots(unit);
+            let prompt = self.prompt.prompt(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())));
+            ScoreRequest { id: format!("weights/{}", unit.id), prompt, ask: Ask::Labels(labels.clone()) }
+        };
+        run.score(self.units.iter().map(request), |number, result, output| {
+            keep(number, UnitWeight::of(&result), output)
+        })
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        json!({ "unit": self.units[number].id })
+    }
+
+    fn rows(&self, number: usize, weight: &UnitWeight) -> serde_json::Result<Vec<Value>> {
+        let mut row = self.identity(number);
+        row["weight"] = json!(weight.vital.map(|vital| WEIGHTS[usize::from(!vital)]));
+        row["p"] = json!(weight.p);
+        row["mass"] = json!(weight.mass);
+        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&weight.outcome)?) {
+            row.extend(outcome);
+        }
+        row["prompt_tokens"] = json!(weight.prompt_tokens);
+        Ok(vec![row])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<UnitWeight, RowError> {
+        let given: GivenWeight = from_value(&rows[0])?;
+        let vital = match given.weight.as_deref() {
+            Some("vital") => Some(true),
+            Some("okay") => Some(false),
+            None => None,
+            Some(other) => return Err(format!("`weight` is {other:?}, and may be vital or okay").into()),
+        };
+        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
+            Some(_) => from_value(&rows[0])?,
+            None => Outcome::Scored,
+        };
+        if outcome.has_answer() != vital.is_some() {
+            return Err(format!("`weight` is {}, and `outcome` is `{}`", json!(given.weight), outcome.name()).into());
+        }
+        let GivenWeight { p, mass, prompt_tokens, .. } = given;
+        Ok(UnitWeight { vital, p, mass, outcome, prompt_tokens })
+    }
+
+    fn stand_in(&self, _: usize) -> UnitWeight {
+        UnitWeight { vital: Some(true), p: None, mass: None, outcome: Outcome::Scored, prompt_tokens: None }
+    }
+}
+
+#[derive(Deserialize)]
+struct GivenWeight {
+    weight: Option<String>,
+    p: Option<f64>,
+    mass: Option<f64>,
+    prompt_tokens: Option<usize>,
+}

@@ -1,0 +1,341 @@
+//! The rounds: what is still open is clustered, asked for, answered and judged, until nothing new is covered.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use probity_lm::LanguageModel;
+
+use super::answers::{Answerer, AnswersStage, AskedQuestion, GivenAnswers};
+use super::clustering::clusters;
+use super::judgements::{JudgedAnswer, Judgement, JudgementsStage, Verdict};
+use super::options::RefEvalParams;
+use super::questions::{
+    Asked, ClustersStage, Examination, OneByOne, Question, QuestionOutcome, QuestionsStage, Turn, Wanted, question_id,
+};
+use super::units::{Passage, Unit};
+use crate::prompt_set::PromptSet;
+use crate::written::WrittenText;
+use crate::{MethodError, MethodStage as _, Run, Signature};
+
+/// Everything that is asked about the units.
+pub(super) struct RefEvalWork<'a> {
+    pub(super) params: &'a RefEvalParams,
+    pub(super) passages: &'a [Passage],
+    pub(super) units: &'a [Unit],
+    /// By unit; empty where nothing is clustered by embeddings.
+    pub(super) vectors: &'a [Vec<f32>],
+    pub(super) prompts: &'a PromptSet,
+    pub(super) evaluator: &'a dyn LanguageModel,
+    pub(super) by: &'a Answerer<'a>,
+    /// The key of the units.
+    pub(super) units_key: &'a str,
+}
+
+/// What is known of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct UnitState {
+    /// Whether it was said right, and where.
+    pub(super) covered: Option<(bool, usize, usize)>,
+    /// Questions that asked for it.
+    pub(super) asked: usize,
+    /// Answers to these that left it open.
+    pub(super) ignored: usize,
+}
+
+/// A question that was asked, with what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AskedUnits {
+    pub(super) id: String,
+    pub(super) turn: usize,
+    pub(super) round: usize,
+    pub(super) question: String,
+    pub(super) answer: WrittenText,
+    /// Each unit that it asked for, with the verdict.
+    pub(super) judged: Vec<(usize, Judgement)>,
+}
+
+/// What a round came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub(super) struct RoundTally {
+    /// From 1.
+    pub(super) round: usize,
+    /// Units that were open when it began.
+    pub(super) open: usize,
+    pub(super) clusters: usize,
+    /// Questions that were asked, follow-ups among them.
+    pub(super) questions: usize,
+    pub(super) follow_ups: usize,
+    /// Units that it covered, and those of them that were said right.
+    pub(super) covered: usize,
+    pub(super) correct: usize,
+    /// Units that are open behind it.
+    pub(super) left: usize,
+}
+
+/// Tokens in and out of one kind of question to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub(super) struct TokenTally {
+    pub(super) requests: usize,
+    pub(super) tokens_in: usize,
+    pub(super) tokens_out: usize,
+}
+
+impl TokenTally {
+    pub(super) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
+        self.requests += 1;
+        self.tokens_in += tokens_in.unwrap_or(0);
+        self.tokens_out += tokens_out.unwrap_or(0);
+    }
+}
+
+/// What all rounds came to.
+#[derive(Debug, Default)]
+pub(super) struct ExaminationResults {
+    pub(super) units: Vec<UnitState>,
+    pub(super) asked: Vec<AskedUnits>,
+    pub(super) rounds: Vec<RoundTally>,
+    /// Why the last one was the last.
+    pub(super) ended: &'static str,
+    /// How questions ended, by name.
+    pub(super) questions: BTreeMap<&'static str, usize>,
+    /// Units that questions gave away.
+    pub(super) leaked: usize,
+    /// By stage.
+    pub(super) tokens: BTreeMap<&'static str, TokenTally>,
+    pub(super) names: Vec<(usize, usize, String)>,
+}
+
+impl RefEvalWork<'_> {
+    fn inputs(&self, stage: &'static str, prompt: &str, model: &dyn LanguageModel, keys: &[&str]) -> Vec<String> {
+        let RefEvalParams { cluster_units, question_words, answer_words, answer_tokens, follow_ups, .. } = self.params;
+        let signature = Signature::new(stage, model)
+            .with("cluster-units", cluster_units)
+            .with("question-words", question_words)
+            .with("answer-words", answer_words)
+            .with("answer-tokens", answer_tokens)
+            .with("follow-ups", follow_ups)
+            .with("verdict", &probity_options::name(&self.params.verdict));
+        let signature = self.prompts.get(prompt).sign(signature);
+        std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
+    }
+
+    /// All rounds of the examination.
+    pub(super) fn examine(&self, run: &mut Run<'_>) -> Result<ExaminationResults, MethodError> {
+        let mut results =
+            ExaminationResults { units: vec![UnitState::default(); self.units.len()], ..ExaminationResults::default() };
+        results.ended = "the limit of rounds";
+        let mut key = self.units_key.to_owned();
+        for round in 1..=self.params.rounds as usize {
+            let open: Vec<usize> =
+                (0..self.units.len()).filter(|unit| results.units[*unit].covered.is_none()).collect();
+            if open.is_empty() {
+                results.ended = "no unit was open";
+                break;
+            }
+            if let Answerer::File(answers) = self.by
+                && round > 1
+                && !answers.reach(Turn { round, turn: 0 })
+            {
+                results.ended = "the file has no answers to another round";
+                break;
+            }
+            let found = self.cluster(&open);
+            let inputs = self.inputs(ClustersStage::NAME, "name", self.evaluator, &[&key]);
+            let stage =
+                ClustersStage { round, units: self.units, clusters: &found, prompt: self.prompts.get("name"), inputs };
+            let names = run.round(&stage)?;
+            for (cluster, name) in names.parts.iter().enumerate() {
+                results.tokens.entry(ClustersStage::NAME).or_default().add(name.prompt_tokens, name.tokens);
+                results.names.push((round, cluster + 1, name.usable().unwrap_or_default().to_owned()));
+            }
+            key = names.key;
+            let wanted = found.iter().enumerate();
+            let wanted =
+                wanted.map(|(place, units)| Wanted { cluster: place + 1, units: units.clone(), earlier: None });
+            let mut tally = RoundTally { round, open: open.len(), clusters: found.len(), ..RoundTally::default() };
+            self.round::<Examination>(wanted.collect(), &mut key, &mut tally, run, &mut results)?;
+            tally.left = results.units.iter().filter(|unit| unit.covered.is_none()).count();
+            results.rounds.push(tally);
+            if tally.covered == 0 {
+                results.ended = "a round covered nothing new";
+                break;
+            }
+        }
+        run.end_rounds(&[
+            Examination::CLUSTERS,
+            Examination::QUESTIONS,
+            Examination::ANSWERS,
+            Examination::JUDGEMENTS,
+        ])?;
+        Ok(results)
+    }
+
+    /// Each unit by itself, in one round.
+    pub(super) fn one_by_one(&self, run: &mut Run<'_>) -> Result<ExaminationResults, MethodError> {
+        let mut results =
+            ExaminationResults { units: vec![UnitState::default(); self.units.len()], ..ExaminationResults::default() };
+        let wanted = (0..self.units.len()).map(|unit| Wanted { cluster: unit + 1, units: vec![unit], earlier: None });
+        let mut tally = RoundTally { round: 1, open: self.units.len(), ..RoundTally::default() };
+        let mut key = self.units_key.to_owned();
+        self.round::<OneByOne>(wanted.collect(), &mut key, &mut tally, run, &mut results)?;
+        run.end_rounds(&[OneByOne::QUESTIONS, OneByOne::ANSWERS, OneByOne::JUDGEMENTS])?;
+        results.rounds.push(tally);
+        Ok(results)
+    }
+
+    /// Clusters of open units, as positions among all.
+    fn cluster(&self, open: &[usize]) -> Vec<Vec<usize>> {
+        let most = self.params.cluster_units as usize;
+        if self.vectors.is_empty() {
+            return open.chunks(most).map(<[usize]>::to_vec).collect();
+        }
+        let vectors: Vec<&[f32]> = open.iter().map(|unit| self.vectors[*unit].as_slice()).collect();
+        let found = clusters(&vectors, most).into_iter();
+        found.map(|cluster| cluster.into_iter().map(|place| open[place]).collect()).collect()
+    }
+
+    /// Questions, answers and judgements, and again for what the answers leave open.
+    fn round<A: Asked>(
+        &self,
+        wanted: Vec<Wanted>,
+        key: &mut String,
+        tally: &mut RoundTally,
+        run: &mut Run<'_>,
+        results: &mut ExaminationResults,
+    ) -> Result<(), MethodError> {
+        let is_one_by_one = A::QUESTIONS == OneByOne::QUESTIONS;
+        let follow_ups = if is_one_by_one { 0 } else { self.params.follow_ups as usize };
+        let mut wanted = wanted;
+        for turn in 0..=follow_ups {
+            let place = Turn { round: tally.round, turn };
+            let is_answered = match self.by {
+                Answerer::File(answers) => turn == 0 || run.is_rehearsal() || answers.reach(place),
+                Answerer::Model(_) => true,
+            };
+            if wanted.is_empty() || !is_answered {
+                break;
+            }
+            wanted = self.turn::<A>(place, &wanted, key, tally, run, results)?;
+        }
+        Ok(())
+    }
+
+    /// One question for each of what is wanted; what is wanted next.
+    fn turn<A: Asked>(
+        &self,
+        place: Turn,
+        wanted: &[Wanted],
+        key: &mut String,
+        tally: &mut RoundTally,
+        run: &mut Run<'_>,
+        results: &mut ExaminationResults,
+    ) -> Result<Vec<Wanted>, MethodError> {
+        let questions = run.round(&QuestionsStage::<A> {
+            turn: place,
+            units: self.units,
+            wanted,
+            prompt: self.prompts.get("question"),
+            params: self.params,
+            inputs: self.inputs(A::QUESTIONS, "question", self.evaluator, &[key]),
+            asked: PhantomData,
+        })?;
+        for question in &questions.parts {
+            *results.questions.entry(question.ended.name()).or_default() += 1;
+            results.leaked += question.leaked.len();
+            results.tokens.entry(A::QUESTIONS).or_default().add(question.prompt_tokens, question.tokens);
+        }
+        let good: Vec<(&Wanted, &Question)> = wanted
+            .iter()
+            .zip(&questions.parts)
+            .filter(|(_, question)| question.ended == QuestionOutcome::Asked)
+            .collect();
+        let asked: Vec<AskedQuestion> = good
+            .iter()
+            .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
+            .collect();
+        let who = match self.by {
+            Answerer::Model(model) => *model,
+            Answerer::File(_) => self.evaluator,
+        };
+        let answers = run.round(&AnswersStage::<A> {
+            questions: &asked,
+            by: self.by,
+            prompt: self.prompts.get("answer"),
+            params: self.params,
+            inputs: self.inputs(A::ANSWERS, "answer", who, &[&questions.key]),
+            asked: PhantomData,
+        })?;
+        for answer in &answers.parts {
+            results.tokens.entry(A::ANSWERS).or_default().add(answer.prompt_tokens, answer.tokens);
+        }
+        let mut judged = Vec::new();
+        for (((wanted, question), asked), answer) in good.iter().zip(&asked).zip(&answers.parts) {
+            let answer = answer.usable().unwrap_or_default();
+            judged.extend(question.targets.iter().map(|target| {
+                let unit = &self.units[wanted.units[*target]];
+                JudgedAnswer {
+                    question_id: &asked.id,
+                    question: &asked.text,
+                    answer,
+                    unit_id: &unit.id,
+                    unit: &unit.text,
+                }
+            }));
+        }
+        let judgements = run.round(&JudgementsStage::<A> {
+            judged,
+            verdict: self.params.verdict,
+            prompt: self.prompts.get("judgement"),
+            inputs: self.inputs(A::JUDGEMENTS, "judgement", self.evaluator, &[&answers.key]),
+            asked: PhantomData,
+        })?;
+        *key = judgements.key;
+        tally.questions += good.len();
+        tally.follow_ups += if place.turn > 0 { good.len() } else { 0 };
+        let mut rest = judgements.parts.into_iter();
+        let mut next = Vec::new();
+        for (((wanted, question), asked), answer) in good.iter().zip(&asked).zip(&answers.parts) {
+            let (mut open, mut judged) = (Vec::new(), Vec::new());
+            for target in &question.targets {
+                let judgement = rest.next().expect("each target is judged");
+                results.tokens.entry(A::JUDGEMENTS).or_default().add(judgement.prompt_tokens, judgement.tokens);
+                let unit = wanted.units[*target];
+                let state = &mut results.units[unit];
+                state.asked += 1;
+                match judgement.verdict {
+                    Some(verdict @ (Verdict::Correct | Verdict::Incorrect)) => {
+                        let is_right = verdict == Verdict::Correct;
+                        tally.covered += 1;
+                        tally.correct += usize::from(is_right);
+                        state.covered = Some((is_right, place.round, place.turn));
+                    }
+                    // What could not be judged is open, as what the answer does not speak of.
+                    Some(Verdict::Unrelated) | None => {
+                        state.ignored += 1;
+                        open.push(unit);
+                    }
+                }
+                judged.push((unit, judgement));
+            }
+            if !open.is_empty() {
+                let said = answer.usable().unwrap_or_default().to_owned();
+                let earlier = (!said.is_empty()).then(|| (asked.text.clone(), said));
+                next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
+            }
+            results.asked.push(AskedUnits {
+                id: asked.id.clone(),
+                turn: place.turn,
+                round: place.round,
+                question: asked.text.clone(),
+                answer: answer.clone(),
+                judged,
+            });
+        }
+        Ok(next)
+    }
+}
+
+/// Answers in a file to questions that were not asked.
+pub(super) fn unused(answers: &GivenAnswers, results: &ExaminationResults) -> usize {
+    answers.count().saturating_sub(results.asked.len())
+}
