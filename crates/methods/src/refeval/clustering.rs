@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn texts_that_point_the_same_way_stand_together() {
         let vector = |angle: f32| vec![angle.cos(), angle.sin()];
-        let vectors: Vec<Vec<f32>> = [0.0, 1.5, 0.1, 1.6, 0.05, 3.0].into_iter().map(vector).collect();
+        let vectors: Vec<Vec<f32>> = [0.0, 1.5, 0.12, 1.6, 0.05, 3.0].into_iter().map(vector).collect();
         let vectors: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
         assert_eq!(clusters(&vectors, 3), [vec![0, 2, 4], vec![1, 3, 5]]);
         assert_eq!(clusters(&vectors, 2), [vec![0, 4], vec![1, 3], vec![2], vec![5]]);

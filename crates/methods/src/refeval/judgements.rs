@@ -68,6 +68,11 @@ impl Judgement {
         }
     }
 
+    /// Whether the answer speaks of the unit.
+    pub(super) fn covers(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::Correct | Verdict::Incorrect))
+    }
+
     fn of_labels(result: &ScoreResult) -> Self {
         let read = |answer: &probity_lm::LabelAnswer| {
             let probabilities = [0, 1, 2].map(|place| answer.labels[place].prob);

@@ -1,6 +1,7 @@
 //! `Ref-Eval`: what a model knows of documents, asked in rounds and judged unit by unit.
 
 mod answers;
+mod baselines;
 mod clustering;
 mod figures;
 mod judgements;
@@ -23,6 +24,7 @@ use serde::Deserialize;
 pub use options::{RefEvalBaseline, RefEvalParams};
 
 use answers::{Answerer, GivenAnswers};
+use baselines::NoReferenceStage;
 use clustering::embed;
 use prompts::TEMPLATES;
 use questions::{Asked as _, ClustersStage, Examination, OneByOne};
@@ -93,11 +95,13 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         StageSpec { name: OneByOne::QUESTIONS, roles: &["model"] },
         StageSpec { name: OneByOne::ANSWERS, roles: &["evaluated"] },
         StageSpec { name: OneByOne::JUDGEMENTS, roles: &["model"] },
+        StageSpec { name: NoReferenceStage::NAME, roles: &["model"] },
     ];
 
     fn has_stage(params: &RefEvalParams, name: &str) -> bool {
         match name {
             "weights" => !params.no_weights,
+            "no_reference" => params.has(RefEvalBaseline::NoReference),
             "single_questions" | "single_answers" | "single_judgements" => params.has(RefEvalBaseline::OneByOne),
             _ => true,
         }
@@ -152,8 +156,19 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         };
         let results = work.examine(run)?;
         let single = params.has(RefEvalBaseline::OneByOne).then(|| work.one_by_one(run)).transpose()?;
+        let blind = if params.has(RefEvalBaseline::NoReference) {
+            Some(run.stage(&baselines::no_reference(&work, &results.asked, &results.key))?.parts)
+        } else {
+            None
+        };
+        // What is computed of files and vectors alone comes when all is asked.
+        let is_right = |unit: usize| match &gold {
+            Some(gold) => gold.get(&work.units[unit].id).copied(),
+            None => results.units[unit].covered.map(|(is_right, ..)| is_right),
+        };
+        let parters = baselines::parters(&work, &results, &*encoder, is_right, run)?;
         let unused = answers.as_ref().map_or(0, |answers| work::unused(answers, &results));
-        let found = Found { work: &work, found: &found.parts, results, single, gold, unused };
+        let found = Found { work: &work, found: &found.parts, results, single, blind, parters, gold, unused };
         report(found, outcomes, signature, run)
     }
 }
@@ -301,5 +316,6 @@ fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[
         .with("answers", if params.answers.is_some() { "given" } else { "asked" });
     let signature = if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) };
     let names = ["units", "weight", "name", "question", "answer", "judgement"];
-    names.into_iter().fold(signature, |signature, name| prompts.get(name).sign(signature))
+    let blind = params.has(RefEvalBaseline::NoReference).then_some("no-reference");
+    names.into_iter().chain(blind).fold(signature, |signature, name| prompts.get(name).sign(signature))
 }

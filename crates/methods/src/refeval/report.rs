@@ -7,6 +7,7 @@ use probity_lm::text::{counted, fixed};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::baselines::{AnswerVerdict, ParterFigures, by_unit};
 use super::figures::{
     ExaminationFigures, VerdictAgreement, cost_section, ignored, ignored_section, interrogatives,
     interrogatives_section, rounds_section, said,
@@ -28,6 +29,10 @@ pub(super) struct Found<'a> {
     pub(super) results: ExaminationResults,
     /// Of the baseline that asks for one unit at a time.
     pub(super) single: Option<ExaminationResults>,
+    /// Of each question that was asked, what a judge without units says.
+    pub(super) blind: Option<Vec<AnswerVerdict>>,
+    /// Numbers that may part right from wrong.
+    pub(super) parters: Vec<ParterFigures>,
     /// People's judgements by unit.
     pub(super) gold: Option<BTreeMap<String, bool>>,
     /// Answers in a file that answer nothing.
@@ -106,6 +111,20 @@ pub(super) fn report(
         cost.title = "Cost by unit, one by one".to_owned();
         sections.push(cost);
     }
+    if let Some(blind) = &found.blind {
+        blind.iter().for_each(|verdict| outcomes.add(&verdict.outcome));
+        let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own);
+        values["no_reference"] = json!(agreement);
+        let mut table = VerdictAgreement::section("The judge without reference", &[agreement]);
+        table.note(
+            "A unit has the verdict on the whole answer that covered it; agreement is with the verdicts on units.",
+        );
+        sections.push(table);
+    }
+    if !found.parters.is_empty() {
+        values["metrics"] = json!(found.parters);
+        sections.push(ParterFigures::section(&found.parters));
+    }
     let agreement = found.against_people(&own);
     if !agreement.is_empty() {
         values["gold"] = json!(agreement);
@@ -181,6 +200,8 @@ impl Found<'_> {
         let Some(gold) = &self.gold else { return Vec::new() };
         let people: Vec<Option<bool>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
         let mut all = vec![VerdictAgreement::of("in rounds", own, &people)];
+        let blind = self.blind.iter().map(|blind| by_unit(&self.results, blind));
+        all.extend(blind.map(|said| VerdictAgreement::of("without reference", &said, &people)));
         all.extend(self.single.iter().map(|single| VerdictAgreement::of("one by one", &said(single), &people)));
         all
     }

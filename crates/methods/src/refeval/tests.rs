@@ -1,1 +1,345 @@
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 
+use probity_lm::{LanguageModel, ScriptedEncoder, ScriptedModel};
+use probity_metrics::MetricModels;
+use serde_json::{Value, json};
+
+use crate::testing::{configured, generated, told};
+use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
+
+/// Units of each document.
+const PER_DOCUMENT: usize = 20;
+
+/// A unit about a number, without a word that questions have.
+fn unit(number: usize) -> String {
+    format!("Ball {number} carries paint.")
+}
+
+/// The number behind the first `word` of a text.
+fn numbers(text: &str, word: &str) -> Vec<usize> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut found = Vec::new();
+    while let Some(next) = words.next() {
+        if next == word {
+            found.extend(words.clone().next().and_then(|number| number.parse::<usize>().ok()));
+        }
+    }
+    found
+}
+
+fn block<'p>(prompt: &'p str, name: &str) -> &'p str {
+    let (start, end) = (format!("[Start of {name}]\n"), format!("\n[End of {name}]"));
+    prompt.rsplit_once(&start).expect("the block").1.split_once(&end).expect("its end").0
+}
+
+/// Reads units off passages, asks for all that it is shown, and judges by what answers say of a number.
+fn evaluator() -> ScriptedModel {
+    ScriptedModel::from_probabilities(|request| {
+        let prompt = request.prompt.text();
+        if prompt.contains("You say how much a fact matters") {
+            let number = numbers(block(&prompt, "Fact"), "Ball")[0];
+            return if number.is_multiple_of(4) { vec![0.1, 0.8] } else { vec![0.8, 0.1] };
+        }
+        let answer = block(&prompt, "Answer");
+        if prompt.contains("by what you know") {
+            return if answer.contains("Wrong") { vec![0.2, 0.7] } else { vec![0.7, 0.2] };
+        }
+        let number = numbers(block(&prompt, "Fact"), "Ball")[0];
+        match () {
+            () if numbers(answer, "Right").contains(&number) => vec![0.9, 0.05, 0.05],
+            () if numbers(answer, "Wrong").contains(&number) => vec![0.05, 0.9, 0.05],
+            () => vec![0.05, 0.05, 0.9],
+        }
+    })
+    .with_generation(|request| {
+        let prompt = request.prompt.text();
+        if prompt.contains("You read a passage") {
+            let passage = numbers(block(&prompt, "Passage"), "Ball");
+            return generated(&passage.into_iter().map(unit).collect::<Vec<_>>().join("\n"));
+        }
+        if prompt.contains("Reply with a title") {
+            return generated("Balls");
+        }
+        let wanted = numbers(block(&prompt, "Facts"), "Ball");
+        let mut question = "What is said of".to_owned();
+        for number in &wanted {
+            let _ = write!(question, " no {number}");
+        }
+        let targets: Vec<usize> = (1..=wanted.len()).collect();
+        generated(&json!({ "question": question, "targets": targets }).to_string())
+    })
+}
+
+/// Knows seven numbers of ten, speaks of three at a time, and never of the last quarter of each document's.
+fn evaluated() -> ScriptedModel {
+    ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(|request| {
+        let known = |number: &usize| number % PER_DOCUMENT < 3 * PER_DOCUMENT / 4;
+        let said = numbers(&request.prompt.text(), "no").into_iter().filter(known).take(3);
+        let say = |number: usize| {
+            // Of fifteen numbers of a document's, every tenth over all documents.
+            let place = number / PER_DOCUMENT * 15 + number % PER_DOCUMENT;
+            format!("{} {number}.", if place % 10 < 7 { "Right" } else { "Wrong" })
+        };
+        generated(&said.map(say).collect::<Vec<_>>().join(" "))
+    })
+}
+
+/// Each word is a token; what stands for it is the number of letters, so that all units of as many digits are alike.
+fn encoder() -> ScriptedEncoder {
+    ScriptedEncoder::new(&["Ball", "carries", "paint", "."], 2, 2, |ids, _| {
+        ids.iter().flat_map(|id| [*id as f32, 1.0]).collect()
+    })
+}
+
+/// So many documents as lines of a file.
+fn documents(folder: &Path, count: usize) -> String {
+    let path = folder.join("documents.jsonl");
+    let line = |document: usize| {
+        let units: Vec<String> = (0..PER_DOCUMENT).map(|k| unit(document * PER_DOCUMENT + k)).collect();
+        json!({ "id": format!("d{document}"), "text": units.join(" ") }).to_string()
+    };
+    std::fs::write(&path, (0..count).map(line).collect::<Vec<_>>().join("\n")).expect("written");
+    path.display().to_string()
+}
+
+fn run_with(
+    args: &str,
+    staging: Staging,
+    evaluated: Option<&dyn LanguageModel>,
+) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+    let mut output = MemoryOutput::default();
+    let evaluator = evaluator();
+    let others: Vec<&dyn LanguageModel> = evaluated.into_iter().collect();
+    let models = MetricModels { encoder: Some(Arc::new(encoder())), ..MetricModels::default() };
+    let result = {
+        let mut run = Run::new(&evaluator, &mut output)
+            .with_other_models(&others)
+            .with_metric_models(models)
+            .with_staging(staging);
+        configured(args).and_then(|configured| configured.run(&[], &mut run))
+    };
+    (result, output)
+}
+
+fn run(args: &str) -> (Result<RunSummary, MethodError>, MemoryOutput) {
+    run_with(&format!("{args} --evaluated scripted"), Staging::default(), Some(&evaluated()))
+}
+
+#[test]
+fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 10);
+    let all = "--baseline one-by-one --baseline no-reference --baseline bleu --baseline embedding";
+    let (result, output) = run(&format!("refeval --documents {documents} {all}"));
+    let summary = result.expect("runs");
+    let knowledge = &summary.values["knowledge"];
+    // 150 of 200 units are spoken of, 105 of them rightly.
+    assert_eq!(
+        (&knowledge["units"], &knowledge["correct"], &knowledge["incorrect"]),
+        (&json!(200), &json!(105), &json!(45)),
+        "{knowledge}"
+    );
+    let share = |figure: &str| knowledge[figure]["share"].as_f64().expect("defined");
+    assert!((share("accuracy") - 0.7).abs() < 1e-12 && (share("coverage") - 0.75).abs() < 1e-12, "{knowledge}");
+    assert!((share("recall") - 105.0 / 200.0).abs() < 1e-12);
+    // Every fourth unit is okay; weights are counted by hand.
+    let place = |number: usize| number / PER_DOCUMENT * 15 + number % PER_DOCUMENT;
+    let is_right = |number: &usize| number % PER_DOCUMENT < 15 && place(*number) % 10 < 7;
+    let (okay, vital): (Vec<usize>, Vec<usize>) = (0..200).partition(|number| number % 4 == 0);
+    let right = |all: &[usize]| all.iter().filter(|number| is_right(number)).count() as f64;
+    let weighted = (right(&vital) + 0.5 * right(&okay)) / (vital.len() as f64 + 0.5 * okay.len() as f64);
+    assert!((knowledge["vital_recall"].as_f64().expect("some") - right(&vital) / 150.0).abs() < 1e-12);
+    assert!((knowledge["weighted_recall"].as_f64().expect("some") - weighted).abs() < 1e-12);
+    // Three at a time, twice a round; the rest is never spoken of, and the round that finds that out is the last.
+    let rounds = summary.values["rounds"].as_array().expect("a list");
+    let covered: Vec<u64> = rounds.iter().map(|round| round["covered"].as_u64().expect("a number")).collect();
+    assert!(covered.iter().sum::<u64>() == 150 && covered.last() == Some(&0) && covered.len() > 2, "{covered:?}");
+    assert_eq!(summary.values["ended"], "a round covered nothing new");
+    let open: Vec<u64> = rounds.iter().map(|round| round["open"].as_u64().expect("a number")).collect();
+    assert!(open.windows(2).all(|pair| pair[1] < pair[0]) && open[0] == 200, "{open:?}");
+    // Each table has a row for each part of all rounds.
+    let asked = rounds.iter().map(|round| round["questions"].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!(output.rows("answers").len() as u64, asked);
+    assert_eq!(output.rows("knowledge").len(), 200);
+    let names: Vec<&str> = output.stages.iter().map(|stage| stage.name).collect();
+    assert_eq!(
+        names,
+        [
+            "units", "weights", "clusters", "questions", "answers", "judgements", "single_questions", "single_answers",
+            "single_judgements", "no_reference"
+        ]
+    );
+    // Asked one by one it speaks of the same, and knows the same.
+    let single = &summary.values["one_by_one"];
+    assert_eq!((&single["knowledge"]["correct"], &single["knowledge"]["incorrect"]), (&json!(105), &json!(45)));
+    assert_eq!(single["agreement"]["kappa"], json!(1.0));
+    assert_eq!(summary.values["no_reference"]["units"], 150);
+    assert_eq!(summary.values["metrics"].as_array().map(Vec::len), Some(2));
+    let ignored = summary.values["ignored"].as_array().expect("a list");
+    assert_eq!(ignored.iter().map(|one| one["units"].as_u64().expect("a number")).sum::<u64>(), 200);
+    assert!(summary.values["tokens"]["judgements"]["requests"].as_u64().is_some_and(|n| n >= 200));
+}
+
+#[test]
+fn reasons_are_json_and_every_way_of_judging_agrees() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 1);
+    let writes = evaluator();
+    let reasoning = ScriptedModel::from_probabilities(|_| vec![0.8, 0.1]).with_generation(move |request| {
+        let prompt = request.prompt.text();
+        if !prompt.contains("You hold an answer") {
+            let mut found = None;
+            let keep = &mut |_, result| {
+                found = Some(result);
+                Ok(())
+            };
+            writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
+            return found.expect("one");
+        }
+        let (answer, number) = (block(&prompt, "Answer"), numbers(block(&prompt, "Fact"), "Ball")[0]);
+        let verdict = match () {
+            () if numbers(answer, "Right").contains(&number) => "correct",
+            () if numbers(answer, "Wrong").contains(&number) => "incorrect",
+            () if number == 2 => return generated("{\"reason\": \"cut"),
+            () => "unrelated",
+        };
+        generated(&json!({ "reason": "so it says", "verdict": verdict }).to_string())
+    });
+    let mut output = MemoryOutput::default();
+    let evaluated = evaluated();
+    let others: [&dyn LanguageModel; 1] = [&evaluated];
+    let models = MetricModels { encoder: Some(Arc::new(encoder())), ..MetricModels::default() };
+    let mut run = Run::new(&reasoning, &mut output).with_other_models(&others).with_metric_models(models);
+    let args =
+        format!("refeval --documents {documents} --evaluated x --verdict generate --no-weights --cluster-units 20");
+    let summary = configured(&args).expect("valid").run(&[], &mut run).expect("runs");
+    assert_eq!(summary.values["knowledge"]["units"], 20);
+    assert!((summary.values["knowledge"]["coverage"]["share"].as_f64().expect("some") - 0.75).abs() < 1e-12);
+    assert_eq!(output.rows("judgements")[0]["reason"], "so it says");
+}
+
+#[test]
+fn answers_come_from_a_file_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 1);
+    let base = format!("refeval --documents {documents} --no-weights --cluster-units 10");
+    let until = Staging { until: Some("questions".to_owned()), ..Staging::default() };
+    let (result, output) = run_with(&format!("{base} --evaluated x"), until, Some(&evaluated()));
+    assert!(matches!(result, Err(MethodError::Until("questions"))));
+    let questions: Vec<Value> = output.rows("questions").into_iter().cloned().collect();
+    assert!(questions.len() >= 2 && output.rows("answers").is_empty(), "{questions:?}");
+    let path = folder.path().join("answers.jsonl");
+    let answered = |rows: &[Value]| {
+        std::fs::write(&path, rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")).expect("written");
+        run_with(&format!("{base} --answers {}", path.display()), Staging::default(), None)
+    };
+    let all: Vec<Value> = questions
+        .iter()
+        .map(|one| json!({"id": one["id"], "question": one["question"], "answer": "Right 1. Wrong 2."}))
+        .collect();
+    let (result, output) = answered(&all);
+    let summary = result.expect("runs");
+    assert_eq!(
+        (&summary.values["knowledge"]["correct"], &summary.values["knowledge"]["incorrect"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(summary.values["ended"], "the file has no answers to another round");
+    assert_eq!(output.rows("answers").len(), all.len());
+    let mut other = all.clone();
+    other[0]["question"] = json!("Another?");
+    for (rows, part) in [
+        (&all[1..], "it has no answer to the question"),
+        (&[all[0].clone(), all[0].clone()][..], "has an answer on line 1"),
+        (&other[..], "is to \"Another?\""),
+        (&[json!({"id": "1.0.1"})][..], "missing field `answer`"),
+        (&[][..], "holds no answer"),
+    ] {
+        let error = told(&answered(rows).0.expect_err("refused"));
+        assert!(error.contains(part) && error.contains("answers.jsonl"), "{part}\n{error}");
+    }
+}
+
+#[test]
+fn tables_and_options_that_do_not_fit_are_refused() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 1);
+    let given = |stage: &str, rows: &[Value]| {
+        let rows = (1..).zip(rows.iter().cloned()).collect();
+        let table = crate::GivenTable { path: "t".into(), rows };
+        let tables = std::collections::BTreeMap::from([(stage.to_owned(), table)]);
+        let args = format!("refeval --documents {documents} --evaluated x");
+        run_with(&args, Staging { tables, ..Staging::default() }, Some(&evaluated())).0
+    };
+    let row = |unit: &str| json!({"document": "d0", "passage": 1, "unit": unit});
+    let mut weighed = row("Ball 1 carries paint.");
+    weighed["weight"] = json!("okay");
+    let summary = given("units", &[weighed.clone(), row("Ball 2 carries paint.")]).expect("runs");
+    assert_eq!(
+        (&summary.values["knowledge"]["okay"]["units"], &summary.values["knowledge"]["units"]),
+        (&json!(1), &json!(2))
+    );
+    weighed["weight"] = json!("heavy");
+    for (rows, part) in [
+        (vec![row(&"word ".repeat(21))], "t:1: `unit` has 21 words, and --unit-words allows 20"),
+        (vec![row(" ")], "t:1: `unit` is empty"),
+        (vec![weighed], "`weight` is \"heavy\""),
+        (vec![json!({"document": "d9", "passage": 1, "unit": "x"})], "the units of passage 1 of `d0`"),
+        (Vec::new(), "the units of passage 1 of `d0`"),
+    ] {
+        let error = told(&given("units", &rows).expect_err("refused"));
+        assert!(error.contains(part), "{part}\n{error}");
+    }
+    let questions = [json!({"id": "1.0.1", "question": "What?", "targets": ["d0/1.99"]})];
+    let error = told(&given("questions", &questions).expect_err("refused"));
+    assert!(error.contains("`targets` names the unit \"d0/1.99\""), "{error}");
+    let refused = |args: &str| told(&run(&format!("refeval --documents {documents} {args}")).0.expect_err("refused"));
+    assert!(refused("--answers x.jsonl").contains("of a file and of a model"));
+    assert!(refused("--verdict rationale-label").contains("a judgement's reason is JSON"));
+    assert!(refused("--overlap 300").contains("--passage-tokens"));
+    assert!(refused("--baseline bleu --baseline bleu").contains("given twice"));
+    let alone = run_with(&format!("refeval --documents {documents}"), Staging::default(), None).0;
+    assert!(told(&alone.expect_err("refused")).contains("nobody answers"));
+    let absent =
+        run_with("refeval --documents /nowhere/at/all.txt --evaluated x", Staging::default(), Some(&evaluated()));
+    assert!(told(&absent.0.expect_err("refused")).contains("/nowhere/at/all.txt"));
+}
+
+#[test]
+fn people_are_heard_where_they_judged() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 2);
+    let path = folder.path().join("gold.jsonl");
+    let gold = |label: &str| {
+        // The judge says that 0 to 6 are right, and 7 to 9 are wrong.
+        let line = |k: usize| {
+            json!({"unit": format!("d0/1.{}", k + 1), "label": if k < 6 { "correct" } else { label }}).to_string()
+        };
+        std::fs::write(&path, (0..10).map(line).collect::<Vec<_>>().join("\n")).expect("written");
+        run(&format!("refeval --documents {documents} --gold {}", path.display())).0
+    };
+    let summary = gold("incorrect").expect("runs");
+    let agreement = &summary.values["gold"][0];
+    assert_eq!((&agreement["units"], &agreement["agree"]), (&json!(10), &json!(0.9)), "{agreement}");
+    assert_eq!(summary.verdict[0].trust, crate::Trust::Reliable, "{:?}", summary.verdict);
+    let error = told(&gold("so-so").expect_err("refused"));
+    assert!(error.contains("lines 7") && error.contains("neither correct nor incorrect"), "{error}");
+}
+
+#[test]
+fn every_stage_is_rehearsed_without_an_answer() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 2);
+    let staging = Staging { stands_in: true, ..Staging::default() };
+    let args = format!("refeval --documents {documents} --evaluated x --baseline one-by-one --baseline no-reference");
+    // What it says is not looked at.
+    let silent = ScriptedModel::from_probabilities(|_| vec![0.4, 0.3, 0.2]).with_generation(|_| generated("x"));
+    let models = MetricModels { encoder: Some(Arc::new(encoder())), ..MetricModels::default() };
+    let (others, mut output): ([&dyn LanguageModel; 1], _) = ([&silent], MemoryOutput::default());
+    let mut run = Run::new(&silent, &mut output).with_other_models(&others).with_metric_models(models);
+    run = run.with_staging(staging);
+    let result = configured(&args).expect("valid").run(&[], &mut run);
+    assert!(matches!(result, Err(MethodError::Rehearsed)), "{result:?}");
+    assert_eq!(output.stages.last().map(|stage| stage.name), Some("no_reference"));
+}

@@ -102,7 +102,8 @@ pub(super) struct ExaminationResults {
     pub(super) leaked: usize,
     /// By stage.
     pub(super) tokens: BTreeMap<&'static str, TokenTally>,
-    pub(super) names: Vec<(usize, usize, String)>,
+    /// The key of the last judgements.
+    pub(super) key: String,
 }
 
 impl RefEvalWork<'_> {
@@ -144,9 +145,8 @@ impl RefEvalWork<'_> {
             let stage =
                 ClustersStage { round, units: self.units, clusters: &found, prompt: self.prompts.get("name"), inputs };
             let names = run.round(&stage)?;
-            for (cluster, name) in names.parts.iter().enumerate() {
+            for name in &names.parts {
                 results.tokens.entry(ClustersStage::NAME).or_default().add(name.prompt_tokens, name.tokens);
-                results.names.push((round, cluster + 1, name.usable().unwrap_or_default().to_owned()));
             }
             key = names.key;
             let wanted = found.iter().enumerate();
@@ -167,6 +167,7 @@ impl RefEvalWork<'_> {
             Examination::ANSWERS,
             Examination::JUDGEMENTS,
         ])?;
+        results.key = key;
         Ok(results)
     }
 

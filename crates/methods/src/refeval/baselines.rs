@@ -1,0 +1,248 @@
+//! What judgements of units are held against: a judge that sees no unit, BLEU, and embeddings.
+
+use probity_data::from_value;
+use probity_lm::{Ask, Outcome, ScoreRequest, ScoreResult, TextEncoder};
+use probity_metrics::{MetricItem, Score, choose};
+use probity_stats::pairwise_accuracy;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::clustering::{cosine, embed};
+use super::options::RefEvalBaseline;
+use super::prompts::VERDICTS;
+use super::work::{AskedUnits, ExaminationResults, RefEvalWork};
+use crate::figures::{mean, number};
+use crate::prompt_set::ReadyPrompt;
+use crate::question::labels_in_any_case;
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section, Signature};
+
+/// Whether an answer is right, by a judge that sees no unit.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AnswerVerdict {
+    pub(super) is_right: Option<bool>,
+    p: Option<f64>,
+    mass: Option<f64>,
+    pub(super) outcome: Outcome,
+    prompt_tokens: Option<usize>,
+}
+
+impl AnswerVerdict {
+    fn none(outcome: Outcome) -> Self {
+        Self { is_right: None, p: None, mass: None, outcome, prompt_tokens: None }
+    }
+
+    fn of(result: &ScoreResult) -> Self {
+        let labels = result.labels();
+        let p = labels.map(|answer| answer.labels[0].prob);
+        Self {
+            is_right: p.map(|p| p > 0.5),
+            p,
+            mass: labels.map(|answer| answer.mass),
+            prompt_tokens: Some(result.prompt_tokens),
+            ..Self::none(result.outcome.clone())
+        }
+    }
+}
+
+/// The stage in which answers are judged without units: a part, and a row, for each.
+pub(super) struct NoReferenceStage<'a> {
+    asked: &'a [AskedUnits],
+    prompt: &'a ReadyPrompt,
+    inputs: Vec<String>,
+}
+
+impl NoReferenceStage<'_> {
+    fn slots(asked: &AskedUnits) -> [(&'static str, &str); 2] {
+        [("question", &asked.question), ("answer", asked.answer.usable().unwrap_or_default())]
+    }
+}
+
+impl MethodStage for NoReferenceStage<'_> {
+    type Part = AnswerVerdict;
+    const NAME: &'static str = "no_reference";
+
+    fn parts(&self) -> usize {
+        self.asked.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, AnswerVerdict>) -> Result<(), MethodError> {
+        let labels = labels_in_any_case(&VERDICTS[..2])?;
+        let is_said = |number: &usize| self.asked[*number].answer.usable().is_some();
+        let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.asked.len()).partition(is_said);
+        for number in &asked {
+            let one = &self.asked[*number];
+            run.quotes(self.prompt.render(&one.id, &Self::slots(one))?.quoted);
+        }
+        let request = |number: &usize| {
+            let one = &self.asked[*number];
+            let prompt = self.prompt.prompt(&one.id, &Self::slots(one));
+            ScoreRequest { id: format!("{}/{}", Self::NAME, one.id), prompt, ask: Ask::Labels(labels.clone()) }
+        };
+        run.score(asked.iter().map(request), |position, result, output| {
+            keep(asked[position], AnswerVerdict::of(&result), output)
+        })?;
+        for number in empty {
+            keep(number, AnswerVerdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        json!({ "id": self.asked[number].id })
+    }
+
+    fn rows(&self, number: usize, verdict: &AnswerVerdict) -> serde_json::Result<Vec<Value>> {
+        let mut row = self.identity(number);
+        row["verdict"] = json!(verdict.is_right.map(|is_right| VERDICTS[usize::from(!is_right)]));
+        row["p"] = json!(verdict.p);
+        row["mass"] = json!(verdict.mass);
+        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&verdict.outcome)?) {
+            row.extend(outcome);
+        }
+        row["prompt_tokens"] = json!(verdict.prompt_tokens);
+        Ok(vec![row])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<AnswerVerdict, RowError> {
+        let given: GivenAnswerVerdict = from_value(&rows[0])?;
+        let is_right = match given.verdict.as_deref() {
+            Some("correct") => Some(true),
+            Some("incorrect") => Some(false),
+            None => None,
+            Some(other) => return Err(format!("`verdict` is {other:?}, and may be correct or incorrect").into()),
+        };
+        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
+            Some(_) => from_value(&rows[0])?,
+            None => Outcome::Scored,
+        };
+        if outcome.has_answer() != is_right.is_some() {
+            return Err(format!("`verdict` is {}, and `outcome` is `{}`", json!(given.verdict), outcome.name()).into());
+        }
+        let GivenAnswerVerdict { p, mass, prompt_tokens, .. } = given;
+        Ok(AnswerVerdict { is_right, p, mass, outcome, prompt_tokens })
+    }
+
+    fn stand_in(&self, _: usize) -> AnswerVerdict {
+        AnswerVerdict { is_right: Some(true), ..AnswerVerdict::none(Outcome::Scored) }
+    }
+}
+
+#[derive(Deserialize)]
+struct GivenAnswerVerdict {
+    verdict: Option<String>,
+    p: Option<f64>,
+    mass: Option<f64>,
+    prompt_tokens: Option<usize>,
+}
+
+/// The stage over these answers.
+pub(super) fn no_reference<'a>(work: &'a RefEvalWork<'_>, asked: &'a [AskedUnits], key: &str) -> NoReferenceStage<'a> {
+    let prompt = work.prompts.get("no-reference");
+    let signature = prompt.sign(Signature::new(NoReferenceStage::NAME, work.evaluator));
+    NoReferenceStage { asked, prompt, inputs: vec![signature.to_string(), key.to_owned()] }
+}
+
+/// What a judge without units says of each unit: what it says of the answer that covered it.
+pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[AnswerVerdict]) -> Vec<Option<bool>> {
+    let mut said = vec![None; results.units.len()];
+    for (asked, verdict) in results.asked.iter().zip(verdicts) {
+        for (unit, judgement) in &asked.judged {
+            if judgement.covers() {
+                said[*unit] = verdict.is_right;
+            }
+        }
+    }
+    said
+}
+
+/// How well a number parts what is right from what is wrong.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ParterFigures {
+    by: &'static str,
+    mean_correct: Option<f64>,
+    mean_incorrect: Option<f64>,
+    /// Of a unit that is right and one that is wrong, how often the right one has the higher number; ties count half.
+    auc: Option<f64>,
+    units: usize,
+}
+
+impl ParterFigures {
+    fn of(by: &'static str, scored: &[(f64, bool)]) -> Self {
+        let values =
+            |is_right: bool| scored.iter().filter(move |(_, right)| *right == is_right).map(|(value, _)| *value);
+        let (scores, gold): (Vec<f64>, Vec<f64>) =
+            scored.iter().map(|(value, is_right)| (*value, f64::from(u8::from(*is_right)))).unzip();
+        Self {
+            by,
+            mean_correct: mean(values(true)),
+            mean_incorrect: mean(values(false)),
+            auc: pairwise_accuracy([(scores.as_slice(), gold.as_slice())]).accuracy,
+            units: scored.len(),
+        }
+    }
+
+    /// The table for people.
+    pub(super) fn section(all: &[Self]) -> Section {
+        let columns = ["by", "units", "mean where correct", "mean where incorrect", "AUC"];
+        let mut table = Section::new("Metrics of answers against units", columns);
+        for one in all {
+            let numbers = [one.mean_correct, one.mean_incorrect, one.auc].map(number);
+            table.push([one.by.to_owned(), one.units.to_string()].into_iter().chain(numbers));
+        }
+        table.note(
+            "Of the answer that covered a unit, against the unit. AUC: of a correct and an incorrect unit, how often the \
+             correct one has the higher number; .5 is chance. Correct is what people say, where they do, else the judge.",
+        );
+        table
+    }
+}
+
+/// The numbers that were asked for, over covered units.
+pub(super) fn parters(
+    work: &RefEvalWork<'_>,
+    results: &ExaminationResults,
+    encoder: &dyn TextEncoder,
+    is_right: impl Fn(usize) -> Option<bool>,
+    run: &mut Run<'_>,
+) -> Result<Vec<ParterFigures>, MethodError> {
+    let covered: Vec<(&str, usize)> = results
+        .asked
+        .iter()
+        .flat_map(|asked| {
+            let answer = asked.answer.usable().unwrap_or_default();
+            asked.judged.iter().filter(|(_, judgement)| judgement.covers()).map(move |(unit, _)| (answer, *unit))
+        })
+        .collect();
+    let part = |by: &'static str, values: &[Option<f64>]| {
+        let scored = covered.iter().zip(values).filter_map(|((_, unit), value)| Some(((*value)?, is_right(*unit)?)));
+        ParterFigures::of(by, &scored.collect::<Vec<_>>())
+    };
+    let mut all = Vec::new();
+    if work.params.has(RefEvalBaseline::Bleu) && !covered.is_empty() {
+        let chosen = choose("bleu")?.remove(0);
+        let metric = chosen.build(run.metric_models())?;
+        let items: Vec<MetricItem<'_>> = covered
+            .iter()
+            .map(|&(candidate, unit)| MetricItem {
+                candidate,
+                references: vec![work.units[unit].text.as_str()],
+                ..MetricItem::default()
+            })
+            .collect();
+        let scores = run.measure(Some("bleu"), &*metric, &items)?;
+        let values: Vec<Option<f64>> = scores.items.iter().map(|row| Score::value(row[0])).collect();
+        all.push(part("BLEU", &values));
+    }
+    if work.params.has(RefEvalBaseline::Embedding) && !covered.is_empty() {
+        let answers: Vec<&str> = covered.iter().map(|(answer, _)| *answer).collect();
+        let vectors = embed(encoder, &answers, run)?;
+        let values: Vec<Option<f64>> =
+            covered.iter().zip(&vectors).map(|((_, unit), own)| Some(cosine(own, &work.vectors[*unit]))).collect();
+        all.push(part("embedding", &values));
+    }
+    Ok(all)
+}
