@@ -24,13 +24,24 @@ pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
         "reviseval" => {
             &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"]
         }
+        "metacritique" => &["--max-tokens", "8", "--most-aius", "2"],
         _ => &["--attribute", "coherence"],
     }
 }
 
-/// The table with a row for each candidate that a method writes then.
-pub(crate) fn table(method: &str) -> &'static str {
-    if method == "revise" { "revisions" } else { "scores" }
+/// The methods that judge candidates of samples.
+pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
+    let methods = probity_methods::methods().iter().filter(|method| method.needs().samples);
+    methods.map(|method| method.name())
+}
+
+/// The table that tells of each candidate what a method makes of it then, and how many rows a candidate has.
+pub(crate) fn table(method: &str) -> (&'static str, usize) {
+    match method {
+        "revise" => ("revisions", 1),
+        "metacritique" => ("scores", 3),
+        _ => ("scores", 1),
+    }
 }
 
 /// A temporary folder in which the binary runs, with no model but those that the test puts there.

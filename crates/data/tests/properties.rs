@@ -26,6 +26,7 @@ fn sample(
         id: format!("s{index}"),
         context,
         instruction,
+        texts: BTreeMap::new(),
         candidates: ids.iter().zip(texts).zip(scores).map(candidate).collect(),
         references: reference.into_iter().collect(),
         preference: preferred.map(|side| ids.get(side).map_or(Preference::Tie, |id| Preference::Candidate(id.clone()))),

@@ -49,7 +49,9 @@ pub(crate) fn dry_run(ready: &ReadyStage<'_>, context: &Context) -> Result<DryRu
     let others: Vec<&dyn LanguageModel> = models[1..].iter().map(|model| -> &dyn LanguageModel { model }).collect();
     let mut stages = Nowhere(|stage| ledger.lock().stage = Some(stage));
     let staging = Staging { stands_in: true, ..ready.staging.clone() };
-    let mut run = Run::new(&models[0], &mut stages).with_other_models(&others).with_staging(staging);
+    let for_metrics = ready.metric_models(pool);
+    let run = Run::new(&models[0], &mut stages).with_other_models(&others).with_metric_models(for_metrics);
+    let mut run = run.with_staging(staging);
     match ready.stage.configured.run(&ready.samples, &mut run) {
         Ok(_) | Err(MethodError::Rehearsed | MethodError::Until(_)) => {}
         Err(error) => return Err(error.into()),

@@ -59,6 +59,8 @@ fn write_options<'o>(text: &mut String, needs: Needs, options: impl IntoIterator
 fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
     match option.field.as_str() {
         "data" => Some(json!("samples.jsonl")),
+        "documents" => Some(json!(["documents"])),
+        "evaluated" => Some(json!(known_models()[0].name)),
         "model" if needs.model => Some(json!(known_models()[0].name)),
         "metric" if option.is_required => Some(json!(["chrf"])),
         "scores" => Some(json!(["runs/compare"])),

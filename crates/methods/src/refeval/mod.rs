@@ -112,7 +112,8 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         let evaluator = run.model();
         let answers = params.answers.as_deref().map(GivenAnswers::read).transpose().map_err(|e| data(e, "answers"))?;
         let gold = params.gold.as_ref().map(read_gold).transpose().map_err(|e| data(e, "gold"))?;
-        let documents = read_documents(&params.documents).map_err(|e| data(e, "documents"))?;
+        let mut documents = read_documents(&params.documents).map_err(|e| data(e, "documents"))?;
+        documents.truncate(params.limit.unwrap_or(usize::MAX));
         let evaluated: Option<&dyn LanguageModel> = run.other_models().first().copied();
         let by = match (&answers, evaluated) {
             (Some(answers), _) => Answerer::File(answers),

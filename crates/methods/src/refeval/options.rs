@@ -31,6 +31,9 @@ pub struct RefEvalParams {
     /// folders of them. May be given several times.
     #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
     pub documents: Vec<PathBuf>,
+    /// Read only the first N documents.
+    #[schemars(extend("form" = "N"))]
+    pub limit: Option<usize>,
     /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
     #[schemars(extend("form" = "NAME|PATH"))]
     pub evaluated: Option<String>,

@@ -1,0 +1,176 @@
+//! `metacritique` and `refeval`: labels without a model, kills in every stage, and what cannot be used.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, golden, lines, tiny};
+
+/// The published form: critiques with claims and labels.
+fn labels(world: &World, items: usize) -> String {
+    let item = |index: usize| {
+        json!({"index": index, "question": format!("why {index}?"), "response": "so.", "gpt4_answer": "for a reason",
+            "gpt4_critique": {"critique": "r", "aius": ["it is wrong", "it is short"]},
+            "human_critique": {"critique": "wrong", "aius": ["it is wrong"], "precision_labels": [index.is_multiple_of(2)],
+                "recall_labels": [true, false]},
+            "llm1_critique": {"model": "m", "critique": "short and wrong", "aius": ["it is short", "it is wrong", "no"],
+                "precision_labels": [true, true, false], "recall_labels": [true, true]}})
+    };
+    world.file("labels.json", Value::from((0..items).map(item).collect::<Vec<_>>()).to_string())
+}
+
+#[test]
+fn labels_are_aggregated_without_a_model_and_held_against_one() {
+    let world = World::new();
+    labels(&world, 4);
+    let ran = world.run(&["metacritique", "--labels", "labels.json"]).exits(0);
+    assert!(ran.stdout.contains("By people's labels, mean over 8 critiques"), "{}", ran.stdout);
+    assert!(!world.path("runs").exists(), "what is computed of a file can be had again");
+    world.run(&["metacritique", "--labels", "labels.json", "--limit", "1", "--out", "run"]).exits(0);
+    let scores = world.rows("run/scores.jsonl");
+    // Of m: two claims of three, both of the reference's.
+    assert_eq!(scores[3]["score"].as_f64(), Some(2.0 / 3.0));
+    assert_eq!(scores[5]["score"].as_f64(), Some(0.8));
+    let model = tiny().display().to_string();
+    world.run(&["metacritique", "--labels", "labels.json", "--model", &model, "--out", "judged"]).exits(0);
+    let summary: Value = serde_json::from_str(&world.read("judged/summary.json")).expect("JSON");
+    assert_eq!(summary["values"]["accuracy"][0]["claims"], 16);
+    world.run(&["report", "judged", "--html", "judged.html"]).exits(0);
+    world.run(&["show", "judged", "0"]).exits(0);
+    for (more, part) in [
+        (&["--data", "labels.json"][..], "`data`"),
+        (&["--map", "context=question"], "`map`"),
+        (&["--baseline", "single"], "--model"),
+        (&["--until", "aius"], "has no such stage"),
+    ] {
+        world.run(&[&["metacritique", "--labels", "labels.json"], more].concat()).fails_with(&[part]);
+    }
+    world.run(&["metacritique", "--data", "labels.json"]).fails_with(&["--model"]);
+    world.run(&["metacritique", "--model", &model]).fails_with(&["--data"]);
+    let recipe = "[run.people]\nmethod = \"metacritique\"\nlabels = \"labels.json\"\nout = \"people\"\n";
+    world.file("r.toml", recipe);
+    world.run(&["recipe", "check", "r.toml"]).exits(0);
+    world.run(&["run", "r.toml"]).exits(0);
+    assert_eq!(world.rows("people/scores.jsonl").len(), 24);
+}
+
+/// What a run writes that is the same whenever it is done.
+fn results(world: &World, run: &str) -> Vec<(String, String)> {
+    let mut files: Vec<String> = std::fs::read_dir(world.path(run))
+        .expect("a run")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".jsonl") || name == "summary.json")
+        .collect();
+    files.sort();
+    files.into_iter().map(|name| (name.clone(), world.read(&format!("{run}/{name}")))).collect()
+}
+
+/// The run ends after each of its stages and goes on, and is killed at several times and goes on: the same bytes.
+fn goes_on(world: &World, arguments: &[&str], stages: &[&str]) {
+    let run = |out: &str, more: &[&str]| world.run(&[arguments, &["--out", out], more].concat());
+    run("whole", &[]).exits(0);
+    let whole = results(world, "whole");
+    for stage in stages {
+        run(stage, &["--until", stage]).exits(0);
+        assert!(!world.path(&format!("{stage}/summary.json")).exists(), "{stage}");
+        run(stage, &["--resume"]).exits(0);
+        assert!(results(world, stage) == whole, "after {stage}");
+    }
+    for milliseconds in [30, 60, 120, 240, 480] {
+        let out = format!("killed-{milliseconds}");
+        let mut child = world.command(&[arguments, &["--out", &out]].concat());
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(milliseconds) && child.try_wait().expect("asked").is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = child.kill();
+        child.wait().expect("ended");
+        let flag = if world.path(&format!("{out}/manifest.json")).exists() { &["--resume"][..] } else { &[] };
+        run(&out, flag).exits(0);
+        assert!(results(world, &out) == whole, "killed after {milliseconds} ms");
+    }
+}
+
+#[test]
+fn a_run_of_critiques_that_ends_anywhere_goes_on_to_the_same_bytes() {
+    let world = World::new();
+    let sample = |k: usize| {
+        json!({"id": format!("s{k}"), "context": "", "texts": {"question": format!("why {k}?"), "answer": "so"},
+            "candidates": [{"id": "a", "text": "it is wrong"}, {"id": "b", "text": "short"}]})
+    };
+    let data = world.file("d.jsonl", lines(&(0..2).map(sample).collect::<Vec<_>>()));
+    // A model without a limit of context.
+    let model = golden("tiny-flan-t5").display().to_string();
+    let arguments = [
+        "metacritique", "--data", &data, "--model", &model, "--max-tokens", "6", "--most-aius", "2", "--refine",
+        "--baseline", "single", "--baseline", "pairwise",
+    ];
+    goes_on(&world, &arguments, &["references", "aius", "precision", "recall", "single", "pairwise", "refined"]);
+}
+
+/// Documents whose units are given, so that a model that writes at random has something to be asked about.
+fn examination(world: &World) -> Vec<String> {
+    world.file("documents/a.txt", "The mill burned down. It was rebuilt.");
+    world.file("documents/b.md", "# Geese\n\nGeese fly south.");
+    let unit = |document: &str, text: &str| json!({"document": document, "passage": 1, "unit": text});
+    world.file(
+        "units.jsonl",
+        lines(&[
+            unit("a.txt", "the mill burned down"),
+            unit("a.txt", "the mill was rebuilt"),
+            unit("b.md", "geese fly"),
+        ]),
+    );
+    let (model, encoder) = (golden("tiny-flan-t5").display().to_string(), golden("tiny-masked").display().to_string());
+    [
+        "refeval", "--documents", "documents", "--units", "units.jsonl", "--model", &model, "--evaluated", &model,
+        "--encoder", &encoder, "--cluster-units", "2", "--rounds", "2", "--question-words", "6", "--answer-tokens",
+        "8", "--baseline", "one-by-one", "--baseline", "no-reference", "--baseline", "bleu", "--baseline", "embedding",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+#[test]
+fn an_examination_that_ends_anywhere_goes_on_to_the_same_bytes() {
+    let world = World::new();
+    let arguments = examination(&world);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let stages = ["units", "weights", "clusters", "questions", "answers", "judgements", "single_questions"];
+    goes_on(&world, &arguments, &stages);
+    world.run(&["report", "whole", "--html", "report.html"]).exits(0);
+    world.run(&["check", "whole"]).exits(0);
+    let dry = world.run(&[&arguments[..], &["--dry-run"]].concat()).exits(0);
+    assert!(dry.stdout.contains("stage judgements"), "{}", dry.stdout);
+}
+
+#[test]
+fn what_cannot_be_examined_is_told_with_its_file_and_line() {
+    let world = World::new();
+    let arguments = examination(&world);
+    let refused = |option: &str, value: &str, parts: &[&str]| {
+        let mut arguments = arguments.clone();
+        match arguments.iter().position(|argument| argument == option) {
+            Some(place) => arguments[place + 1] = value.to_owned(),
+            None => arguments.extend([option.to_owned(), value.to_owned()]),
+        }
+        arguments.extend(["--out".to_owned(), "run".to_owned()]);
+        world.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).fails_with(parts);
+        assert!(!world.path("run").exists());
+    };
+    world.file("empty.txt", " \n");
+    world.file("binary.txt", b"text\n\0\x01");
+    world.file("broken.jsonl", "{\"id\": \"a\", \"text\": \"x\"}\n{\"id\": \"b\"}\n");
+    refused("--documents", "empty.txt", &["empty.txt", "the document is empty", "leave it out"]);
+    refused("--documents", "binary.txt", &["binary.txt", "NUL", "UTF-8"]);
+    refused("--documents", "broken.jsonl", &["broken.jsonl", "line 2", "text"]);
+    refused("--documents", "absent", &["absent"]);
+    let unit = |text: &str| json!({"document": "a.txt", "passage": 1, "unit": text});
+    world.file("long.jsonl", lines(&[unit(&"word ".repeat(30))]));
+    refused("--units", "long.jsonl", &["long.jsonl:1", "30 words", "--unit-words"]);
+    world.file("gold.jsonl", "{\"unit\": \"a.txt/1.1\", \"label\": \"right\"}\n");
+    refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "neither correct nor incorrect"]);
+    refused("--encoder", &tiny().display().to_string(), &["encoder"]);
+}
