@@ -60,7 +60,7 @@ fn results(world: &World, run: &str) -> Vec<(String, String)> {
     let mut files: Vec<String> = std::fs::read_dir(world.path(run))
         .expect("a run")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".jsonl") || name == "summary.json")
+        .filter(|name| !["manifest.json", "answers.sqlite"].contains(&name.as_str()))
         .collect();
     files.sort();
     files.into_iter().map(|name| (name.clone(), world.read(&format!("{run}/{name}")))).collect()

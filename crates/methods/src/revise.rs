@@ -84,7 +84,7 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));
-            let chats = usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone()));
+            let chats = usable.map(|revision| (reviser.prompt(&revision.job), revision.made.text.clone()));
             chats::write("set_reviser", chats, run)?;
         }
         Ok(report(&reviser, &made, left_out, signature))
@@ -111,7 +111,7 @@ fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) ->
         for part in parts {
             let usable = of_item().filter(|revision| part.is_none() || revision.job.primary == part);
             let usable = usable.filter(|revision| revision.is_usable(reviser.how.options.use_truncated));
-            let references: Vec<String> = usable.map(|revision| revision.text.clone()).collect();
+            let references: Vec<String> = usable.map(|revision| revision.made.text.clone()).collect();
             if references.is_empty() {
                 left_out += 1;
             } else {

@@ -12,7 +12,8 @@ use crate::stage::RowError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum WrittenOutcome {
-    /// There it is, whole.
+    /// There it is, whole. Revisions call it `revised`.
+    #[serde(alias = "revised")]
     Written,
     /// It reached the limit of tokens, or the end of the model's context, and is cut off.
     Truncated,
@@ -134,7 +135,7 @@ impl WrittenText {
         };
         let is_empty = given.text.trim().is_empty();
         let outcome = || match said {
-            Some(_) => format!("`outcome` is `{}`", ended.name()),
+            Some(said) => format!("`outcome` is `{}`", said.as_str().unwrap_or_default()),
             None => "no `outcome` says why".to_owned(),
         };
         if ended.has_text() == Some(is_empty) {

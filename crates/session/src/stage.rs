@@ -84,7 +84,7 @@ impl Stage {
         let (own, run) = if needs.samples {
             let (own, run) = part(rest, &specs::<RunOptions>());
             let run = match labels {
-                Some(labels) => of_labelled(labels, &given, run)?,
+                Some(labels) => of_labelled(labels, given, run)?,
                 None => read(&run)?,
             };
             (own, run)
@@ -97,7 +97,7 @@ impl Stage {
             (own, RunOptions { data: DataOptions::default(), output, ask, keep })
         };
         let mut run = run;
-        run.ask.from.extend(tables(method, &given));
+        run.ask.from.extend(tables(method, given));
         Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin })
     }
 

@@ -72,7 +72,7 @@ impl Resampling {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         (0..self.rounds).map(move |_| {
             // The upper half of a product is uniform up to one part in 2³² over the units.
-            (0..units).map(|_| (u64::from(rng.next_u32()) * units as u64 >> 32) as usize).collect()
+            (0..units).map(|_| ((u64::from(rng.next_u32()) * units as u64) >> 32) as usize).collect()
         })
     }
 

@@ -100,7 +100,7 @@ fn labelled(bytes: &[u8]) -> Result<Vec<LabelledCritiques>, Malformed> {
 }
 
 fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malformed> {
-    let (mut critiques, mut references): (Vec<(String, Critique)>, Vec<(String, Critique)>) = Default::default();
+    let (mut critiques, mut references) = (Vec::new(), Vec::new());
     for (key, value) in row.rest {
         let Some(name) = key.strip_suffix("_critique").filter(|name| !name.is_empty()) else { continue };
         let critique =

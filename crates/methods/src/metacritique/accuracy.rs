@@ -71,7 +71,7 @@ impl AccuracyFigures {
             let own = || kept.iter().flat_map(|&unit| by_item[unit].iter());
             let count = own().count();
             let gain = |claim: &&LabelledClaim<'_>| f64::from(is_right(claim)) - f64::from(claim.gold == most);
-            (count > 0).then(|| own().map(|claim| gain(claim)).sum::<f64>() / count as f64)
+            (count > 0).then(|| own().map(gain).sum::<f64>() / count as f64)
         };
         let kappa = |kept: &[usize]| {
             let read = kept.iter().flat_map(|&unit| by_item[unit].iter()).filter_map(|one| Some((one.said?, one.gold)));

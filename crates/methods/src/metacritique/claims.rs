@@ -168,19 +168,19 @@ pub(super) struct ClaimStage<'a, T> {
 }
 
 impl<T: Task> ClaimStage<'_, T> {
-    fn id(&self, claim: &Claim<'_>) -> String {
+    fn id(claim: &Claim<'_>) -> String {
         format!("{}/{}/{}/{}", claim.item, T::NAME, claim.candidate, claim.number)
     }
 
     fn score_request(&self, number: usize, labels: &LabelSet) -> ScoreRequest {
         let claim = &self.claims[number];
         let prompt = self.judge.prompt.prompt(claim.item, &claim.all_slots());
-        ScoreRequest { id: self.id(claim), prompt, ask: Ask::Labels(labels.clone()) }
+        ScoreRequest { id: Self::id(claim), prompt, ask: Ask::Labels(labels.clone()) }
     }
 
     fn text_request(&self, number: usize, labels: &LabelSet) -> GenerateRequest {
         let claim = &self.claims[number];
-        let request = self.judge.prompt.request(self.id(claim), claim.item, &claim.all_slots(), self.judge.tokens);
+        let request = self.judge.prompt.request(Self::id(claim), claim.item, &claim.all_slots(), self.judge.tokens);
         let verdict = self.judge.verdict.has_labels().then(|| (MARKER.to_owned(), labels.clone()));
         GenerateRequest { verdict, ..request }
     }

@@ -308,7 +308,7 @@ fn ranks(scores: &[BTreeMap<usize, f64>], samples: usize, resampling: &Resamplin
             let above = means.iter().flatten().filter(|other| *other > own).count();
             let level = means.iter().flatten().filter(|other| *other == own).count();
             // Those that are level share the places that they take.
-            places[system].push(above as f64 + (level as f64 + 1.0) / 2.0);
+            places[system].push(above as f64 + f64::midpoint(level as f64, 1.0));
             first[system] += if *own == best { 1.0 / shared as f64 } else { 0.0 };
         }
     }

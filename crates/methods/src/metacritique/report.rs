@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::accuracy::AccuracyFigures;
 use super::claims::ClaimVerdict;
-use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
+use super::leaderboard::{Leaderboard, RankFigures, ScoredCritique, SystemFigures};
 use super::options::{MetaCritiqueParams, Unread};
 use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
@@ -19,11 +19,12 @@ use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Sect
 /// The table of scores.
 const SCORES_TABLE: &str = "scores";
 
-/// A refined answer held against another, or against the answer as it was.
+/// Two texts of a sample that were compared: critiques, or answers that were refined by them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RefinedUnit {
+pub(super) struct ComparedPair {
     pub(super) item: usize,
     pub(super) first: usize,
+    /// Absent where that is the answer as it was.
     pub(super) second: Option<usize>,
     /// How much speaks for the first.
     pub(super) p: Option<f64>,
@@ -44,9 +45,9 @@ pub(super) struct CritiqueFindings<'a> {
     pub(super) accuracy: Vec<AccuracyFigures>,
     /// The baseline's rating of each critique.
     pub(super) single: Option<Vec<Option<f64>>>,
-    /// The baseline's verdict on each pair `(item, a, b)`: how much speaks for `a`.
-    pub(super) pairwise: Option<Vec<((usize, usize, usize), Option<f64>)>>,
-    pub(super) refined: Option<Vec<RefinedUnit>>,
+    /// The baseline's verdict on each pair of critiques.
+    pub(super) pairwise: Option<Vec<ComparedPair>>,
+    pub(super) refined: Option<Vec<ComparedPair>>,
     mass: Vec<(f64, bool)>,
 }
 
@@ -252,11 +253,7 @@ impl<'a> CritiqueFindings<'a> {
             }));
         }
         if let Some(pairwise) = &self.pairwise {
-            found.push(PreferenceFigures::of("pairwise", pairs, |pair| {
-                let wanted = (pair.item, pair.better.min(pair.worse), pair.better.max(pair.worse));
-                let p = pairwise.iter().find(|(place, _)| *place == wanted)?.1?;
-                Some(point(if pair.better < pair.worse { p } else { 1.0 - p }, 0.5))
-            }));
+            found.push(PreferenceFigures::of("pairwise", pairs, |pair| said_of(pairwise, pair)));
         }
         found
     }
@@ -270,11 +267,10 @@ impl<'a> CritiqueFindings<'a> {
             .filter(|unit| unit.second.is_none())
             .map(|unit| PreferredPair { item: unit.item, better: unit.first, worse: unit.first })
             .collect();
-        let said = |item: usize, first: usize, second: Option<usize>| {
-            units.iter().find(|unit| (unit.item, unit.first, unit.second) == (item, first, second))?.p
-        };
         let mut found = vec![PreferenceFigures::of("refined answer over the answer", &over_answer, |pair| {
-            Some(point(said(pair.item, pair.better, None)?, 0.5))
+            let unit =
+                units.iter().find(|unit| (unit.item, unit.first, unit.second) == (pair.item, pair.better, None))?;
+            Some(point(unit.p?, 0.5))
         })];
         for (place, name) in [
             (2, "refined by the critique of higher F1"),
@@ -294,11 +290,7 @@ impl<'a> CritiqueFindings<'a> {
             }
             let pairs: Vec<PreferredPair> =
                 pairs.into_iter().map(|(item, better, worse)| PreferredPair { item, better, worse }).collect();
-            found.push(PreferenceFigures::of(name, &pairs, |pair| {
-                let (first, second) = (pair.better.min(pair.worse), pair.better.max(pair.worse));
-                let p = said(pair.item, first, Some(second))?;
-                Some(point(if pair.better < pair.worse { p } else { 1.0 - p }, 0.5))
-            }));
+            found.push(PreferenceFigures::of(name, &pairs, |pair| said_of(units, pair)));
         }
         values["refinement"] = json!(found);
         let mut table = PreferenceFigures::section("Refined answers", "wins", &found);
@@ -368,7 +360,7 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
         said(recall),
         said(f1)
     );
-    let first = board.systems.first().and_then(|system| system.rank).is_none_or(|rank| rank.is_alone());
+    let first = board.systems.first().and_then(|system| system.rank).is_none_or(RankFigures::is_alone);
     let (trust, because) = match f1 {
         None => (Trust::Unreliable, "no critique has labels for both precision and recall".to_owned()),
         Some(_) if first => {
@@ -386,6 +378,14 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
         because,
         figures: json!({ "precision": precision, "recall": recall, "f1": f1 }),
     }
+}
+
+/// A point for the better of a pair, by what was said of the two.
+fn said_of(said: &[ComparedPair], pair: &PreferredPair) -> Option<f64> {
+    let (first, second) = (pair.better.min(pair.worse), pair.better.max(pair.worse));
+    let is_it = |one: &&ComparedPair| (one.item, one.first, one.second) == (pair.item, first, Some(second));
+    let p = said.iter().find(is_it)?.p?;
+    Some(point(if pair.better == first { p } else { 1.0 - p }, 0.5))
 }
 
 /// `gpt-4 with F1 .612`, where there are several systems.

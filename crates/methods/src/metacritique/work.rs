@@ -10,7 +10,7 @@ use super::aius::{Aius, AiusStage, ExtractionJob};
 use super::claims::{Claim, ClaimJudge, ClaimStage, ClaimVerdict, Precision, Recall, Task};
 use super::comparing::{ComparedTexts, ComparisonName, ComparisonStage, Pairwise, RefinedPairs, Single, judge};
 use super::options::{Baseline, MetaCritiqueParams};
-use super::report::{CritiqueFindings, RefinedUnit};
+use super::report::{ComparedPair, CritiqueFindings};
 use super::tally::{CritiqueTally, Tally};
 use super::writing::{References, Refined, WritingJob, WritingName, WritingStage};
 use super::{ANSWER, QUESTION, REFERENCE_ANSWER};
@@ -281,11 +281,12 @@ impl MetaCritiqueWork<'_> {
                 let text = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
                 for (a, b) in pairs(sample.candidates.len()) {
                     units.push(ComparedTexts { item, first: text(a), second: Some(text(b)) });
-                    places.push((item, a, b));
+                    places.push(ComparedPair { item, first: a, second: Some(b), p: None });
                 }
             }
             let settled = self.compare::<Pairwise>(&shown, &units, &[], &mut signature, run, findings)?;
-            findings.pairwise = Some(places.into_iter().zip(settled.iter().map(|unit| unit.decided.p())).collect());
+            places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = unit.decided.p());
+            findings.pairwise = Some(places);
         }
         Ok(signature)
     }
@@ -327,11 +328,11 @@ impl MetaCritiqueWork<'_> {
             let answer = ShownText { name: AS_IT_WAS, text: sample.text(ANSWER).unwrap_or_default() };
             for k in 0..own.len() {
                 units.push(ComparedTexts { item, first: text(k), second: Some(answer) });
-                places.push(RefinedUnit { item, first: k, second: None, p: None });
+                places.push(ComparedPair { item, first: k, second: None, p: None });
             }
             for (a, b) in pairs(own.len()) {
                 units.push(ComparedTexts { item, first: text(a), second: Some(text(b)) });
-                places.push(RefinedUnit { item, first: a, second: Some(b), p: None });
+                places.push(ComparedPair { item, first: a, second: Some(b), p: None });
             }
         }
         let shown: Vec<Sample> = self.samples.iter().map(of_answers).collect();
@@ -355,7 +356,9 @@ impl MetaCritiqueWork<'_> {
         let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
         let stage = ComparisonStage::<N>::new(shown, units, &judge, inputs);
         let verdicts = run.stage(&stage)?.parts;
-        verdicts.iter().for_each(|verdict| findings.outcomes.add(&verdict.decided.outcome));
+        for verdict in &verdicts {
+            findings.outcomes.add(&verdict.decided.outcome);
+        }
         // The judge's own settings would be taken for those of claims; its prompts are told.
         for mark in judge.sign(Signature::new(N::NAME, self.model)).templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);

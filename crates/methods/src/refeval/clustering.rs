@@ -13,7 +13,7 @@ const BLOCK: usize = 1024;
 const AT_ONCE: usize = 256;
 
 /// The embedding of each text: the mean of its tokens' last hidden states, those of `[CLS]` and `[SEP]` among them, of
-/// length one, as MiniLM's authors take it. A text that is longer than the encoder sees is cut.
+/// length one, as `MiniLM`'s authors take it. A text that is longer than the encoder sees is cut.
 pub(super) fn embed(
     encoder: &dyn TextEncoder,
     texts: &[&str],
@@ -46,7 +46,9 @@ fn pooled(states: &HiddenStates) -> Vec<f32> {
     }
     let norm = sum.iter().map(|value| value * value).sum::<f32>().sqrt();
     if norm > 0.0 {
-        sum.iter_mut().for_each(|value| *value /= norm);
+        for value in &mut sum {
+            *value /= norm;
+        }
     }
     sum
 }

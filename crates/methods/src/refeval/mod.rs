@@ -15,7 +15,7 @@ mod units;
 mod work;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_regular, read_documents};
 use probity_lm::LanguageModel;
@@ -111,7 +111,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         check(params)?;
         let evaluator = run.model();
         let answers = params.answers.as_deref().map(GivenAnswers::read).transpose().map_err(|e| data(e, "answers"))?;
-        let gold = params.gold.as_ref().map(read_gold).transpose().map_err(|e| data(e, "gold"))?;
+        let gold = params.gold.as_deref().map(read_gold).transpose().map_err(|e| data(e, "gold"))?;
         let mut documents = read_documents(&params.documents).map_err(|e| data(e, "documents"))?;
         documents.truncate(params.limit.unwrap_or(usize::MAX));
         let evaluated: Option<&dyn LanguageModel> = run.other_models().first().copied();
@@ -138,9 +138,21 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
             outcomes.add_named(one.outcome());
         }
         let mut units = Unit::all(&passages, &found.parts);
-        let is_weighed = !params.no_weights && units.iter().any(|unit| unit.vital.is_none());
         if !params.no_weights {
-            weigh(params, &passages, &mut units, is_weighed, &prompts, &found.key, run, &mut outcomes)?;
+            // A table with weights leaves nothing to ask, but the stage has its table all the same.
+            let asked: Vec<Unit> = units.iter().filter(|unit| unit.vital.is_none()).cloned().collect();
+            let stage = WeightsStage {
+                passages: &passages,
+                units: &asked,
+                prompt: prompts.get("weight"),
+                inputs: inputs(WeightsStage::NAME, "weight", params, &prompts, evaluator, &found.key),
+            };
+            let weights = run.stage(&stage)?.parts;
+            for weight in &weights {
+                outcomes.add(&weight.outcome);
+            }
+            let open = units.iter_mut().filter(|unit| unit.vital.is_none());
+            open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.vital);
         }
         // Where nothing is answered the units are stand-ins, and nothing is loaded to embed them.
         let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
@@ -169,8 +181,8 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         };
         let parters = baselines::parters(&work, &results, &*encoder, is_right, run)?;
         let unused = answers.as_ref().map_or(0, |answers| work::unused(answers, &results));
-        let found = Found { work: &work, found: &found.parts, results, single, blind, parters, gold, unused };
-        report(found, outcomes, signature, run)
+        let found = Found { work: &work, passages: &found.parts, results, single, blind, parters, gold, unused };
+        report(&found, outcomes, signature, run)
     }
 }
 
@@ -211,7 +223,7 @@ fn data(source: DataError, option: &'static str) -> MethodError {
 }
 
 /// People's judgements by unit: whether it was said right.
-fn read_gold(path: &PathBuf) -> Result<BTreeMap<String, bool>, DataError> {
+fn read_gold(path: &Path) -> Result<BTreeMap<String, bool>, DataError> {
     #[derive(Deserialize)]
     struct GoldRow {
         unit: String,
@@ -245,36 +257,7 @@ fn read_gold(path: &PathBuf) -> Result<BTreeMap<String, bool>, DataError> {
     if problems.is_empty() { Ok(gold) } else { Err(DataError::Problems(problems)) }
 }
 
-/// How much each unit matters, where nobody has said.
-#[expect(clippy::too_many_arguments, reason = "what a stage depends on")]
-fn weigh(
-    params: &RefEvalParams,
-    passages: &[Passage],
-    units: &mut [Unit],
-    is_weighed: bool,
-    prompts: &PromptSet,
-    key: &str,
-    run: &mut Run<'_>,
-    outcomes: &mut Outcomes,
-) -> Result<(), MethodError> {
-    // A table with weights leaves nothing to ask, but the stage has its table all the same.
-    let asked: Vec<Unit> = units.iter().filter(|unit| is_weighed && unit.vital.is_none()).cloned().collect();
-    let stage = WeightsStage {
-        passages,
-        units: &asked,
-        prompt: prompts.get("weight"),
-        inputs: inputs(WeightsStage::NAME, "weight", params, prompts, run.model(), key),
-    };
-    let weights = run.stage(&stage)?;
-    let mut found = weights.parts.iter();
-    for unit in units.iter_mut().filter(|unit| unit.vital.is_none()) {
-        let weight = found.next();
-        weight.iter().for_each(|weight| outcomes.add(&weight.outcome));
-        unit.vital = weight.and_then(|weight| weight.vital);
-    }
-    Ok(())
-}
-
+/// What the parts of a stage depend on: prompt, model, and the key of what it is made from.
 fn inputs(
     stage: &'static str,
     prompt: &str,

@@ -218,14 +218,14 @@ impl Question {
         };
         let targets = targets.into_iter().map(|target| target - 1).collect();
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { prompt_tokens, tokens, ..Self::checked(question, targets, units, words) }
+        Self { prompt_tokens, tokens, ..Self::checked(&question, targets, units, words) }
     }
 
     /// A question that asks for these of the units, and what is to be said of it.
-    fn checked(question: String, targets: Vec<usize>, units: &[&str], words: usize) -> Self {
+    fn checked(question: &str, targets: Vec<usize>, units: &[&str], words: usize) -> Self {
         let named: BTreeSet<usize> = targets.into_iter().collect();
         let (leaked, targets): (Vec<usize>, Vec<usize>) =
-            named.into_iter().partition(|target| gives_away(&question, units[*target]));
+            named.into_iter().partition(|target| gives_away(question, units[*target]));
         let text = question.trim().to_owned();
         let ended = match () {
             () if text.is_empty() => QuestionOutcome::Text(WrittenOutcome::Empty),
@@ -377,7 +377,7 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
             named.push(target);
         }
         let words = self.params.question_words as usize;
-        let checked = Question::checked(given.question, named, &self.texts(number), words);
+        let checked = Question::checked(&given.question, named, &self.texts(number), words);
         let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
         let ended = match outcome.as_deref() {
             Some("unparsed") => QuestionOutcome::Unparsed,

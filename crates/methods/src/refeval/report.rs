@@ -25,7 +25,8 @@ const KNOWLEDGE: &str = "knowledge";
 /// All that was found.
 pub(super) struct Found<'a> {
     pub(super) work: &'a RefEvalWork<'a>,
-    pub(super) found: &'a [PassageUnits],
+    /// What passages state.
+    pub(super) passages: &'a [PassageUnits],
     pub(super) results: ExaminationResults,
     /// Of the baseline that asks for one unit at a time.
     pub(super) single: Option<ExaminationResults>,
@@ -58,13 +59,13 @@ struct UnitRow<'a> {
 
 /// Writes the table of units and sums up.
 pub(super) fn report(
-    found: Found<'_>,
+    found: &Found<'_>,
     mut outcomes: Outcomes,
     signature: Signature,
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
     found.write(run)?;
-    let Found { work, results, .. } = &found;
+    let Found { work, results, .. } = found;
     for (name, count) in &results.questions {
         outcomes.add_several(if *name == "asked" { "written" } else { name }, *count);
     }
@@ -108,11 +109,13 @@ pub(super) fn report(
         table.note("Agreement is with the verdicts of the rounds, over units that both cover.");
         sections.push(table);
         let mut cost = cost_section(&single.tokens, work.units.len());
-        cost.title = "Cost by unit, one by one".to_owned();
+        "Cost by unit, one by one".clone_into(&mut cost.title);
         sections.push(cost);
     }
     if let Some(blind) = &found.blind {
-        blind.iter().for_each(|verdict| outcomes.add(&verdict.outcome));
+        for verdict in blind {
+            outcomes.add(&verdict.outcome);
+        }
         let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own);
         values["no_reference"] = json!(agreement);
         let mut table = VerdictAgreement::section("The judge without reference", &[agreement]);
@@ -133,7 +136,7 @@ pub(super) fn report(
         sections.push(table);
     }
     sections.retain(|section| !section.rows.is_empty());
-    let verdict = vec![conclusion(&figures, &found, mass, agreement.first())];
+    let verdict = vec![conclusion(&figures, found, mass, agreement.first())];
     let headline = vec![
         Headline::new("accuracy", None, figures.accuracy.figure.share),
         Headline::new("coverage", None, figures.coverage.figure.share),
@@ -162,7 +165,7 @@ impl Found<'_> {
     }
 
     fn notes(&self, table: &mut Section) {
-        let sum = |of: fn(&PassageUnits) -> usize| self.found.iter().map(of).sum::<usize>();
+        let sum = |of: fn(&PassageUnits) -> usize| self.passages.iter().map(of).sum::<usize>();
         let (wordy, repeated) = (sum(|one| one.wordy), sum(|one| one.repeated));
         let notes = [
             (wordy, "units were left out, having more words than --unit-words allows"),

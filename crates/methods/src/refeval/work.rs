@@ -15,7 +15,7 @@ use super::questions::{
 use super::units::{Passage, Unit};
 use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
-use crate::{MethodError, MethodStage as _, Run, Signature};
+use crate::{Artefact, MethodError, MethodStage as _, Run, Signature};
 
 /// Everything that is asked about the units.
 pub(super) struct RefEvalWork<'a> {
@@ -231,8 +231,49 @@ impl RefEvalWork<'_> {
         run: &mut Run<'_>,
         results: &mut ExaminationResults,
     ) -> Result<Vec<Wanted>, MethodError> {
-        let questions = run.round(&QuestionsStage::<A> {
-            turn: place,
+        let questions = self.ask::<A>(place, wanted, key, run)?;
+        for question in &questions {
+            *results.questions.entry(question.ended.name()).or_default() += 1;
+            results.leaked += question.leaked.len();
+            results.tokens.entry(A::QUESTIONS).or_default().add(question.prompt_tokens, question.tokens);
+        }
+        let good = wanted.iter().zip(&questions).filter(|(_, question)| question.ended == QuestionOutcome::Asked);
+        let good: Vec<(&Wanted, &Question)> = good.collect();
+        let asked: Vec<AskedQuestion> = good
+            .iter()
+            .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
+            .collect();
+        let answers = self.answer::<A>(&asked, key, run)?;
+        let judgements = self.judge::<A>(&good, &asked, &answers, key, run)?;
+        tally.questions += good.len();
+        tally.follow_ups += if place.turn > 0 { good.len() } else { 0 };
+        let mut rest = judgements.into_iter();
+        let mut next = Vec::new();
+        for (((wanted, question), asked), answer) in good.iter().zip(asked).zip(answers) {
+            results.tokens.entry(A::ANSWERS).or_default().add(answer.prompt_tokens, answer.tokens);
+            let units = question.targets.iter().map(|target| wanted.units[*target]);
+            let judged: Vec<(usize, Judgement)> = units.zip(rest.by_ref()).collect();
+            let open = results.settle::<A>(place, &judged, tally);
+            if !open.is_empty() {
+                let said = answer.usable().map(str::to_owned);
+                let earlier = said.map(|said| (asked.text.clone(), said));
+                next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
+            }
+            let AskedQuestion { id, text: question } = asked;
+            results.asked.push(AskedUnits { id, turn: place.turn, round: place.round, question, answer, judged });
+        }
+        Ok(next)
+    }
+
+    fn ask<A: Asked>(
+        &self,
+        turn: Turn,
+        wanted: &[Wanted],
+        key: &mut String,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Question>, MethodError> {
+        let Artefact { parts, key: own } = run.round(&QuestionsStage::<A> {
+            turn,
             units: self.units,
             wanted,
             prompt: self.prompts.get("question"),
@@ -240,99 +281,89 @@ impl RefEvalWork<'_> {
             inputs: self.inputs(A::QUESTIONS, "question", self.evaluator, &[key]),
             asked: PhantomData,
         })?;
-        for question in &questions.parts {
-            *results.questions.entry(question.ended.name()).or_default() += 1;
-            results.leaked += question.leaked.len();
-            results.tokens.entry(A::QUESTIONS).or_default().add(question.prompt_tokens, question.tokens);
-        }
-        let good: Vec<(&Wanted, &Question)> = wanted
-            .iter()
-            .zip(&questions.parts)
-            .filter(|(_, question)| question.ended == QuestionOutcome::Asked)
-            .collect();
-        let asked: Vec<AskedQuestion> = good
-            .iter()
-            .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
-            .collect();
+        *key = own;
+        Ok(parts)
+    }
+
+    fn answer<A: Asked>(
+        &self,
+        questions: &[AskedQuestion],
+        key: &mut String,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<WrittenText>, MethodError> {
         let who = match self.by {
             Answerer::Model(model) => *model,
             Answerer::File(_) => self.evaluator,
         };
-        let answers = run.round(&AnswersStage::<A> {
-            questions: &asked,
+        let Artefact { parts, key: own } = run.round(&AnswersStage::<A> {
+            questions,
             by: self.by,
             prompt: self.prompts.get("answer"),
             params: self.params,
-            inputs: self.inputs(A::ANSWERS, "answer", who, &[&questions.key]),
+            inputs: self.inputs(A::ANSWERS, "answer", who, &[key]),
             asked: PhantomData,
         })?;
-        for answer in &answers.parts {
-            results.tokens.entry(A::ANSWERS).or_default().add(answer.prompt_tokens, answer.tokens);
-        }
+        *key = own;
+        Ok(parts)
+    }
+
+    /// Of each question, each of its targets.
+    fn judge<A: Asked>(
+        &self,
+        good: &[(&Wanted, &Question)],
+        asked: &[AskedQuestion],
+        answers: &[WrittenText],
+        key: &mut String,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Judgement>, MethodError> {
         let mut judged = Vec::new();
-        for (((wanted, question), asked), answer) in good.iter().zip(&asked).zip(&answers.parts) {
-            let answer = answer.usable().unwrap_or_default();
+        for (((wanted, question), asked), answer) in good.iter().zip(asked).zip(answers) {
             judged.extend(question.targets.iter().map(|target| {
                 let unit = &self.units[wanted.units[*target]];
                 JudgedAnswer {
                     question_id: &asked.id,
                     question: &asked.text,
-                    answer,
+                    answer: answer.usable().unwrap_or_default(),
                     unit_id: &unit.id,
                     unit: &unit.text,
                 }
             }));
         }
-        let judgements = run.round(&JudgementsStage::<A> {
+        let Artefact { parts, key: own } = run.round(&JudgementsStage::<A> {
             judged,
             verdict: self.params.verdict,
             prompt: self.prompts.get("judgement"),
-            inputs: self.inputs(A::JUDGEMENTS, "judgement", self.evaluator, &[&answers.key]),
+            inputs: self.inputs(A::JUDGEMENTS, "judgement", self.evaluator, &[key]),
             asked: PhantomData,
         })?;
-        *key = judgements.key;
-        tally.questions += good.len();
-        tally.follow_ups += if place.turn > 0 { good.len() } else { 0 };
-        let mut rest = judgements.parts.into_iter();
-        let mut next = Vec::new();
-        for (((wanted, question), asked), answer) in good.iter().zip(&asked).zip(&answers.parts) {
-            let (mut open, mut judged) = (Vec::new(), Vec::new());
-            for target in &question.targets {
-                let judgement = rest.next().expect("each target is judged");
-                results.tokens.entry(A::JUDGEMENTS).or_default().add(judgement.prompt_tokens, judgement.tokens);
-                let unit = wanted.units[*target];
-                let state = &mut results.units[unit];
-                state.asked += 1;
-                match judgement.verdict {
-                    Some(verdict @ (Verdict::Correct | Verdict::Incorrect)) => {
-                        let is_right = verdict == Verdict::Correct;
-                        tally.covered += 1;
-                        tally.correct += usize::from(is_right);
-                        state.covered = Some((is_right, place.round, place.turn));
-                    }
-                    // What could not be judged is open, as what the answer does not speak of.
-                    Some(Verdict::Unrelated) | None => {
-                        state.ignored += 1;
-                        open.push(unit);
-                    }
+        *key = own;
+        Ok(parts)
+    }
+}
+
+impl ExaminationResults {
+    /// Takes judgements of an answer; the units that it leaves open.
+    fn settle<A: Asked>(&mut self, place: Turn, judged: &[(usize, Judgement)], tally: &mut RoundTally) -> Vec<usize> {
+        let mut open = Vec::new();
+        for (unit, judgement) in judged {
+            self.tokens.entry(A::JUDGEMENTS).or_default().add(judgement.prompt_tokens, judgement.tokens);
+            let state = &mut self.units[*unit];
+            state.asked += 1;
+            match judgement.verdict {
+                Some(verdict @ (Verdict::Correct | Verdict::Incorrect)) => {
+                    let is_right = verdict == Verdict::Correct;
+                    tally.covered += 1;
+                    tally.correct += usize::from(is_right);
+                    state.covered = Some((is_right, place.round, place.turn));
                 }
-                judged.push((unit, judgement));
+                // What could not be judged is open, as what the answer does not speak of.
+                Some(Verdict::Unrelated) | None => {
+                    state.ignored += 1;
+                    open.push(*unit);
+                }
             }
-            if !open.is_empty() {
-                let said = answer.usable().unwrap_or_default().to_owned();
-                let earlier = (!said.is_empty()).then(|| (asked.text.clone(), said));
-                next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
-            }
-            results.asked.push(AskedUnits {
-                id: asked.id.clone(),
-                turn: place.turn,
-                round: place.round,
-                question: asked.text.clone(),
-                answer: answer.clone(),
-                judged,
-            });
         }
-        Ok(next)
+        open
     }
 }
 

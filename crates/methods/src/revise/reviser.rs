@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use probity_data::{Sample, from_value};
-use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits};
+use probity_data::Sample;
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, Prompt, Sampling, SamplingLimits};
 use probity_options::name;
 use rand::Rng;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::REVISIONS;
@@ -19,10 +18,14 @@ use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
 use crate::stage::{KeepPart, MethodStage, RowError};
 use crate::template::{PromptLayout, Rendered, Template, TemplateError};
+use crate::written::{WrittenOutcome, WrittenText};
 use crate::{MethodError, Run, Signature};
 
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
+
+/// What outcomes and rows call a reference that is there, whole.
+pub(super) const REVISED: &str = "revised";
 
 /// The prompts, by what is shown: a text with another as guidance, a text by itself, both texts, none, a given
 /// reference.
@@ -59,75 +62,11 @@ pub(crate) struct RevisionJob {
     pub(crate) paraphrase: Option<(usize, usize)>,
 }
 
-/// How a reference ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum RevisionOutcome {
-    /// There it is, whole.
-    Revised,
-    /// It reached the limit of tokens, or the end of the model's context, and is cut off.
-    Truncated,
-    /// The model wrote nothing, or there was nothing to show it.
-    Empty,
-    /// The prompt with the longest answer does not fit.
-    TooLong { tokens_needed: usize, limit: usize },
-    /// The model's arithmetic gave no usable number.
-    NotFinite { why: String },
-}
-
-impl RevisionOutcome {
-    fn of(result: &GenerateResult) -> Self {
-        match &result.outcome {
-            Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
-            Outcome::NotFinite { why } => Self::NotFinite { why: why.clone() },
-            _ if result.text.trim().is_empty() => Self::Empty,
-            _ if result.finish == Some(Finish::Length) => Self::Truncated,
-            _ => Self::Revised,
-        }
-    }
-
-    /// Whether there is a text; either may be where the arithmetic failed.
-    fn has_text(&self) -> Option<bool> {
-        match self {
-            Self::Revised | Self::Truncated => Some(true),
-            Self::Empty | Self::TooLong { .. } => Some(false),
-            Self::NotFinite { .. } => None,
-        }
-    }
-
-    /// Whether the model can have finished so.
-    fn may_finish(&self, finish: Finish) -> bool {
-        match self {
-            Self::Revised => finish != Finish::Length,
-            Self::Truncated => finish == Finish::Length,
-            // White space alone may reach any end.
-            Self::Empty => true,
-            Self::TooLong { .. } | Self::NotFinite { .. } => false,
-        }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Revised => "revised",
-            Self::Truncated => "truncated",
-            Self::Empty => "empty",
-            Self::TooLong { .. } => "too_long",
-            Self::NotFinite { .. } => "not_finite",
-        }
-    }
-}
-
 /// A reference, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Revision {
     pub(crate) job: RevisionJob,
-    /// Without outer white space; nothing else is taken away.
-    pub(crate) text: String,
-    pub(crate) ended: RevisionOutcome,
-    pub(crate) finish: Option<Finish>,
-    pub(crate) prompt_tokens: Option<usize>,
-    /// Not known of one that somebody else has written.
-    pub(crate) tokens: Option<usize>,
+    pub(crate) made: WrittenText,
     /// To the candidates that were shown, or to all where none was, by their position.
     pub(crate) similarity: Vec<(usize, Similarity)>,
 }
@@ -135,25 +74,22 @@ pub(crate) struct Revision {
 impl Revision {
     /// Of a job whose prompt would have nothing to show.
     fn without_text(job: RevisionJob) -> Self {
-        Self {
-            job,
-            text: String::new(),
-            ended: RevisionOutcome::Empty,
-            finish: None,
-            prompt_tokens: None,
-            tokens: Some(0),
-            similarity: Vec::new(),
-        }
+        Self { job, made: WrittenText::nothing(), similarity: Vec::new() }
     }
 
     /// How it ended, as outcomes count it: a text that was cut off and serves all the same leaves nothing open.
     pub(crate) fn outcome(&self, use_truncated: bool) -> &'static str {
-        if use_truncated && self.ended == RevisionOutcome::Truncated { "truncated_used" } else { self.ended.name() }
+        match &self.made.ended {
+            WrittenOutcome::Written => REVISED,
+            WrittenOutcome::Truncated if use_truncated => "truncated_used",
+            ended => ended.name(),
+        }
     }
 
     /// Whether it may serve as a reference.
     pub(crate) fn is_usable(&self, use_truncated: bool) -> bool {
-        self.ended == RevisionOutcome::Revised || (use_truncated && self.ended == RevisionOutcome::Truncated)
+        let is_cut = self.made.ended == WrittenOutcome::Truncated;
+        self.made.ended == WrittenOutcome::Written || (use_truncated && is_cut)
     }
 }
 
@@ -334,16 +270,8 @@ impl<'a> Reviser<'a> {
     }
 
     fn revision(&self, job: RevisionJob, result: &GenerateResult, measures: &Measures) -> Revision {
-        let text = result.text.trim().to_owned();
-        Revision {
-            similarity: self.similarity(job, &text, measures),
-            text,
-            ended: RevisionOutcome::of(result),
-            finish: result.finish,
-            prompt_tokens: Some(result.prompt_tokens),
-            tokens: Some(result.token_ids.len()),
-            job,
-        }
+        let made = WrittenText::of(result);
+        Revision { similarity: self.similarity(job, &made.text, measures), made, job }
     }
 
     /// How like a text is to the candidates that were shown, or to all where none was.
@@ -404,54 +332,14 @@ impl MethodStage for RevisionStage<'_, '_> {
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Revision, RowError> {
         let job = self.jobs[number];
-        let given: GivenRevision = from_value(&rows[0])?;
-        let said = rows[0].get("outcome").filter(|outcome| !outcome.is_null());
-        let ended = match said {
-            Some(_) => from_value(&rows[0])?,
-            None => RevisionOutcome::Revised,
-        };
-        let is_empty = given.text.trim().is_empty();
-        let outcome = || match said {
-            Some(_) => format!("`outcome` is `{}`", ended.name()),
-            None => "no `outcome` says why".to_owned(),
-        };
-        if ended.has_text() == Some(is_empty) {
-            let text = if is_empty { "`text` is empty" } else { "there is a `text`" };
-            return Err(format!("{text}, and {}", outcome()).into());
-        }
-        if let Some(finish) = given.finish.filter(|finish| !ended.may_finish(*finish)) {
-            return Err(format!("`finish` is `{}`, and {}", name(&finish), outcome()).into());
-        }
-        Ok(Revision {
-            similarity: self.reviser.similarity(job, &given.text, &self.measures),
-            text: given.text,
-            ended,
-            finish: given.finish,
-            prompt_tokens: given.prompt_tokens,
-            tokens: given.tokens,
-            job,
-        })
+        let made = WrittenText::read(&rows[0])?;
+        Ok(Revision { similarity: self.reviser.similarity(job, &made.text, &self.measures), made, job })
     }
 
-    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary. Texts that
-    /// nobody knows begin alike as little as can be, or their questions would seem to share what they will not: the
-    /// last digit comes first.
     fn stand_in(&self, number: usize) -> Revision {
-        let tokens = self.reviser.how.max_tokens as usize;
-        let own: String = number.to_string().chars().rev().collect();
-        let text = format!("{own}{}", " the".repeat(tokens));
-        let tokens = Some(tokens);
-        Revision { text, ended: RevisionOutcome::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
+        let made = WrittenText::stand_in(number, self.reviser.how.max_tokens as usize);
+        Revision { made, ..Revision::without_text(self.jobs[number]) }
     }
-}
-
-/// A row that was written before, or by somebody else: a text is enough.
-#[derive(Deserialize)]
-struct GivenRevision {
-    text: String,
-    finish: Option<Finish>,
-    prompt_tokens: Option<usize>,
-    tokens: Option<usize>,
 }
 
 fn load(how: &RevisionSettings<'_>, kind: RevisionKind, focus: &RevisionFocus) -> Result<Template, MethodError> {

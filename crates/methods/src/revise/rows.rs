@@ -2,13 +2,14 @@
 
 use probity_lm::Finish;
 use probity_lm::text::{counted, thousands};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::options::RevisionKind;
-use super::reviser::{Reviser, Revision, RevisionJob, RevisionOutcome};
+use super::reviser::{REVISED, Reviser, Revision, RevisionJob};
 use super::similarity::Similarity;
 use crate::figures::{mean, number};
+use crate::written::WrittenOutcome;
 use crate::{Conclusion, Section, Trust};
 
 /// Which reference a row of the table of revisions is.
@@ -50,7 +51,7 @@ pub(super) struct RevisionRow<'a> {
     of: RevisionIdentity<'a>,
     text: &'a str,
     #[serde(flatten)]
-    ended: &'a RevisionOutcome,
+    ended: Ended<'a>,
     finish: Option<Finish>,
     prompt_tokens: Option<usize>,
     tokens: Option<usize>,
@@ -58,6 +59,20 @@ pub(super) struct RevisionRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged: Option<bool>,
     similarity: Vec<SimilarityTo<'a>>,
+}
+
+/// How it ended, a whole text being a revision.
+#[derive(Debug)]
+struct Ended<'a>(&'a WrittenOutcome);
+
+impl Serialize for Ended<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
+        if *self.0 == WrittenOutcome::Written {
+            fields["outcome"] = json!(REVISED);
+        }
+        fields.serialize(serializer)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -73,11 +88,11 @@ pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Revis
     let similarity_to = |&(of, similarity): &(usize, Similarity)| SimilarityTo { candidate: id(of), similarity };
     RevisionRow {
         of: RevisionIdentity::new(reviser, revision.job),
-        text: &revision.text,
-        ended: &revision.ended,
-        finish: revision.finish,
-        prompt_tokens: revision.prompt_tokens,
-        tokens: revision.tokens,
+        text: &revision.made.text,
+        ended: Ended(&revision.made.ended),
+        finish: revision.made.finish,
+        prompt_tokens: revision.made.prompt_tokens,
+        tokens: revision.made.tokens,
         unchanged: is_unchanged(reviser, revision),
         similarity: revision.similarity.iter().map(similarity_to).collect(),
     }
@@ -85,7 +100,7 @@ pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Revis
 
 fn is_unchanged(reviser: &Reviser<'_>, revision: &Revision) -> Option<bool> {
     let primary = &reviser.samples[revision.job.item].candidates[revision.job.primary?];
-    (!revision.text.is_empty()).then(|| primary.text.trim() == revision.text)
+    (!revision.made.text.is_empty()).then(|| primary.text.trim() == revision.made.text)
 }
 
 /// What the references of one kind and aspect come to.
@@ -135,11 +150,11 @@ impl RevisionTally {
             aspect: reviser.sets[set].focus.name.clone(),
             references: revisions.len(),
             usable: usable.len(),
-            truncated: count(&|revision| revision.ended == RevisionOutcome::Truncated),
-            empty: count(&|revision| revision.ended == RevisionOutcome::Empty),
+            truncated: count(&|revision| revision.made.ended == WrittenOutcome::Truncated),
+            empty: count(&|revision| revision.made.ended == WrittenOutcome::Empty),
             unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
             first_is_primary: mean(coins),
-            mean_tokens: mean(usable.iter().filter_map(|revision| Some(revision.tokens? as f64))),
+            mean_tokens: mean(usable.iter().filter_map(|revision| Some(revision.made.tokens? as f64))),
             to_primary: likeness(&|revision, candidate| revision.job.primary == Some(candidate)),
             to_guidance: likeness(&|revision, candidate| revision.job.guidance == Some(candidate)),
             to_candidates: likeness(&|revision, _| revision.job.primary.is_none()),

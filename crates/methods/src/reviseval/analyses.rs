@@ -206,7 +206,7 @@ fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference
     let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| pool.revisions(reference, *unit)).collect();
     revisions.sort_unstable_by_key(|revision| revision.job);
     revisions.dedup_by_key(|revision| revision.job);
-    revisions.iter().map(|revision| Some(revision.prompt_tokens.unwrap_or(0) + revision.tokens?)).sum()
+    revisions.iter().map(|revision| Some(revision.made.prompt_tokens.unwrap_or(0) + revision.made.tokens?)).sum()
 }
 
 pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section {

@@ -60,7 +60,7 @@ impl<'a> ReferencePool<'a> {
             _ => {
                 let use_truncated = self.reviser.how.options.use_truncated;
                 let usable = self.revisions(reference, unit).filter(|revision| revision.is_usable(use_truncated));
-                usable.map(|revision| one(self.tag(&revision.job), vec![revision.text.as_str()])).collect()
+                usable.map(|revision| one(self.tag(&revision.job), vec![revision.made.text.as_str()])).collect()
             }
         }
     }

@@ -42,7 +42,7 @@ impl TrainingSets<'_, '_> {
         let units: Vec<usize> = (0..right.len()).filter(|unit| right[*unit] && seen[*unit] == [true, true]).collect();
         let revisions = units.iter().flat_map(|unit| pool.revisions(Reference::Adapted, asking.units[*unit]));
         let revised =
-            chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.text.clone())), run)?;
+            chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.made.text.clone())), run)?;
         let mut written = vec![("set_reviser.jsonl", revised)];
         for (table, file, reference) in [
             ("set_judge", "set_judge.jsonl", Reference::None),
