@@ -1,5 +1,6 @@
 //! `metacritique` and `refeval`: labels without a model, kills in every stage, and what cannot be used.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ fn results(world: &World, run: &str) -> Vec<(String, String)> {
     let mut files: Vec<String> = std::fs::read_dir(world.path(run))
         .expect("a run")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-        .filter(|name| !["manifest.json", "answers.sqlite"].contains(&name.as_str()))
+        .filter(|name| name == "summary.json" || Path::new(name).extension().is_some_and(|ending| ending == "jsonl"))
         .collect();
     files.sort();
     files.into_iter().map(|name| (name.clone(), world.read(&format!("{run}/{name}")))).collect()

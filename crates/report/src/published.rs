@@ -1,9 +1,9 @@
 //! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of
-//! comparisons, and metrics under every kind of reference.
+//! comparisons, metrics under every kind of reference, and the rounds of an examination.
 
 use serde_json::Value;
 
-use crate::plot::{Along, Figure, Point, Series, lines};
+use crate::plot::{Along, Figure, Point, SERIES, Series, lines, map};
 use crate::run::ReportedRun;
 use crate::text::visible_line;
 
@@ -11,6 +11,8 @@ use crate::text::visible_line;
 pub(crate) fn figures(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let mut figures = subsets(prefix, run);
     figures.extend(references(prefix, run));
+    figures.extend(rounds(prefix, run));
+    figures.extend(units(prefix, run));
     figures
 }
 
@@ -135,4 +137,41 @@ fn references(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
         ));
     }
     figures
+}
+
+/// Units that are open behind each round (Ref-Eval, Figure 3).
+fn rounds(prefix: &str, run: &ReportedRun) -> Option<Figure> {
+    let rounds = run.summary.pointer("/values/rounds")?.as_array()?;
+    let at =
+        |round: &Value, field: &str| Some(Point { x: round["round"].as_f64()?, y: round[field].as_f64()?, band: None });
+    let first = rounds.first().and_then(|round| Some(Point { x: 0.0, y: round["open"].as_f64()?, band: None }));
+    let left = rounds.iter().filter_map(|round| at(round, "left"));
+    let series = [Series { name: "open units".to_owned(), points: first.into_iter().chain(left).collect() }];
+    let caption =
+        "Knowledge units that no answer has spoken of, behind each round. The steeper the line, the more the \
+                   evaluated model says when it is asked; where it lies flat nothing more comes."
+            .to_owned();
+    let title = "Units left by round".to_owned();
+    lines(format!("{prefix}-rounds"), title, caption, &Along::Numbers("round"), "units", &series)
+}
+
+/// Units as points of a plane, by the round that covered them (Ref-Eval, Figure 5).
+fn units(prefix: &str, run: &ReportedRun) -> Option<Figure> {
+    let groups = run.summary.pointer("/values/map")?.as_array()?;
+    let point = |point: &Value| Some(Point { x: point[0].as_f64()?, y: point[1].as_f64()?, band: None });
+    let of = |group: &Value| Series {
+        name: group["round"].as_u64().map_or_else(|| "left open".to_owned(), |round| format!("round {round}")),
+        points: group["points"].as_array().into_iter().flatten().filter_map(point).collect(),
+    };
+    let mut all: Vec<Series> = groups.iter().map(of).collect();
+    // What has no look of its own is joined with the last round that has.
+    if all.len() > SERIES {
+        let rest: Vec<Point> = all.drain(SERIES - 2..all.len() - 1).flat_map(|series| series.points).collect();
+        all.insert(SERIES - 2, Series { name: "later rounds".to_owned(), points: rest });
+    }
+    let caption =
+        "Each point is a knowledge unit, by the two principal components of its embedding: what lies together \
+                   is about the same. Colours tell in which round an answer spoke of it."
+            .to_owned();
+    map(format!("{prefix}-map"), "Map of the units".to_owned(), caption, &all)
 }

@@ -6,6 +6,7 @@ mod clustering;
 mod figures;
 mod judgements;
 mod options;
+mod plane;
 mod prompts;
 mod questions;
 mod report;

@@ -13,6 +13,7 @@ use super::figures::{
     interrogatives_section, rounds_section, said,
 };
 use super::judgements::Judgement;
+use super::plane::plane;
 use super::prompts::WEIGHTS;
 use super::units::PassageUnits;
 use super::work::{ExaminationResults, RefEvalWork};
@@ -55,7 +56,13 @@ struct UnitRow<'a> {
     /// Questions that asked for it, and answers to them that left it open.
     asked: usize,
     ignored: usize,
+    /// Its place on the map of all units.
+    x: Option<f64>,
+    y: Option<f64>,
 }
+
+/// More points than this are thinned evenly for the map.
+const MAPPED: usize = 1500;
 
 /// Writes the table of units and sums up.
 pub(super) fn report(
@@ -64,8 +71,9 @@ pub(super) fn report(
     signature: Signature,
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
-    found.write(run)?;
     let Found { work, results, .. } = found;
+    let places = plane(work.vectors);
+    found.write(&places, run)?;
     for (name, count) in &results.questions {
         outcomes.add_several(if *name == "asked" { "written" } else { name }, *count);
     }
@@ -87,6 +95,7 @@ pub(super) fn report(
         "ignored": counts.iter().map(|(times, units)| json!({ "times": times, "units": units })).collect::<Vec<_>>(),
         "interrogatives": words,
         "tokens": results.tokens,
+        "map": map(&places, results),
     });
     let mut sections = vec![figures.section()];
     found.notes(&mut sections[0]);
@@ -144,10 +153,23 @@ pub(super) fn report(
     Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
 }
 
+/// The places of units by the round that covered them, those that are open last; thinned where they are many.
+fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Vec<Value> {
+    let every = places.len().div_ceil(MAPPED).max(1);
+    let mut by_round: BTreeMap<usize, Vec<[f64; 2]>> = BTreeMap::new();
+    for (place, unit) in places.iter().zip(&results.units).step_by(every) {
+        let round = unit.covered.map_or(usize::MAX, |(_, round, _)| round);
+        by_round.entry(round).or_default().push(*place);
+    }
+    let group = |(round, points): (usize, Vec<[f64; 2]>)| json!({ "round": (round != usize::MAX).then_some(round), "points": points });
+    by_round.into_iter().map(group).collect()
+}
+
 impl Found<'_> {
-    fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+    fn write(&self, places: &[[f64; 2]], run: &mut Run<'_>) -> Result<(), MethodError> {
         run.table(KNOWLEDGE, self.work.units.len())?;
         for (index, (unit, state)) in self.work.units.iter().zip(&self.results.units).enumerate() {
+            let place = places.get(index);
             let row = UnitRow {
                 unit: &unit.id,
                 document: &self.work.passages[unit.passage].document,
@@ -158,6 +180,8 @@ impl Found<'_> {
                 turn: state.covered.map(|(.., turn)| turn),
                 asked: state.asked,
                 ignored: state.ignored,
+                x: place.map(|place| place[0]),
+                y: place.map(|place| place[1]),
             };
             run.row(KNOWLEDGE, index, &row)?;
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use maud::html;
+use maud::{Markup, html};
 
 use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
 use crate::text::visible_line;
@@ -54,8 +54,10 @@ pub(crate) fn lines(
     let (low_x, high_x) = ends(points().map(|point| point.x).collect())?;
     let heights = points().flat_map(|Point { y, band, .. }| [Some(*y), band.map(|b| b.0), band.map(|b| b.1)]).flatten();
     let (low_y, high_y) = ends(heights.collect())?;
-    let legend = series.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW;
-    let (top, left, right) = (legend + 26.0, 52.0, WIDTH - 12.0);
+    let (left, right) = (52.0, WIDTH - 12.0);
+    let names: Vec<&str> = series.iter().map(|one| one.name.as_str()).collect();
+    let (height, head) = legend(&names, left, right);
+    let top = height + 26.0;
     let bottom = top + 240.0;
     let x = match along {
         Along::Numbers(_) => Axis::wide(low_x, high_x, left + 6.0, right - 6.0),
@@ -69,12 +71,9 @@ pub(crate) fn lines(
         }
         path
     };
-    let place = |index: usize| {
-        let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);
-        (left + column as f64 * (right - left) / LEGEND_COLUMNS as f64, 12.0 + row as f64 * LEGEND_ROW)
-    };
     let body = html! {
         (y_axis(&y, left, right, above))
+        (head)
         @for (index, one) in series.iter().enumerate() {
             @let banded: Vec<(f64, (f64, f64))> = one.points.iter().filter_map(|point| Some((point.x, point.band?))).collect();
             @if banded.len() > 1 {
@@ -88,9 +87,6 @@ pub(crate) fn lines(
             @for point in &one.points {
                 circle class=(format!("mark s{index}")) cx=(unit(x.at(point.x))) cy=(unit(y.at(point.y))) r="2.6" {}
             }
-            @let (at, height) = place(index);
-            line class=(format!("series s{index}")) x1=(unit(at)) x2=(unit(at + 20.0)) y1=(unit(height - 4.0)) y2=(unit(height - 4.0)) {}
-            text.tick x=(unit(at + 26.0)) y=(unit(height)) { (label(&one.name, 17)) }
         }
         @match along {
             Along::Numbers(name) => (x_axis(&x, bottom, name)),
@@ -103,6 +99,22 @@ pub(crate) fn lines(
         }
     };
     Some(Figure { id, title, caption, width: WIDTH, height: bottom + 46.0, body })
+}
+
+/// Which series looks how, and how high that is.
+pub(super) fn legend(names: &[&str], left: f64, right: f64) -> (f64, Markup) {
+    let place = |index: usize| {
+        let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);
+        (left + column as f64 * (right - left) / LEGEND_COLUMNS as f64, 12.0 + row as f64 * LEGEND_ROW)
+    };
+    let head = html! {
+        @for (index, name) in names.iter().enumerate() {
+            @let (at, height) = place(index);
+            line class=(format!("series s{index}")) x1=(unit(at)) x2=(unit(at + 20.0)) y1=(unit(height - 4.0)) y2=(unit(height - 4.0)) {}
+            text.tick x=(unit(at + 26.0)) y=(unit(height)) { (label(name, 17)) }
+        }
+    };
+    (names.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW, head)
 }
 
 const LEGEND_COLUMNS: usize = 3;

@@ -9,6 +9,7 @@ mod forest;
 mod heat;
 mod histogram;
 mod lines;
+mod map;
 pub(crate) mod palette;
 mod scatter;
 
@@ -20,7 +21,8 @@ pub(crate) use boxes::{Spread, boxes};
 pub(crate) use forest::{ForestEstimate, forest};
 pub(crate) use heat::heat;
 pub(crate) use histogram::{Bars, histogram};
-pub(crate) use lines::{Along, Point, Series, lines};
+pub(crate) use lines::{Along, Point, SERIES, Series, lines};
+pub(crate) use map::map;
 pub(crate) use scatter::{POINTS as POINTS_DRAWN, scatter};
 
 use crate::text::{shortened, visible_line};
