@@ -343,3 +343,28 @@ fn every_stage_is_rehearsed_without_an_answer() {
     assert!(matches!(result, Err(MethodError::Rehearsed)), "{result:?}");
     assert_eq!(output.stages.last().map(|stage| stage.name), Some("no_reference"));
 }
+
+/// Says what an examination of so many passages takes; each number of passages is a process of its own, so that its
+/// memory is its own.
+#[test]
+#[ignore = "measures: REFEVAL_PASSAGES=1000 cargo test --release -p probity-methods --lib -- --ignored --nocapture time_and_memory"]
+fn time_and_memory_by_unit() {
+    let count = std::env::var("REFEVAL_PASSAGES").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), count);
+    let began = std::time::Instant::now();
+    let summary =
+        run(&format!("refeval --documents {documents} --baseline embedding --baseline bleu")).0.expect("runs");
+    let seconds = began.elapsed().as_secs_f64();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let units = summary.values["knowledge"]["units"].as_f64().expect("a number");
+    println!(
+        "{count} passages, {units} units: {seconds:.2} s, {:.3} ms a unit; {:.1} MB at most, {:.2} kB a unit",
+        1e3 * seconds / units,
+        peak.unwrap_or(f64::NAN) / 1e3,
+        peak.unwrap_or(f64::NAN) / units
+    );
+    assert_eq!(summary.values["knowledge"]["correct"].as_f64(), Some(units * 105.0 / 200.0));
+}
