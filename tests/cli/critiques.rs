@@ -1,12 +1,12 @@
 //! `metacritique` and `refeval`: labels without a model, kills in every stage, and what cannot be used.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, golden, lines, tiny};
+use crate::harness::{Ran, World, golden, lines, tiny};
 
 /// The published form: critiques with claims and labels.
 fn labels(world: &World, items: usize) -> String {
@@ -174,4 +174,54 @@ fn what_cannot_be_examined_is_told_with_its_file_and_line() {
     world.file("gold.jsonl", "{\"unit\": \"a.txt/1.1\", \"label\": \"right\"}\n");
     refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "neither correct nor incorrect"]);
     refused("--encoder", &tiny().display().to_string(), &["encoder"]);
+}
+
+/// Where trained weights are: labels are decided by the model, and what claims share is computed once.
+#[test]
+fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
+    let world = World::new();
+    let name = "smollm2-135m-instruct";
+    let verified = Command::new(env!("CARGO_BIN_EXE_probity")).args(["-q", "model", "verify", name]).status();
+    if !verified.expect("started").success() {
+        println!("skipped: probity model get {name}");
+        return;
+    }
+    let aius =
+        ["It is Jupiter that has the most mass.", "Saturn is wrong.", "Rings weigh little.", "It is well written."];
+    let item = |index: usize| {
+        json!({"index": index, "question": "Which planet has the most mass?", "response": "Saturn, for its rings.",
+            "reference_answer": "Jupiter.", "reference_critique": {"critique": "Jupiter has.", "aius": aius},
+            "m_critique": {"critique": "It is Jupiter. Rings weigh little.", "aius": aius,
+                "precision_labels": [true, true, true, false], "recall_labels": [true, true, true, false]}})
+    };
+    world.file("labels.json", Value::from((0..4).map(item).collect::<Vec<_>>()).to_string());
+    for verdict in ["label", "generate"] {
+        let arguments = [
+            "metacritique",
+            "--labels",
+            "labels.json",
+            "--model",
+            name,
+            "--verdict",
+            verdict,
+            "--rationale-tokens",
+            "48",
+            "--limit",
+            if verdict == "label" { "4" } else { "1" },
+            "--out",
+            verdict,
+        ];
+        let mut command = world.command(&arguments);
+        command.env_remove("PROBITY_MODELS");
+        command.envs(std::env::var("PROBITY_MODELS").map(|folder| ("PROBITY_MODELS", folder)));
+        let ran = Ran::from(command.output().expect("started")).exits(0);
+        assert!(ran.stdout.contains("Labels of claims against people's"), "{}", ran.stdout);
+    }
+    let rows = world.rows("label/precision.jsonl");
+    assert_eq!(rows.len(), 16);
+    assert!(rows.iter().all(|row| row["p"].is_number() && row["label"].is_boolean()), "{rows:?}");
+    assert!(world.rows("generate/precision.jsonl").iter().all(|row| row["rationale"].is_string()));
+    let manifest: Value = serde_json::from_str(&world.read("label/manifest.json")).expect("JSON");
+    let cost = |field: &str| manifest["cost"][field].as_f64().expect("a number");
+    assert!(cost("tokens_computed") < 0.2 * cost("tokens_unshared"), "{}", manifest["cost"]);
 }
