@@ -42,6 +42,7 @@ mod summary;
 mod template;
 #[cfg(test)]
 mod testing;
+mod two_labels;
 mod written;
 
 pub use builtin::Builtin;

@@ -2,6 +2,71 @@
 
 use std::collections::BTreeSet;
 
+use probity_data::from_value;
+use serde_json::{Value, json};
+
+use crate::stage::RowError;
+use crate::written::WrittenOutcome;
+
+/// How a list ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListedOutcome {
+    /// As the text that holds its entries did.
+    Text(WrittenOutcome),
+    /// There is a text, and no entry in it; methods have a name of their own for that.
+    Nothing(&'static str),
+}
+
+impl ListedOutcome {
+    /// Of a text with so many entries.
+    pub(crate) fn of(written: WrittenOutcome, entries: usize, nothing: &'static str) -> Self {
+        match written {
+            WrittenOutcome::Written | WrittenOutcome::Truncated if entries == 0 => Self::Nothing(nothing),
+            ended => Self::Text(ended),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Text(ended) => ended.name(),
+            Self::Nothing(name) => name,
+        }
+    }
+
+    /// How it ended, as outcomes count it: of a list that was cut off the entries count that it has.
+    pub(crate) fn counted(&self) -> &'static str {
+        if *self == Self::Text(WrittenOutcome::Truncated) { "truncated_used" } else { self.name() }
+    }
+
+    /// Writes it into a row.
+    pub(crate) fn tell(&self, row: &mut Value) {
+        row["outcome"] = json!(self.name());
+        match self {
+            Self::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
+                row["tokens_needed"] = json!(tokens_needed);
+                row["limit"] = json!(limit);
+            }
+            Self::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
+            _ => {}
+        }
+    }
+
+    /// What the first row of a list says that was written before, or by somebody else; entries are in that field.
+    pub(crate) fn read(row: &Value, field: &str, entries: usize, nothing: &'static str) -> Result<Self, RowError> {
+        let ended = match row.get("outcome").filter(|outcome| !outcome.is_null()) {
+            Some(name) if name == nothing => Self::Nothing(nothing),
+            Some(_) => Self::Text(from_value(row)?),
+            None => Self::of(WrittenOutcome::Written, entries, nothing),
+        };
+        let may_have = matches!(ended, Self::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
+        if may_have != (entries > 0) {
+            let there = if entries > 0 { format!("there is a `{field}`") } else { format!("there is no `{field}`") };
+            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
+        }
+        Ok(ended)
+    }
+}
+
 /// The entries of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A
 /// first line that announces the list is none of it.
 pub(crate) fn listed(text: &str) -> (Vec<String>, usize) {

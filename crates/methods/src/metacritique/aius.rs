@@ -5,7 +5,7 @@ use probity_lm::GenerateResult;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::listed::{listed, whole_lines};
+use crate::listed::{ListedOutcome, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::written::WrittenOutcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -17,47 +17,24 @@ const SHORT_CLAIM: usize = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Aius {
     pub(super) claims: Vec<String>,
-    pub(super) ended: AiusOutcome,
+    pub(super) ended: ListedOutcome,
     /// Lines that said again what a line before had said; they count once.
     pub(super) repeated: usize,
     pub(super) prompt_tokens: Option<usize>,
     pub(super) tokens: Option<usize>,
 }
 
-/// How the extraction of claims ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum AiusOutcome {
-    /// As the text that holds them did.
-    Text(WrittenOutcome),
-    /// There is a text, and no claim in it.
-    NoAius,
-}
-
-impl AiusOutcome {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Text(ended) => ended.name(),
-            Self::NoAius => "no_aius",
-        }
-    }
-}
+/// What outcomes call a critique in which no claim is found.
+const NO_AIUS: &str = "no_aius";
 
 impl Aius {
-    /// How it ended, as outcomes count it: of a list that was cut off the claims count that it has.
-    pub(super) fn outcome(&self) -> &'static str {
-        match &self.ended {
-            AiusOutcome::Text(WrittenOutcome::Truncated) => "truncated_used",
-            ended => ended.name(),
-        }
-    }
-
     /// That somebody else has found.
     pub(super) fn given(claims: Vec<String>) -> Self {
-        let ended = if claims.is_empty() { AiusOutcome::NoAius } else { AiusOutcome::Text(WrittenOutcome::Written) };
+        let ended = ListedOutcome::of(WrittenOutcome::Written, claims.len(), NO_AIUS);
         Self { claims, ended, repeated: 0, prompt_tokens: None, tokens: None }
     }
 
-    fn none(ended: AiusOutcome) -> Self {
+    fn none(ended: ListedOutcome) -> Self {
         Self { ended, ..Self::given(Vec::new()) }
     }
 
@@ -66,11 +43,9 @@ impl Aius {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
         let (mut claims, repeated) = listed(whole_lines(&result.text, is_cut));
-        let ended = match written {
-            WrittenOutcome::Written | WrittenOutcome::Truncated if claims.is_empty() => AiusOutcome::NoAius,
-            WrittenOutcome::Written if claims.len() > most => AiusOutcome::Text(WrittenOutcome::Truncated),
-            ended => AiusOutcome::Text(ended),
-        };
+        // What a list has too much it was not wanted to have.
+        let written = if claims.len() > most { WrittenOutcome::Truncated } else { written };
+        let ended = ListedOutcome::of(written, claims.len(), NO_AIUS);
         claims.truncate(most);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { claims, ended, repeated, prompt_tokens, tokens }
@@ -125,7 +100,7 @@ impl MethodStage for AiusStage<'_> {
             keep(asked[position], Aius::of(&result, self.most), output)
         })?;
         for number in empty {
-            let nothing = Aius::none(AiusOutcome::Text(WrittenOutcome::Empty));
+            let nothing = Aius::none(ListedOutcome::Text(WrittenOutcome::Empty));
             keep(number, nothing, run.output()).map_err(MethodError::Output)?;
         }
         Ok(())
@@ -145,15 +120,7 @@ impl MethodStage for AiusStage<'_> {
             let mut row = self.identity(number);
             row["number"] = json!(place);
             row["aiu"] = json!(claim);
-            row["outcome"] = json!(aius.ended.name());
-            match &aius.ended {
-                AiusOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
-                    row["tokens_needed"] = json!(tokens_needed);
-                    row["limit"] = json!(limit);
-                }
-                AiusOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
-                _ => {}
-            }
+            aius.ended.tell(&mut row);
             row["repeated"] = json!(aius.repeated);
             row["prompt_tokens"] = json!(aius.prompt_tokens);
             row["tokens"] = json!(aius.tokens);
@@ -173,12 +140,6 @@ impl MethodStage for AiusStage<'_> {
             return Err(format!("before this line a row is missing: the claims of {of} of sample `{item}`").into());
         };
         let given: GivenAiu = from_value(first)?;
-        let ended = match given.outcome.as_deref() {
-            Some("no_aius") => AiusOutcome::NoAius,
-            Some(_) => AiusOutcome::Text(from_value(first)?),
-            None if given.aiu.is_none() => AiusOutcome::NoAius,
-            None => AiusOutcome::Text(WrittenOutcome::Written),
-        };
         let mut claims = Vec::with_capacity(rows.len());
         for row in rows {
             let one: GivenAiu = from_value(row)?;
@@ -192,11 +153,7 @@ impl MethodStage for AiusStage<'_> {
                 None => {}
             }
         }
-        let may_have = matches!(ended, AiusOutcome::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
-        if may_have == claims.is_empty() {
-            let there = if claims.is_empty() { "there is no `aiu`" } else { "there is an `aiu`" };
-            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
-        }
+        let ended = ListedOutcome::read(first, "aiu", claims.len(), NO_AIUS)?;
         if claims.len() > self.most {
             return Err(format!("the critique has {} claims, and --most-aius is {}", claims.len(), self.most).into());
         }
@@ -220,7 +177,6 @@ impl MethodStage for AiusStage<'_> {
 struct GivenAiu {
     number: Option<usize>,
     aiu: Option<String>,
-    outcome: Option<String>,
     repeated: Option<usize>,
     prompt_tokens: Option<usize>,
     tokens: Option<usize>,

@@ -154,7 +154,7 @@ impl MetaCritiqueWork<'_> {
             let critiques: Vec<Aius> = parts.by_ref().take(sample.candidates.len()).collect();
             let reference = held.critique.is_some().then(|| parts.next()).flatten();
             for aius in critiques.iter().chain(&reference) {
-                findings.outcomes.add_named(aius.outcome());
+                findings.outcomes.add_named(aius.ended.counted());
                 findings.repeated += aius.repeated;
             }
             if reference.is_none() {

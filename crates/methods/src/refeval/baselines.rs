@@ -1,10 +1,9 @@
 //! What judgements of units are held against: a judge that sees no unit, BLEU, and embeddings.
 
-use probity_data::from_value;
-use probity_lm::{Ask, Outcome, ScoreRequest, ScoreResult, TextEncoder};
+use probity_lm::{Ask, Outcome, ScoreRequest, TextEncoder};
 use probity_metrics::{MetricItem, Score, choose};
 use probity_stats::pairwise_accuracy;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::clustering::{cosine, embed};
@@ -14,35 +13,8 @@ use super::work::{AskedUnits, ExaminationResults, RefEvalWork};
 use crate::figures::{mean, number};
 use crate::prompt_set::ReadyPrompt;
 use crate::question::labels_in_any_case;
+use crate::two_labels::TwoLabels;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section, Signature};
-
-/// Whether an answer is right, by a judge that sees no unit.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct AnswerVerdict {
-    pub(super) is_right: Option<bool>,
-    p: Option<f64>,
-    mass: Option<f64>,
-    pub(super) outcome: Outcome,
-    prompt_tokens: Option<usize>,
-}
-
-impl AnswerVerdict {
-    fn none(outcome: Outcome) -> Self {
-        Self { is_right: None, p: None, mass: None, outcome, prompt_tokens: None }
-    }
-
-    fn of(result: &ScoreResult) -> Self {
-        let labels = result.labels();
-        let p = labels.map(|answer| answer.labels[0].prob);
-        Self {
-            is_right: p.map(|p| p > 0.5),
-            p,
-            mass: labels.map(|answer| answer.mass),
-            prompt_tokens: Some(result.prompt_tokens),
-            ..Self::none(result.outcome.clone())
-        }
-    }
-}
 
 /// The stage in which answers are judged without units: a part, and a row, for each.
 pub(super) struct NoReferenceStage<'a> {
@@ -58,7 +30,7 @@ impl NoReferenceStage<'_> {
 }
 
 impl MethodStage for NoReferenceStage<'_> {
-    type Part = AnswerVerdict;
+    type Part = TwoLabels;
     const NAME: &'static str = "no_reference";
 
     fn parts(&self) -> usize {
@@ -69,7 +41,7 @@ impl MethodStage for NoReferenceStage<'_> {
         self.inputs.clone()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, AnswerVerdict>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, TwoLabels>) -> Result<(), MethodError> {
         let labels = labels_in_any_case(&VERDICTS[..2])?;
         let is_said = |number: &usize| self.asked[*number].answer.usable().is_some();
         let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.asked.len()).partition(is_said);
@@ -83,10 +55,10 @@ impl MethodStage for NoReferenceStage<'_> {
             ScoreRequest { id: format!("{}/{}", Self::NAME, one.id), prompt, ask: Ask::Labels(labels.clone()) }
         };
         run.score(asked.iter().map(request), |position, result, output| {
-            keep(asked[position], AnswerVerdict::of(&result), output)
+            keep(asked[position], TwoLabels::of(&result), output)
         })?;
         for number in empty {
-            keep(number, AnswerVerdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
+            keep(number, TwoLabels::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
         }
         Ok(())
     }
@@ -95,48 +67,17 @@ impl MethodStage for NoReferenceStage<'_> {
         json!({ "id": self.asked[number].id })
     }
 
-    fn rows(&self, number: usize, verdict: &AnswerVerdict) -> serde_json::Result<Vec<Value>> {
-        let mut row = self.identity(number);
-        row["verdict"] = json!(verdict.is_right.map(|is_right| VERDICTS[usize::from(!is_right)]));
-        row["p"] = json!(verdict.p);
-        row["mass"] = json!(verdict.mass);
-        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&verdict.outcome)?) {
-            row.extend(outcome);
-        }
-        row["prompt_tokens"] = json!(verdict.prompt_tokens);
-        Ok(vec![row])
+    fn rows(&self, number: usize, verdict: &TwoLabels) -> serde_json::Result<Vec<Value>> {
+        verdict.row(self.identity(number), "verdict", [VERDICTS[0], VERDICTS[1]])
     }
 
-    fn read(&self, _: usize, rows: &[Value]) -> Result<AnswerVerdict, RowError> {
-        let given: GivenAnswerVerdict = from_value(&rows[0])?;
-        let is_right = match given.verdict.as_deref() {
-            Some("correct") => Some(true),
-            Some("incorrect") => Some(false),
-            None => None,
-            Some(other) => return Err(format!("`verdict` is {other:?}, and may be correct or incorrect").into()),
-        };
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
-        if outcome.has_answer() != is_right.is_some() {
-            return Err(format!("`verdict` is {}, and `outcome` is `{}`", json!(given.verdict), outcome.name()).into());
-        }
-        let GivenAnswerVerdict { p, mass, prompt_tokens, .. } = given;
-        Ok(AnswerVerdict { is_right, p, mass, outcome, prompt_tokens })
+    fn read(&self, _: usize, rows: &[Value]) -> Result<TwoLabels, RowError> {
+        TwoLabels::read(&rows[0], "verdict", [VERDICTS[0], VERDICTS[1]])
     }
 
-    fn stand_in(&self, _: usize) -> AnswerVerdict {
-        AnswerVerdict { is_right: Some(true), ..AnswerVerdict::none(Outcome::Scored) }
+    fn stand_in(&self, _: usize) -> TwoLabels {
+        TwoLabels::stand_in()
     }
-}
-
-#[derive(Deserialize)]
-struct GivenAnswerVerdict {
-    verdict: Option<String>,
-    p: Option<f64>,
-    mass: Option<f64>,
-    prompt_tokens: Option<usize>,
 }
 
 /// The stage over these answers.
@@ -147,12 +88,12 @@ pub(super) fn no_reference<'a>(work: &'a RefEvalWork<'_>, asked: &'a [AskedUnits
 }
 
 /// What a judge without units says of each unit: what it says of the answer that covered it.
-pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[AnswerVerdict]) -> Vec<Option<bool>> {
+pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[TwoLabels]) -> Vec<Option<bool>> {
     let mut said = vec![None; results.units.len()];
     for (asked, verdict) in results.asked.iter().zip(verdicts) {
         for (unit, judgement) in &asked.judged {
             if judgement.covers() {
-                said[*unit] = verdict.is_right;
+                said[*unit] = verdict.is_first;
             }
         }
     }

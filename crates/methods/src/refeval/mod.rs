@@ -136,7 +136,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         };
         let found = run.stage(&stage)?;
         for one in &found.parts {
-            outcomes.add_named(one.outcome());
+            outcomes.add_named(one.ended.counted());
         }
         let mut units = Unit::all(&passages, &found.parts);
         if !params.no_weights {
@@ -153,7 +153,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
                 outcomes.add(&weight.outcome);
             }
             let open = units.iter_mut().filter(|unit| unit.vital.is_none());
-            open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.vital);
+            open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.is_first);
         }
         // Where nothing is answered the units are stand-ins, and nothing is loaded to embed them.
         let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();

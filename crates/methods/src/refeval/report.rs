@@ -7,7 +7,7 @@ use probity_lm::text::{counted, fixed};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::baselines::{AnswerVerdict, ParterFigures, by_unit};
+use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
     ExaminationFigures, VerdictAgreement, cost_section, ignored, ignored_section, interrogatives,
     interrogatives_section, rounds_section, said,
@@ -18,6 +18,7 @@ use super::prompts::WEIGHTS;
 use super::units::PassageUnits;
 use super::work::{ExaminationResults, RefEvalWork};
 use crate::figures::Mass;
+use crate::two_labels::TwoLabels;
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 /// The table of what came of each unit.
@@ -32,7 +33,7 @@ pub(super) struct Found<'a> {
     /// Of the baseline that asks for one unit at a time.
     pub(super) single: Option<ExaminationResults>,
     /// Of each question that was asked, what a judge without units says.
-    pub(super) blind: Option<Vec<AnswerVerdict>>,
+    pub(super) blind: Option<Vec<TwoLabels>>,
     /// Numbers that may part right from wrong.
     pub(super) parters: Vec<ParterFigures>,
     /// People's judgements by unit.

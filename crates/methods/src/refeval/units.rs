@@ -1,14 +1,15 @@
 //! Knowledge units: what passages state, and how much it matters.
 
 use probity_data::{Document, from_value, passages};
-use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, Outcome, ScoreRequest, ScoreResult, TextTokenizer};
+use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, ScoreRequest, TextTokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::RefEvalParams;
 use super::prompts::WEIGHTS;
-use crate::listed::{listed, whole_lines};
+use crate::listed::{ListedOutcome, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
+use crate::two_labels::TwoLabels;
 use crate::written::WrittenOutcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
@@ -55,7 +56,7 @@ impl Passage {
 pub(super) struct PassageUnits {
     /// Each with its weight, where somebody has given one.
     pub(super) units: Vec<(String, Option<bool>)>,
-    pub(super) ended: UnitsOutcome,
+    pub(super) ended: ListedOutcome,
     /// Lines that were left out: they have too many words.
     pub(super) wordy: usize,
     /// Lines that said again what a line before had said.
@@ -64,33 +65,10 @@ pub(super) struct PassageUnits {
     pub(super) tokens: Option<usize>,
 }
 
-/// How the extraction of units ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum UnitsOutcome {
-    /// As the text that holds them did.
-    Text(WrittenOutcome),
-    /// The passage states nothing, or nothing that is short enough.
-    NoUnits,
-}
-
-impl UnitsOutcome {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Text(ended) => ended.name(),
-            Self::NoUnits => "no_units",
-        }
-    }
-}
+/// What outcomes call a passage that states nothing, or nothing that is short enough.
+const NO_UNITS: &str = "no_units";
 
 impl PassageUnits {
-    /// How it ended, as outcomes count it: of a list that was cut off the units count that it has.
-    pub(super) fn outcome(&self) -> &'static str {
-        match &self.ended {
-            UnitsOutcome::Text(WrittenOutcome::Truncated) => "truncated_used",
-            ended => ended.name(),
-        }
-    }
-
     fn of(result: &GenerateResult, words: usize) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
@@ -99,10 +77,7 @@ impl PassageUnits {
         let all = lines.len();
         let units: Vec<_> =
             lines.into_iter().filter(|line| count_words(line) <= words).map(|line| (line, None)).collect();
-        let ended = match written {
-            WrittenOutcome::Written | WrittenOutcome::Truncated if units.is_empty() => UnitsOutcome::NoUnits,
-            ended => UnitsOutcome::Text(ended),
-        };
+        let ended = ListedOutcome::of(written, units.len(), NO_UNITS);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         Self { wordy: all - units.len(), units, ended, repeated, prompt_tokens, tokens }
     }
@@ -172,15 +147,7 @@ impl MethodStage for UnitsStage<'_> {
             if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
                 row["weight"] = json!(WEIGHTS[usize::from(!weight)]);
             }
-            row["outcome"] = json!(found.ended.name());
-            match &found.ended {
-                UnitsOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
-                    row["tokens_needed"] = json!(tokens_needed);
-                    row["limit"] = json!(limit);
-                }
-                UnitsOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
-                _ => {}
-            }
+            found.ended.tell(&mut row);
             row["wordy"] = json!(found.wordy);
             row["repeated"] = json!(found.repeated);
             row["prompt_tokens"] = json!(found.prompt_tokens);
@@ -202,12 +169,6 @@ impl MethodStage for UnitsStage<'_> {
             return Err(why.into());
         };
         let given: GivenUnit = from_value(first)?;
-        let ended = match given.outcome.as_deref() {
-            Some("no_units") => UnitsOutcome::NoUnits,
-            Some(_) => UnitsOutcome::Text(from_value(first)?),
-            None if given.unit.is_none() => UnitsOutcome::NoUnits,
-            None => UnitsOutcome::Text(WrittenOutcome::Written),
-        };
         let mut units = Vec::with_capacity(rows.len());
         for row in rows {
             let one: GivenUnit = from_value(row)?;
@@ -231,11 +192,7 @@ impl MethodStage for UnitsStage<'_> {
                 None => {}
             }
         }
-        let may_have = matches!(ended, UnitsOutcome::Text(WrittenOutcome::Written | WrittenOutcome::Truncated));
-        if may_have == units.is_empty() {
-            let there = if units.is_empty() { "there is no `unit`" } else { "there is a `unit`" };
-            return Err(format!("{there}, and `outcome` is `{}`", ended.name()).into());
-        }
+        let ended = ListedOutcome::read(first, "unit", units.len(), NO_UNITS)?;
         let GivenUnit { wordy, repeated, prompt_tokens, tokens, .. } = given;
         let (wordy, repeated) = (wordy.unwrap_or(0), repeated.unwrap_or(0));
         Ok(PassageUnits { units, ended, wordy, repeated, prompt_tokens, tokens })
@@ -249,7 +206,7 @@ impl MethodStage for UnitsStage<'_> {
             let own: String = format!("{number}.{place}").chars().rev().collect();
             (format!("{own}{}", " the".repeat(self.words() - 1)), None)
         };
-        let ended = UnitsOutcome::Text(WrittenOutcome::Written);
+        let ended = ListedOutcome::Text(WrittenOutcome::Written);
         let units = (0..count).map(unit).collect();
         PassageUnits { units, ended, wordy: 0, repeated: 0, prompt_tokens: None, tokens: None }
     }
@@ -261,7 +218,6 @@ struct GivenUnit {
     number: Option<usize>,
     unit: Option<String>,
     weight: Option<String>,
-    outcome: Option<String>,
     wordy: Option<usize>,
     repeated: Option<usize>,
     prompt_tokens: Option<usize>,
@@ -296,31 +252,6 @@ impl Unit {
     }
 }
 
-/// How much a unit matters.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct UnitWeight {
-    pub(super) vital: Option<bool>,
-    p: Option<f64>,
-    mass: Option<f64>,
-    pub(super) outcome: Outcome,
-    prompt_tokens: Option<usize>,
-}
-
-impl UnitWeight {
-    fn of(result: &ScoreResult) -> Self {
-        let labels = result.labels();
-        let p = labels.map(|answer| answer.labels[0].prob);
-        Self {
-            // At even odds nothing is lost by looking.
-            vital: p.map(|p| p >= 0.5),
-            p,
-            mass: labels.map(|answer| answer.mass),
-            outcome: result.outcome.clone(),
-            prompt_tokens: Some(result.prompt_tokens),
-        }
-    }
-}
-
 /// The stage in which units are weighed: a part, and a row, for each.
 pub(super) struct WeightsStage<'a> {
     pub(super) passages: &'a [Passage],
@@ -336,7 +267,7 @@ impl WeightsStage<'_> {
 }
 
 impl MethodStage for WeightsStage<'_> {
-    type Part = UnitWeight;
+    type Part = TwoLabels;
     const NAME: &'static str = "weights";
     const FROM_EARLIER: &'static [&'static str] = &["unit"];
 
@@ -348,7 +279,7 @@ impl MethodStage for WeightsStage<'_> {
         self.inputs.clone()
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, UnitWeight>) -> Result<(), MethodError> {
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, TwoLabels>) -> Result<(), MethodError> {
         let labels = LabelSet::words(WEIGHTS)?;
         for unit in self.units {
             let slots = self.slots(unit);
@@ -361,55 +292,22 @@ impl MethodStage for WeightsStage<'_> {
             let prompt = self.prompt.prompt(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())));
             ScoreRequest { id: format!("weights/{}", unit.id), prompt, ask: Ask::Labels(labels.clone()) }
         };
-        run.score(self.units.iter().map(request), |number, result, output| {
-            keep(number, UnitWeight::of(&result), output)
-        })
+        run.score(self.units.iter().map(request), |number, result, output| keep(number, TwoLabels::of(&result), output))
     }
 
     fn identity(&self, number: usize) -> Value {
         json!({ "unit": self.units[number].id })
     }
 
-    fn rows(&self, number: usize, weight: &UnitWeight) -> serde_json::Result<Vec<Value>> {
-        let mut row = self.identity(number);
-        row["weight"] = json!(weight.vital.map(|vital| WEIGHTS[usize::from(!vital)]));
-        row["p"] = json!(weight.p);
-        row["mass"] = json!(weight.mass);
-        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&weight.outcome)?) {
-            row.extend(outcome);
-        }
-        row["prompt_tokens"] = json!(weight.prompt_tokens);
-        Ok(vec![row])
+    fn rows(&self, number: usize, weight: &TwoLabels) -> serde_json::Result<Vec<Value>> {
+        weight.row(self.identity(number), "weight", WEIGHTS)
     }
 
-    fn read(&self, _: usize, rows: &[Value]) -> Result<UnitWeight, RowError> {
-        let given: GivenWeight = from_value(&rows[0])?;
-        let vital = match given.weight.as_deref() {
-            Some("vital") => Some(true),
-            Some("okay") => Some(false),
-            None => None,
-            Some(other) => return Err(format!("`weight` is {other:?}, and may be vital or okay").into()),
-        };
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
-        if outcome.has_answer() != vital.is_some() {
-            return Err(format!("`weight` is {}, and `outcome` is `{}`", json!(given.weight), outcome.name()).into());
-        }
-        let GivenWeight { p, mass, prompt_tokens, .. } = given;
-        Ok(UnitWeight { vital, p, mass, outcome, prompt_tokens })
+    fn read(&self, _: usize, rows: &[Value]) -> Result<TwoLabels, RowError> {
+        TwoLabels::read(&rows[0], "weight", WEIGHTS)
     }
 
-    fn stand_in(&self, _: usize) -> UnitWeight {
-        UnitWeight { vital: Some(true), p: None, mass: None, outcome: Outcome::Scored, prompt_tokens: None }
+    fn stand_in(&self, _: usize) -> TwoLabels {
+        TwoLabels::stand_in()
     }
-}
-
-#[derive(Deserialize)]
-struct GivenWeight {
-    weight: Option<String>,
-    p: Option<f64>,
-    mass: Option<f64>,
-    prompt_tokens: Option<usize>,
 }
