@@ -295,8 +295,8 @@ impl Outcomes {
                      --max-tokens, in reviseval --revision-tokens"
                 }
                 "unparsed" => {
-                    "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) \
-                     need no parsing"
+                    "no generated answer holds what was asked for; label probabilities need no parsing (--verdict label, \
+                     compare --decide prob, g-eval)"
                 }
                 "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where",
                 _ => continue,

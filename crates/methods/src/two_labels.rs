@@ -16,7 +16,7 @@ pub(crate) struct TwoLabels {
     p: Option<f64>,
     mass: Option<f64>,
     pub(crate) outcome: Outcome,
-    prompt_tokens: Option<usize>,
+    pub(crate) prompt_tokens: Option<usize>,
 }
 
 impl TwoLabels {

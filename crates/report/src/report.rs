@@ -122,7 +122,9 @@ impl ReportPart {
             notes.push(format!("{path} is not what this run has read: its figures are of what that held before."));
         }
         let asked = !run.manifest["model"].is_null();
-        if asked && run.samples().is_none() {
+        // One that reads no samples has none to keep.
+        let read = run.manifest.pointer("/arguments_in_force/data/samples").is_some();
+        if read && run.samples().is_none() {
             notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());
         }
         if asked && run.answers().is_none() {

@@ -7,8 +7,8 @@ use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Ou
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::options::ClaimMode;
 use super::prompts::LABELS;
-use crate::judge::VerdictMode;
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::question::labels_in_any_case;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -155,7 +155,7 @@ pub(super) fn conclusion(text: &str) -> Option<bool> {
 /// How claims are decided.
 pub(super) struct ClaimJudge<'a> {
     pub(super) prompt: &'a ReadyPrompt,
-    pub(super) verdict: VerdictMode,
+    pub(super) verdict: ClaimMode,
     pub(super) tokens: u32,
 }
 
@@ -181,7 +181,7 @@ impl<T: Task> ClaimStage<'_, T> {
     fn text_request(&self, number: usize, labels: &LabelSet) -> GenerateRequest {
         let claim = &self.claims[number];
         let request = self.judge.prompt.request(Self::id(claim), claim.item, &claim.all_slots(), self.judge.tokens);
-        let verdict = self.judge.verdict.has_labels().then(|| (MARKER.to_owned(), labels.clone()));
+        let verdict = (self.judge.verdict != ClaimMode::Generate).then(|| (MARKER.to_owned(), labels.clone()));
         GenerateRequest { verdict, ..request }
     }
 }
@@ -207,13 +207,13 @@ impl<T: Task> MethodStage for ClaimStage<'_, T> {
             let claim = &self.claims[*number];
             run.quotes(self.judge.prompt.render(claim.item, &claim.all_slots())?.quoted);
         }
-        if self.judge.verdict == VerdictMode::Label {
+        if self.judge.verdict == ClaimMode::Label {
             let requests = asked.iter().map(|number| self.score_request(*number, &labels));
             run.score(requests, |position, result, output| {
                 keep(asked[position], ClaimVerdict::of_labels(&result), output)
             })?;
         } else {
-            let with_labels = self.judge.verdict.has_labels();
+            let with_labels = self.judge.verdict != ClaimMode::Generate;
             let requests = asked.iter().map(|number| self.text_request(*number, &labels));
             run.generate(requests, |position, result, output| {
                 keep(asked[position], ClaimVerdict::of_text(&result, with_labels), output)

@@ -71,7 +71,7 @@ pub(super) fn judge<'m, N: ComparisonName>(
         criteria: Some(N::CRITERIA.to_owned()),
         scale: SCALE,
         ties: N::MODE == Mode::Pairwise,
-        verdict: params.verdict,
+        verdict: params.verdict.of_judge(),
         max_tokens: params.rationale_tokens,
         layout: params.layout.clone(),
         seed: params.seed,

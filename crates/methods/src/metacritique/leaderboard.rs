@@ -12,13 +12,15 @@ use serde::Serialize;
 use super::options::Unread;
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally, harmonic};
 use crate::Section;
-use crate::figures::{ShareFigure, bounds, mean, number, share_estimate};
+use crate::figures::{ShareFigure, bounds, mean, number};
 
 /// What the importer calls critiques that people wrote.
 pub(super) const HUMAN: &str = "human";
 
 /// More rows of a table are left to `summary.json`.
 const SHOWN: usize = 40;
+/// Pairs of systems that share fewer samples are left to `summary.json`: a draw of so few says nothing.
+const FEW_SHARED: usize = 5;
 
 /// A critique's place and what its claims came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +151,8 @@ impl Leaderboard {
     /// The tables for people.
     pub(super) fn sections(&self) -> Vec<Section> {
         let columns = [
-            "critiques by", "rank (95 %)", "first", "critiques", "precision", "recall", "F1", "95 % interval",
-            "micro P", "micro R", "micro F1", "unread",
+            "critiques by", "rank (95 %)", "first", "critiques", "precision", "recall", "F1", "F1 95 %", "micro P",
+            "micro R", "micro F1", "unread",
         ];
         let mut table = Section::new("Critiques by system (means over critiques)", columns);
         for system in self.systems.iter().take(SHOWN).chain(&self.together) {
@@ -165,8 +167,9 @@ impl Leaderboard {
              makes; F1: their harmonic mean, 0 where either is 0. Micro: over all claims together.",
         );
         table.note(format!(
-            "Rank: by mean F1, with the middle 95 % of its places over {} bootstrap draws of the samples (seed {}); first: \
-             share of draws in which it is first. Systems that criticised other samples were not put to the same test.",
+            "Rank: by mean F1, with the middle 95 % of its places over {} bootstrap draws of the samples (seed {}); first: how \
+             often it is first in draws that hold a critique of it. Systems that criticised other samples were not put to the \
+             same test. F1 95 %: of the mean, by the jackknife over samples.",
             self.resampling.rounds, self.resampling.seed
         ));
         let mut sections = vec![table];
@@ -179,7 +182,8 @@ impl Leaderboard {
     fn pair_section(&self) -> Section {
         let columns = ["critiques by", "and by", "samples", "difference in F1", "95 % interval", "p", "first wins"];
         let mut table = Section::new("Systems over the samples that both criticised", columns);
-        for pair in self.pairs.iter().take(SHOWN) {
+        let enough: Vec<&SystemPair> = self.pairs.iter().filter(|pair| pair.samples >= FEW_SHARED).collect();
+        for pair in enough.iter().take(SHOWN) {
             let PairedDifference { difference, interval, p, .. } = pair.difference;
             table.push([
                 pair.first.clone(),
@@ -191,8 +195,9 @@ impl Leaderboard {
                 number(Some(pair.first_wins)),
             ]);
         }
-        if self.pairs.len() > SHOWN {
-            table.note(format!("{} more pairs are in summary.json", self.pairs.len() - SHOWN));
+        let left = self.pairs.len() - enough.len().min(SHOWN);
+        if left > 0 {
+            table.note(format!("{left} more pairs are in summary.json; most share fewer than {FEW_SHARED} samples"));
         }
         table.note(
             "p: of no difference, by the jackknife over samples, not corrected for the number of pairs. First wins: share of \
@@ -205,17 +210,20 @@ impl Leaderboard {
 impl SystemFigures {
     fn of(system: &str, critiques: &[&ScoredCritique<'_>], unread: Unread) -> Self {
         let other = if unread == Unread::False { Unread::LeftOut } else { Unread::False };
-        let by = |unread: Unread| critiques.iter().map(move |one| one.tally.scores(unread)).collect::<Vec<_>>();
+        let by =
+            |unread: Unread| critiques.iter().map(move |one| (one.item, one.tally.scores(unread))).collect::<Vec<_>>();
         let (scores, others) = (by(unread), by(other));
         let micro = micro(critiques, unread);
         let figures = |place: usize| {
-            let values = |all: &[CritiqueScores]| all.iter().filter_map(|one| one.all()[place]).collect::<Vec<f64>>();
+            let values = |all: &[(usize, CritiqueScores)]| -> Vec<(usize, f64)> {
+                all.iter().filter_map(|(item, one)| Some((*item, one.all()[place]?))).collect()
+            };
             let had = values(&scores);
             ScoreFigures {
                 critiques: had.len(),
-                of_critiques: share_estimate(&had),
+                of_critiques: mean_of_critiques(&had),
                 micro: micro[place],
-                other_convention: mean(values(&others)),
+                other_convention: mean(values(&others).into_iter().map(|(_, value)| value)),
             }
         };
         let sum = |of: fn(&CritiqueTally) -> Tally| {
@@ -244,7 +252,9 @@ impl SystemFigures {
 
     fn cells(&self) -> Vec<String> {
         let rank = self.rank.map_or_else(String::new, |rank| {
-            let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({low:.0} … {high:.0})"));
+            // Those that are level share their places: 2.5 is second or third.
+            let place = |place: f64| fixed(place, usize::from(place.fract() != 0.0));
+            let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({} … {})", place(low), place(high)));
             format!("{}{}", rank.rank, ends.unwrap_or_default())
         });
         let first = self.rank.map_or_else(String::new, |rank| number(rank.first));
@@ -259,6 +269,17 @@ impl SystemFigures {
             .chain([unread.to_string()])
             .collect()
     }
+}
+
+/// The mean over critiques, each with the position of its sample. Critiques of one sample are of one answer: samples are
+/// the units of the interval.
+fn mean_of_critiques(values: &[(usize, f64)]) -> FigureEstimate<ShareFigure> {
+    let by_sample: Vec<&[(usize, f64)]> = values.chunk_by(|a, b| a.0 == b.0).collect();
+    let over = |kept: &[usize]| mean(kept.iter().flat_map(|&unit| by_sample[unit].iter().map(|(_, value)| *value)));
+    let share = mean(values.iter().map(|(_, value)| *value));
+    // Shares of a few claims are no verdicts, though they may all be 0 or 1: the jackknife alone.
+    let interval = jackknife(by_sample.len(), Resampling::default().confidence, Range::SHARE, over);
+    FigureEstimate::new(ShareFigure { share }, interval)
 }
 
 /// Precision, recall and F1 over all claims together. Claims of one sample stand or fall together, so samples are the

@@ -18,7 +18,7 @@ mod writing;
 use probity_data::{LabelledCritiques, LineError, Sample, labelled_critiques};
 use probity_options::name;
 
-pub use options::{Baseline, MetaCritiqueParams, Unread};
+pub use options::{Baseline, ClaimMode, MetaCritiqueParams, Unread};
 
 use aius::AiusStage;
 use claims::{Precision, Recall, Task as _};

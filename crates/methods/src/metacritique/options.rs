@@ -9,6 +9,30 @@ use smart_default::SmartDefault;
 use crate::judge::VerdictMode;
 use crate::question::LayoutOptions;
 
+/// How a claim is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimMode {
+    /// From the probabilities of true and false; nothing is written.
+    #[default]
+    Label,
+    /// A rationale is written, and its last "the claim is true" or "the claim is false" counts.
+    Generate,
+    /// A rationale is written, and the probabilities of true and false behind its last "the claim is" count.
+    RationaleLabel,
+}
+
+impl ClaimMode {
+    /// The same for a judge of whole texts.
+    pub(super) fn of_judge(self) -> VerdictMode {
+        match self {
+            Self::Label => VerdictMode::Label,
+            Self::Generate => VerdictMode::Generate,
+            Self::RationaleLabel => VerdictMode::RationaleLabel,
+        }
+    }
+}
+
 /// What a claim without a readable label counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -39,11 +63,8 @@ pub struct MetaCritiqueParams {
     /// against the labels.
     #[schemars(extend("form" = "FILE"))]
     pub labels: Option<PathBuf>,
-    /// How a claim is decided: `label` from the probabilities of true and false, `generate` from a rationale that ends
-    /// in "the claim is true" or "the claim is false", `rationale-label` from the probabilities behind the last "the
-    /// claim is" of a rationale.
-    #[default(VerdictMode::Label)]
-    pub verdict: VerdictMode,
+    /// How a claim is decided, and whole critiques where they are judged.
+    pub verdict: ClaimMode,
     /// Do not show the reference answer where claims are checked for precision, and make none.
     pub without_reference_answer: bool,
     /// What a claim counts as whose label cannot be read. Scores under the other convention stand beside.

@@ -57,8 +57,10 @@ pub(super) struct PreferenceFigures {
     pub(super) by: &'static str,
     /// Pairs with a verdict.
     pub(super) pairs: usize,
-    /// Pairs without.
-    pub(super) undecided: usize,
+    /// Those of them that are level.
+    pub(super) level: usize,
+    /// Pairs without a verdict.
+    pub(super) without: usize,
     /// The share that is right; level ones count as half.
     pub(super) accuracy: FigureEstimate<ShareFigure>,
 }
@@ -74,19 +76,21 @@ impl PreferenceFigures {
         let accuracy =
             (!points.is_empty()).then(|| points.iter().map(|(_, point)| point).sum::<f64>() / points.len() as f64);
         let interval = ratio_interval(&units, Resampling::default().confidence, Range::SHARE);
-        let undecided = pairs.len() - points.len();
+        let without = pairs.len() - points.len();
+        let level = points.iter().filter(|(_, point)| *point == 0.5).count();
         let accuracy = FigureEstimate::new(ShareFigure { share: accuracy }, interval);
-        Self { by, pairs: points.len(), undecided, accuracy }
+        Self { by, pairs: points.len(), level, without, accuracy }
     }
 
     /// The table for people.
-    pub(super) fn section(title: &str, first: &str, all: &[Self]) -> Section {
-        let mut table = Section::new(title, [first, "pairs", "undecided", "right", "95 % interval"]);
+    pub(super) fn section(title: &str, first: &str, share: &str, all: &[Self]) -> Section {
+        let mut table = Section::new(title, [first, "pairs", "level", "without", share, "95 % interval"]);
         for one in all {
             table.push([
                 one.by.to_owned(),
                 one.pairs.to_string(),
-                one.undecided.to_string(),
+                one.level.to_string(),
+                one.without.to_string(),
                 number(one.accuracy.figure.share),
                 bounds(one.accuracy.interval),
             ]);

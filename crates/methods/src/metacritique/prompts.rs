@@ -2,10 +2,9 @@
 
 use probity_lm::ModelDescription;
 
-use super::options::MetaCritiqueParams;
+use super::options::{ClaimMode, MetaCritiqueParams};
 use crate::MethodError;
 use crate::builtin::{Builtin, DataSlot};
-use crate::judge::VerdictMode;
 use crate::prompt_set::PromptSet;
 
 const QUESTION: DataSlot = DataSlot::required("question");
@@ -42,7 +41,7 @@ pub(super) const LABELS: [&str; 2] = ["true", "false"];
 /// All prompts of the method.
 pub(super) fn load(params: &MetaCritiqueParams, model: &ModelDescription) -> Result<PromptSet, MethodError> {
     let layout = params.layout.layout(model, "Answer:")?;
-    let rationale = if params.verdict == VerdictMode::Label { "" } else { "yes" };
+    let rationale = if params.verdict == ClaimMode::Label { "" } else { "yes" };
     let reference = if params.without_reference_answer { "" } else { "yes" };
     let settings = |prompt: &str| {
         let settings: &[(&'static str, &str)] = match prompt {

@@ -226,7 +226,7 @@ impl<'a> CritiqueFindings<'a> {
         }
         let found = self.preferences(&pairs);
         values["preferences"] = json!(found);
-        let mut table = PreferenceFigures::section("Preferences against people's", "by", &found);
+        let mut table = PreferenceFigures::section("Preferences against people's", "by", "right", &found);
         table.note(
             "Of two critiques of one answer by models, how often the one with the higher gold F1 (or the preferred one) has \
              the higher score; level ones count as half.",
@@ -293,7 +293,7 @@ impl<'a> CritiqueFindings<'a> {
             found.push(PreferenceFigures::of(name, &pairs, |pair| said_of(units, pair)));
         }
         values["refinement"] = json!(found);
-        let mut table = PreferenceFigures::section("Refined answers", "wins", &found);
+        let mut table = PreferenceFigures::section("Refined answers", "which", "wins", &found);
         table.note(
             "Judged by the model in both orders; a verdict that turns with the order is even, and counts as half. Pairs of \
              critiques with equal scores are left out.",

@@ -285,7 +285,7 @@ impl MetaCritiqueWork<'_> {
                 }
             }
             let settled = self.compare::<Pairwise>(&shown, &units, &[], &mut signature, run, findings)?;
-            places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = unit.decided.p());
+            places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = said_of(unit));
             findings.pairwise = Some(places);
         }
         Ok(signature)
@@ -337,7 +337,7 @@ impl MetaCritiqueWork<'_> {
         }
         let shown: Vec<Sample> = self.samples.iter().map(of_answers).collect();
         let settled = self.compare::<RefinedPairs>(&shown, &units, &[&key], &mut signature, run, findings)?;
-        places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = unit.decided.p());
+        places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = said_of(unit));
         findings.refined = Some(places);
         Ok(signature)
     }
@@ -363,8 +363,13 @@ impl MetaCritiqueWork<'_> {
         for mark in judge.sign(Signature::new(N::NAME, self.model)).templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
-        Ok(stage.settle(&verdicts, self.params.verdict.has_labels()))
+        Ok(stage.settle(&verdicts, self.params.verdict.of_judge().has_labels()))
     }
+}
+
+/// How much speaks for the first of a pair; one half where that turns with the order, however sure each side is.
+fn said_of(unit: &UnitVerdict) -> Option<f64> {
+    if unit.turns() == Some(true) { Some(0.5) } else { unit.decided.p() }
 }
 
 /// All pairs of so many.

@@ -47,6 +47,10 @@ pub(super) struct ExaminationFigures {
     pub(super) accuracy: FigureEstimate<ShareFigure>,
     /// Covered units, of all.
     pub(super) coverage: FigureEstimate<ShareFigure>,
+    /// Units that some question asked for, and how many of them are covered: what is left of the coverage is due to the
+    /// questions, not to the answers.
+    pub(super) asked_for: usize,
+    pub(super) coverage_of_asked: Option<f64>,
     /// Correct units, of all: nugget recall without weights (`A_strict`).
     pub(super) recall: FigureEstimate<ShareFigure>,
     pub(super) vital: UnitTally,
@@ -80,8 +84,11 @@ impl ExaminationFigures {
         };
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
         let weighted = |of: fn(UnitTally) -> usize| of(vital) as f64 + 0.5 * of(okay) as f64;
+        let asked_for = states.iter().filter(|state| state.asked > 0).count();
         Self {
             tally,
+            asked_for,
+            coverage_of_asked: share(tally.covered() as f64, asked_for as f64),
             accuracy: estimate(|one| (one.correct, one.covered())),
             coverage: estimate(|one| (one.covered(), one.units)),
             recall: estimate(|one| (one.correct, one.units)),
@@ -106,6 +113,8 @@ impl ExaminationFigures {
         row("accuracy", value, interval, of(correct, covered, "covered units"));
         let (value, interval) = share(&self.coverage);
         row("coverage", value, interval, of(covered, units, "units"));
+        let asked = of(covered, self.asked_for, "units that were asked for");
+        row("coverage of what was asked for", self.coverage_of_asked, "–".into(), asked);
         let (value, interval) = share(&self.recall);
         row("recall (all)", value, interval, of(correct, units, "units"));
         if self.okay.units > 0 {
@@ -115,8 +124,8 @@ impl ExaminationFigures {
             row("recall (weighted)", self.weighted_recall, "–".into(), okay);
         }
         table.note(
-            "Accuracy: correct units of those that answers speak of. Coverage: units that they speak of. Recall: correct \
-             units of all. Intervals are by the jackknife over documents.",
+            "Accuracy: correct units of those that answers speak of. Coverage: units that they speak of; what no question \
+             asked for is not covered either. Recall: correct units of all. Intervals are by the jackknife over documents.",
         );
         table
     }
@@ -197,20 +206,20 @@ pub(super) fn interrogatives_section(all: &[InterrogativeFigures]) -> Section {
     table
 }
 
-/// How many units were left open by so many answers that were asked for them.
-pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<usize, usize> {
+/// How many units were left open by so many answers to questions that asked for them; first those that none asked for.
+pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<Option<usize>, usize> {
     let mut counts = BTreeMap::new();
     for state in states {
-        *counts.entry(state.ignored).or_default() += 1;
+        *counts.entry((state.asked > 0).then_some(state.ignored)).or_default() += 1;
     }
     counts
 }
 
 /// The table for people.
-pub(super) fn ignored_section(counts: &BTreeMap<usize, usize>) -> Section {
+pub(super) fn ignored_section(counts: &BTreeMap<Option<usize>, usize>) -> Section {
     let mut table = Section::new("Ignored units", ["left open by so many answers", "units"]);
     for (times, units) in counts {
-        table.push([times.to_string(), units.to_string()]);
+        table.push([times.map_or_else(|| "never asked for".to_owned(), |times| times.to_string()), units.to_string()]);
     }
     table
 }
@@ -228,7 +237,8 @@ pub(super) fn cost_section(tokens: &BTreeMap<&'static str, TokenTally>, units: u
         push_cost(&mut table, stage, *one, &each);
     }
     push_cost(&mut table, "all", sum, &each);
-    table.note("Tokens as if each request were computed from scratch; seconds by stage are in the manifest.");
+    table
+        .note("Tokens as if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
     table
 }
 
@@ -250,6 +260,8 @@ pub(super) struct VerdictAgreement {
     pub(super) accuracy: Option<f64>,
     /// The share of the units in which both say the same.
     pub(super) agree: Option<f64>,
+    /// What always saying what the other says most often would agree in.
+    pub(super) majority: Option<f64>,
     pub(super) kappa: Option<f64>,
 }
 
@@ -267,15 +279,16 @@ impl VerdictAgreement {
             units: both.len(),
             accuracy: share(&own),
             agree: share(&same),
+            majority: share(&b).map(|right| right.max(1.0 - right)),
             kappa: cohen_kappa(&a, &b, KappaWeights::Plain),
         }
     }
 
     /// The table for people.
     pub(super) fn section(title: &str, all: &[Self]) -> Section {
-        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "κ"]);
+        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ"]);
         for one in all {
-            let numbers = [one.agree, one.kappa].map(number);
+            let numbers = [one.agree, one.majority, one.kappa].map(number);
             let cells = [one.by.to_owned(), number(one.accuracy), one.units.to_string()];
             table.push(cells.into_iter().chain(numbers));
         }

@@ -7,9 +7,9 @@ use probity_lm::{Ask, Constraint, GenerateRequest, GenerateResult, Outcome, Scor
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::options::JudgementMode;
 use super::prompts::VERDICTS;
 use super::questions::Asked;
-use crate::judge::VerdictMode;
 use crate::prompt_set::ReadyPrompt;
 use crate::question::labels_in_any_case;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -129,7 +129,7 @@ impl JudgedAnswer<'_> {
 /// The stage in which answers are judged: a part, and a row, for each answer and unit.
 pub(super) struct JudgementsStage<'a, A> {
     pub(super) judged: Vec<JudgedAnswer<'a>>,
-    pub(super) verdict: VerdictMode,
+    pub(super) verdict: JudgementMode,
     pub(super) prompt: &'a ReadyPrompt,
     pub(super) inputs: Vec<String>,
     pub(super) asked: PhantomData<A>,
@@ -175,7 +175,7 @@ impl<A: Asked> MethodStage for JudgementsStage<'_, A> {
             let judged = &self.judged[*number];
             run.quotes(self.prompt.render(judged.question_id, &judged.slots())?.quoted);
         }
-        if self.verdict == VerdictMode::Label {
+        if self.verdict == JudgementMode::Label {
             let labels = labels_in_any_case(&VERDICTS)?;
             let request = |number: &usize| {
                 let judged = &self.judged[*number];

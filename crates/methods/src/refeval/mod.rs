@@ -13,6 +13,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod units;
+mod words;
 mod work;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_r
 use probity_lm::LanguageModel;
 use serde::Deserialize;
 
-pub use options::{RefEvalBaseline, RefEvalParams};
+pub use options::{JudgementMode, RefEvalBaseline, RefEvalParams};
 
 use answers::{Answerer, GivenAnswers};
 use baselines::NoReferenceStage;
@@ -31,10 +32,9 @@ use prompts::TEMPLATES;
 use questions::{Asked as _, ClustersStage, Examination, OneByOne};
 use report::{Found, report};
 use units::{Passage, Unit, UnitsStage, WeightsStage};
-use work::RefEvalWork;
+use work::{RefEvalWork, TokenTally};
 
 use crate::builtin::Builtin;
-use crate::judge::VerdictMode;
 use crate::prompt_set::PromptSet;
 use crate::question::given_twice;
 use crate::{
@@ -135,10 +135,12 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
             inputs: inputs(UnitsStage::NAME, "units", params, &prompts, evaluator, &texts_key(&passages)),
         };
         let found = run.stage(&stage)?;
+        let mut tokens: BTreeMap<&'static str, TokenTally> = BTreeMap::new();
         for one in &found.parts {
             outcomes.add_named(one.ended.counted());
+            tokens.entry(UnitsStage::NAME).or_default().add(one.prompt_tokens, one.tokens);
         }
-        let mut units = Unit::all(&passages, &found.parts);
+        let (mut units, again) = Unit::all(&passages, &found.parts);
         if !params.no_weights {
             // A table with weights leaves nothing to ask, but the stage has its table all the same.
             let asked: Vec<Unit> = units.iter().filter(|unit| unit.vital.is_none()).cloned().collect();
@@ -151,6 +153,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
             let weights = run.stage(&stage)?.parts;
             for weight in &weights {
                 outcomes.add(&weight.outcome);
+                tokens.entry(WeightsStage::NAME).or_default().add(weight.prompt_tokens, None);
             }
             let open = units.iter_mut().filter(|unit| unit.vital.is_none());
             open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.is_first);
@@ -168,10 +171,15 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
             by: &by,
             units_key: &found.key,
         };
-        let results = work.examine(run)?;
+        let mut results = work.examine(run)?;
+        results.tokens.extend(tokens);
         let single = params.has(RefEvalBaseline::OneByOne).then(|| work.one_by_one(run)).transpose()?;
         let blind = if params.has(RefEvalBaseline::NoReference) {
-            Some(run.stage(&baselines::no_reference(&work, &results.asked, &results.key))?.parts)
+            let parts = run.stage(&baselines::no_reference(&work, &results.asked, &results.key))?.parts;
+            for verdict in &parts {
+                results.tokens.entry(NoReferenceStage::NAME).or_default().add(verdict.prompt_tokens, None);
+            }
+            Some(parts)
         } else {
             None
         };
@@ -182,7 +190,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         };
         let parters = baselines::parters(&work, &results, &*encoder, is_right, run)?;
         let unused = answers.as_ref().map_or(0, |answers| work::unused(answers, &results));
-        let found = Found { work: &work, passages: &found.parts, results, single, blind, parters, gold, unused };
+        let found = Found { work: &work, passages: &found.parts, results, single, blind, parters, gold, again, unused };
         report(&found, outcomes, signature, run)
     }
 }
@@ -199,10 +207,6 @@ fn check(params: &RefEvalParams) -> Result<(), MethodError> {
             return MethodError::refuse("--answers", "the answers are those of a file and of a model", hint);
         }
         _ => {}
-    }
-    if params.verdict == VerdictMode::RationaleLabel {
-        let hint = "use label, or generate, which writes a reason too";
-        return MethodError::refuse("--verdict rationale-label", "a judgement's reason is JSON", hint);
     }
     if params.overlap >= params.passage_tokens {
         let why = "a passage would begin where the one before it does";

@@ -6,8 +6,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::judge::VerdictMode;
 use crate::question::LayoutOptions;
+
+/// How a unit is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JudgementMode {
+    /// From the probabilities of correct, incorrect and unrelated; nothing is written.
+    #[default]
+    Label,
+    /// From JSON with a reason and the verdict.
+    Generate,
+}
 
 /// What the judgements are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -91,10 +101,8 @@ pub struct RefEvalParams {
     #[schemars(extend("form" = "N"))]
     #[default(1)]
     pub follow_ups: u32,
-    /// How a unit is judged: `label` from the probabilities of correct, incorrect and unrelated, `generate` from JSON
-    /// with a reason.
-    #[default(VerdictMode::Label)]
-    pub verdict: VerdictMode,
+    /// How a unit is judged.
+    pub verdict: JudgementMode,
     /// Do not ask how much each unit matters; all are vital then.
     pub no_weights: bool,
     /// What the judgements are held against. May be given several times.

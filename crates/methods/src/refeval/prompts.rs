@@ -2,10 +2,9 @@
 
 use probity_lm::ModelDescription;
 
-use super::options::RefEvalParams;
+use super::options::{JudgementMode, RefEvalParams};
 use crate::MethodError;
 use crate::builtin::{Builtin, DataSlot};
-use crate::judge::VerdictMode;
 use crate::prompt_set::PromptSet;
 
 const PASSAGE: DataSlot = DataSlot::required("passage");
@@ -62,7 +61,7 @@ pub(super) fn load(
             _ => Vec::new(),
         };
         if prompt == "judgement" {
-            let reason = if params.verdict == VerdictMode::Label { "" } else { "yes" };
+            let reason = if params.verdict == JudgementMode::Label { "" } else { "yes" };
             settings.push(("reason", reason.to_owned()));
         }
         settings.into_iter().collect()

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::RefEvalParams;
-use super::units::{Unit, count_words};
+use super::units::Unit;
+use super::words::{count_words, same_words, telling_words};
 use crate::prompt_set::ReadyPrompt;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -24,16 +25,7 @@ const TOKENS: u32 = 3;
 /// Tokens of the JSON around a question, and of each number in it.
 const AROUND: u32 = 24;
 /// A unit with fewer words of its own than this gives nothing away by being in a question.
-const LEAKING_WORDS: usize = 3;
-
-/// Words that say nothing by themselves.
-const FUNCTION_WORDS: [&str; 60] = [
-    "the", "and", "for", "with", "that", "this", "from", "was", "were", "are", "has", "have", "had", "been", "its",
-    "his", "her", "their", "they", "which", "who", "whom", "whose", "what", "when", "where", "how", "why", "into",
-    "than", "then", "also", "not", "but", "any", "all", "can", "could", "will", "would", "may", "might", "did", "does",
-    "about", "after", "before", "between", "over", "under", "such", "some", "most", "more", "other", "there", "these",
-    "those", "said", "being",
-];
+const LEAKING_WORDS: usize = 2;
 
 /// Where in the work something is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +166,8 @@ pub(super) enum QuestionOutcome {
     Leaks,
     /// It asks for no unit.
     NoTarget,
+    /// It is the question that it was to go on from: the answer would be the same.
+    Repeats,
     /// What was written is not JSON of the wanted form.
     Unparsed,
     /// There is no text, as the model says.
@@ -187,6 +181,7 @@ impl QuestionOutcome {
             Self::Wordy => "wordy",
             Self::Leaks => "leaks",
             Self::NoTarget => "no_target",
+            Self::Repeats => "repeats",
             Self::Unparsed => "unparsed",
             Self::Text(ended) => ended.name(),
         }
@@ -244,16 +239,6 @@ fn gives_away(question: &str, unit: &str) -> bool {
     own.len() >= LEAKING_WORDS && own.is_subset(&said)
 }
 
-/// The words of a text that say something: numbers, and words of three letters and more that are no function words.
-fn telling_words(text: &str) -> BTreeSet<String> {
-    let lower = text.to_lowercase();
-    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| {
-        let is_number = word.chars().any(|c| c.is_ascii_digit());
-        (is_number || word.chars().count() >= 3) && !FUNCTION_WORDS.contains(word)
-    });
-    words.map(str::to_owned).collect()
-}
-
 /// The stage in which questions are written: a part, and a row, for each.
 pub(super) struct QuestionsStage<'a, A> {
     pub(super) turn: Turn,
@@ -284,6 +269,16 @@ impl<A: Asked> QuestionsStage<'_, A> {
 
     fn id(&self, number: usize) -> String {
         format!("{}/{}", A::QUESTIONS, question_id(self.turn, &self.wanted[number]))
+    }
+
+    /// The question, which is not asked where it says again what was asked before it.
+    fn unless_repeated(&self, number: usize, question: Question) -> Question {
+        let repeats = |(earlier, _): &(String, String)| same_words(earlier, &question.text);
+        let is_asked = question.ended == QuestionOutcome::Asked;
+        if is_asked && self.wanted[number].earlier.as_ref().is_some_and(repeats) {
+            return Question { ended: QuestionOutcome::Repeats, ..question };
+        }
+        question
     }
 
     fn request(&self, number: usize) -> GenerateRequest {
@@ -328,7 +323,8 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
         }
         let words = self.params.question_words as usize;
         run.generate((0..self.wanted.len()).map(|number| self.request(number)), |number, result, output| {
-            keep(number, Question::of(&result, &self.texts(number), words), output)
+            let question = Question::of(&result, &self.texts(number), words);
+            keep(number, self.unless_repeated(number, question), output)
         })
     }
 
@@ -384,7 +380,7 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
             Some("empty" | "truncated" | "too_long" | "not_finite") => QuestionOutcome::Text(from_value(&rows[0])?),
             _ => checked.ended.clone(),
         };
-        Ok(Question { ended, prompt_tokens, tokens, ..checked })
+        Ok(self.unless_repeated(number, Question { ended, prompt_tokens, tokens, ..checked }))
     }
 
     /// A question for all of its units.

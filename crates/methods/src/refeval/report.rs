@@ -38,6 +38,8 @@ pub(super) struct Found<'a> {
     pub(super) parters: Vec<ParterFigures>,
     /// People's judgements by unit.
     pub(super) gold: Option<BTreeMap<String, bool>>,
+    /// Units that say what another has said.
+    pub(super) again: usize,
     /// Answers in a file that answer nothing.
     pub(super) unused: usize,
 }
@@ -191,11 +193,13 @@ impl Found<'_> {
 
     fn notes(&self, table: &mut Section) {
         let sum = |of: fn(&PassageUnits) -> usize| self.passages.iter().map(of).sum::<usize>();
-        let (wordy, repeated) = (sum(|one| one.wordy), sum(|one| one.repeated));
+        let (wordy, ungrounded) = (sum(|one| one.wordy), sum(|one| one.ungrounded));
+        let repeated = sum(|one| one.repeated) + self.again;
         let notes = [
             (wordy, "units were left out, having more words than --unit-words allows"),
+            (ungrounded, "units were left out, most of whose words are not in their passage"),
             (repeated, "lines said a unit again, which counts once"),
-            (self.results.leaked, "units were given away by the question that asked for them, and not judged by it"),
+            (self.results.leaked, "times a question gave away a unit that it asked for, and was not judged by it"),
             (self.unused, "answers in the file are to no question that was asked"),
         ];
         for (count, note) in notes.into_iter().filter(|(count, _)| *count > 0) {

@@ -296,7 +296,6 @@ fn tables_and_options_that_do_not_fit_are_refused() {
     assert!(error.contains("`targets` names the unit \"d0/1.99\""), "{error}");
     let refused = |args: &str| told(&run(&format!("refeval --documents {documents} {args}")).0.expect_err("refused"));
     assert!(refused("--answers x.jsonl").contains("of a file and of a model"));
-    assert!(refused("--verdict rationale-label").contains("a judgement's reason is JSON"));
     assert!(refused("--overlap 300").contains("--passage-tokens"));
     assert!(refused("--baseline bleu --baseline bleu").contains("given twice"));
     let alone = run_with(&format!("refeval --documents {documents}"), Staging::default(), None).0;

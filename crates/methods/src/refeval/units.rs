@@ -1,5 +1,7 @@
 //! Knowledge units: what passages state, and how much it matters.
 
+use std::collections::BTreeSet;
+
 use probity_data::{Document, from_value, passages};
 use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, ScoreRequest, TextTokenizer};
 use serde::Deserialize;
@@ -7,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::options::RefEvalParams;
 use super::prompts::WEIGHTS;
+use super::words::{count_words, has_half_of, telling_words};
 use crate::listed::{ListedOutcome, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::two_labels::TwoLabels;
@@ -59,6 +62,8 @@ pub(super) struct PassageUnits {
     pub(super) ended: ListedOutcome,
     /// Lines that were left out: they have too many words.
     pub(super) wordy: usize,
+    /// Lines that were left out: most of their words are not in the passage, so that it cannot well state them.
+    pub(super) ungrounded: usize,
     /// Lines that said again what a line before had said.
     pub(super) repeated: usize,
     pub(super) prompt_tokens: Option<usize>,
@@ -69,28 +74,27 @@ pub(super) struct PassageUnits {
 const NO_UNITS: &str = "no_units";
 
 impl PassageUnits {
-    fn of(result: &GenerateResult, words: usize) -> Self {
+    fn of(result: &GenerateResult, words: usize, passage: &str) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
         let (lines, repeated) = listed(whole_lines(&result.text, is_cut));
         let lines: Vec<String> = lines.into_iter().filter(|line| !is_none(line)).collect();
         let all = lines.len();
+        let known = telling_words(passage);
+        let (lines, strange): (Vec<String>, Vec<String>) =
+            lines.into_iter().partition(|line| has_half_of(&known, line));
         let units: Vec<_> =
             lines.into_iter().filter(|line| count_words(line) <= words).map(|line| (line, None)).collect();
+        let ungrounded = strange.len();
         let ended = ListedOutcome::of(written, units.len(), NO_UNITS);
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        Self { wordy: all - units.len(), units, ended, repeated, prompt_tokens, tokens }
+        Self { wordy: all - ungrounded - units.len(), ungrounded, units, ended, repeated, prompt_tokens, tokens }
     }
 }
 
 /// Whether a line says that there is nothing to list.
 fn is_none(line: &str) -> bool {
     line.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("none")
-}
-
-/// How many words a text has.
-pub(super) fn count_words(text: &str) -> usize {
-    text.split_whitespace().count()
 }
 
 /// The stage in which passages are read: a part for each passage, a row for each unit.
@@ -129,7 +133,7 @@ impl MethodStage for UnitsStage<'_> {
             self.prompt.request(format!("units/{id}"), &id, &[("passage", &passage.text)], self.params.max_tokens)
         };
         run.generate(self.passages.iter().map(request), |number, result, output| {
-            keep(number, PassageUnits::of(&result, self.words()), output)
+            keep(number, PassageUnits::of(&result, self.words(), &self.passages[number].text), output)
         })
     }
 
@@ -149,6 +153,7 @@ impl MethodStage for UnitsStage<'_> {
             }
             found.ended.tell(&mut row);
             row["wordy"] = json!(found.wordy);
+            row["ungrounded"] = json!(found.ungrounded);
             row["repeated"] = json!(found.repeated);
             row["prompt_tokens"] = json!(found.prompt_tokens);
             row["tokens"] = json!(found.tokens);
@@ -193,9 +198,9 @@ impl MethodStage for UnitsStage<'_> {
             }
         }
         let ended = ListedOutcome::read(first, "unit", units.len(), NO_UNITS)?;
-        let GivenUnit { wordy, repeated, prompt_tokens, tokens, .. } = given;
-        let (wordy, repeated) = (wordy.unwrap_or(0), repeated.unwrap_or(0));
-        Ok(PassageUnits { units, ended, wordy, repeated, prompt_tokens, tokens })
+        let GivenUnit { wordy, ungrounded, repeated, prompt_tokens, tokens, .. } = given;
+        let [wordy, ungrounded, repeated] = [wordy, ungrounded, repeated].map(|count| count.unwrap_or(0));
+        Ok(PassageUnits { units, ended, wordy, ungrounded, repeated, prompt_tokens, tokens })
     }
 
     /// Short sentences, as many as the list may have; a passage cannot well state more than it has words for.
@@ -208,7 +213,7 @@ impl MethodStage for UnitsStage<'_> {
         };
         let ended = ListedOutcome::Text(WrittenOutcome::Written);
         let units = (0..count).map(unit).collect();
-        PassageUnits { units, ended, wordy: 0, repeated: 0, prompt_tokens: None, tokens: None }
+        PassageUnits { units, ended, wordy: 0, ungrounded: 0, repeated: 0, prompt_tokens: None, tokens: None }
     }
 }
 
@@ -219,6 +224,7 @@ struct GivenUnit {
     unit: Option<String>,
     weight: Option<String>,
     wordy: Option<usize>,
+    ungrounded: Option<usize>,
     repeated: Option<usize>,
     prompt_tokens: Option<usize>,
     tokens: Option<usize>,
@@ -237,18 +243,21 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// All units of passages, in their order.
-    pub(super) fn all(passages: &[Passage], found: &[PassageUnits]) -> Vec<Self> {
-        let of_passage = |(place, (passage, found)): (usize, (&Passage, &PassageUnits))| {
-            let unit = |(number, (text, vital)): (usize, &(String, Option<bool>))| Self {
-                id: format!("{}.{}", passage.id(), number + 1),
-                passage: place,
-                text: text.clone(),
-                vital: *vital,
-            };
-            found.units.iter().enumerate().map(unit).collect::<Vec<_>>()
-        };
-        passages.iter().zip(found).enumerate().flat_map(of_passage).collect()
+    /// All units of passages, in their order, and how many say again what one before has said: passages overlap, and
+    /// documents say the same.
+    pub(super) fn all(passages: &[Passage], found: &[PassageUnits]) -> (Vec<Self>, usize) {
+        let (mut known, mut all, mut again) = (BTreeSet::new(), Vec::new(), 0);
+        for (place, (passage, found)) in passages.iter().zip(found).enumerate() {
+            for (number, (text, vital)) in found.units.iter().enumerate() {
+                if !known.insert(text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")) {
+                    again += 1;
+                    continue;
+                }
+                let id = format!("{}.{}", passage.id(), number + 1);
+                all.push(Self { id, passage: place, text: text.clone(), vital: *vital });
+            }
+        }
+        (all, again)
     }
 }
 
