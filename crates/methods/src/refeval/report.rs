@@ -64,6 +64,10 @@ struct UnitRow<'a> {
     y: Option<f64>,
 }
 
+/// Of so many judgements a judge that can tell what is not said finds more than this share.
+const FEW_JUDGEMENTS: usize = 50;
+const HARDLY: f64 = 0.02;
+
 /// More points than this are thinned evenly for the map.
 const MAPPED: usize = 1500;
 
@@ -258,6 +262,8 @@ fn conclusion(
         said(figures.accuracy.figure.share)
     );
     let covered = tally.correct + tally.incorrect;
+    let judged = found.judgements().count();
+    let open = found.judgements().filter(|one| !one.covers()).count();
     let one_sided = covered > 1 && (tally.correct == 0 || tally.incorrect == 0);
     let low = mass.low_share.unwrap_or(0.0);
     let (trust, because) = if covered == 0 {
@@ -282,6 +288,12 @@ fn conclusion(
         }
     } else if one_sided {
         (Trust::Caution, "all judgements are the same: a judge that always says so would say it here, too".to_owned())
+    } else if judged >= FEW_JUDGEMENTS && (open as f64) < HARDLY * judged as f64 {
+        let why = format!(
+            "the judge finds {open} of {judged} units left open, and may not tell what is wrong from what is not said; \
+             --gold holds it against people"
+        );
+        (Trust::Caution, why)
     } else {
         (Trust::Caution, "nobody has checked these judgements: --gold holds them against people's".to_owned())
     };
