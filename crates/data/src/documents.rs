@@ -61,7 +61,11 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
         for file in files {
             let name = file.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
             let name = name.map_or_else(|| file_name(&file), |rest| rest.display().to_string());
-            for (line, document) in read_file(&file, &name)? {
+            for (line, mut document) in read_file(&file, &name)? {
+                if document.id == name && known.contains(&name) {
+                    // Two folders may have a file of one name: it is called by its whole path.
+                    document.id = file.display().to_string();
+                }
                 if !known.insert(document.id.clone()) {
                     let why = format!("a document called `{}` was there before", shown(&document.id));
                     let error = LineError::content("id", why).with_hint("give each document an `id` of its own");
@@ -102,7 +106,8 @@ fn look_through(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError
         }
         if path.is_dir() {
             look_through(&path, files)?;
-        } else if is_document(&path) {
+        } else if is_document(&path) && path.is_file() {
+            // A pipe in a folder may never end.
             files.push(path);
         }
     }
@@ -110,14 +115,26 @@ fn look_through(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError
 }
 
 fn is_document(path: &Path) -> bool {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+    ending(path).is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
+/// What a file's name ends in, in small letters, without what says that it is packed.
+fn ending(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(&name);
+    name.rsplit_once('.').map(|(_, ending)| ending.to_owned())
 }
 
 /// The documents of one file, each with its line.
 fn read_file(file: &Path, name: &str) -> Result<Vec<(usize, Document)>, DataError> {
-    let is_lines = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl"));
-    if !is_lines {
+    // What waits for another program is no file that could be read again.
+    probity_options::open_regular(file).map_err(DataError::open(file_name(file)))?;
+    let ending = ending(file);
+    if ending.as_deref() == Some("json") {
+        let error = LineError::content("", "JSON is not read as a document");
+        return Err(problem(file, 1, error.with_hint("write a document on each line of a file that ends in .jsonl")));
+    }
+    if ending.as_deref() != Some("jsonl") {
         let text = read_text(file)?;
         return Ok(vec![(1, Document { id: name.to_owned(), text })]);
     }
@@ -189,7 +206,8 @@ pub fn passages<E>(
             pieces.push((sentence, length));
             continue;
         }
-        let words: Vec<&str> = sentence.split_word_bounds().collect();
+        // Where words have no end, as in scripts without spaces, characters are taken together.
+        let words: Vec<&str> = sentence.split_word_bounds().flat_map(|word| cut(word, size * CHARACTERS)).collect();
         let lengths = count(&words)?;
         let (mut start, mut end, mut sum) = (0, 0, 0);
         for (word, length) in words.iter().zip(lengths) {
@@ -228,6 +246,26 @@ pub fn passages<E>(
     Ok(passages)
 }
 
+/// Characters of a token, at most, as passages count: an unknown word may be one token of any length.
+const CHARACTERS: usize = 8;
+
+/// Pieces of so many characters.
+fn cut(word: &str, most: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = word;
+    while let Some((at, _)) = rest.char_indices().nth(most) {
+        pieces.push(&rest[..at]);
+        rest = &rest[at..];
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// How many tokens a text has, as passages count: no fewer than its characters make up.
+pub fn passage_tokens(text: &str, tokens: usize) -> usize {
+    tokens.max(text.chars().count().div_ceil(CHARACTERS))
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -247,6 +285,12 @@ mod tests {
         assert_eq!(found, ["One two three. Four five.", "Four five.\n\nSix seven eight nine.", "Ten."]);
         let Ok(found) = passages(text, 100, 10, words);
         assert_eq!(found, [text]);
+        let long = "a".repeat(100);
+        let count = |texts: &[&str]| -> Result<Vec<usize>, Infallible> {
+            Ok(texts.iter().map(|text| passage_tokens(text, 1)).collect())
+        };
+        let Ok(found) = passages(&long, 4, 0, count);
+        assert_eq!(found.iter().map(String::len).collect::<Vec<_>>(), [32, 32, 32, 4]);
         let Ok(found) = passages("a b c d e f g. h", 3, 0, words);
         assert_eq!(found, ["a b c", "d e f", "g. h"]);
         let Ok(found) = passages("a b c d e f g. h", 3, 9, words);

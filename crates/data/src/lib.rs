@@ -34,7 +34,7 @@ mod survey;
 mod values;
 mod write;
 
-pub use documents::{Document, passages, read_documents};
+pub use documents::{Document, passage_tokens, passages, read_documents};
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
 pub use import::{CritiqueLabels, Importer, LabelledCritiques, importer, importers, labelled_critiques};

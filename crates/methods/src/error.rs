@@ -67,7 +67,7 @@ pub enum MethodError {
     Metric(#[from] probity_metrics::MetricError),
     /// A stage's table that was given has a row that is none of the stage's.
     #[error("{}:{line}: {why}", path.display())]
-    #[diagnostic(help("give the table `{stage}` of a run over the same samples with the same options"))]
+    #[diagnostic(help("give the table `{stage}` of a run over the same data with the same options, or rows like it"))]
     Table {
         /// The stage.
         stage: &'static str,

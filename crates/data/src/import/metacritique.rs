@@ -112,6 +112,10 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
         critiques = std::mem::take(&mut references);
     }
     let reference = references.first().map(|(_, critique)| critique.aius.clone()).unwrap_or_default();
+    if let Some(claim) = reference.iter().position(|aiu| aiu.trim().is_empty()) {
+        let path = format!("[{place}].{}_critique.aius", references[0].0);
+        return Err(Malformed { path, why: format!("claim {claim} is empty") });
+    }
     let mut candidates: Vec<Candidate> = Vec::new();
     for (name, critique) in &critiques {
         critique
@@ -158,8 +162,11 @@ fn critique(value: Value) -> Result<Critique, (String, String)> {
 }
 
 impl Critique {
-    /// Which labels are not as many as the claims that they are about, and why.
+    /// Which claim is empty, or which labels are not as many as the claims that they are about, and why.
     fn check(&self, reference: &[String]) -> Result<(), (&'static str, String)> {
+        if let Some(place) = self.aius.iter().position(|aiu| aiu.trim().is_empty()) {
+            return Err(("aius", format!("claim {place} is empty")));
+        }
         let lists = [
             ("precision_labels", &self.precision_labels, self.aius.as_slice(), "the critique"),
             ("recall_labels", &self.recall_labels, reference, "the reference critique"),

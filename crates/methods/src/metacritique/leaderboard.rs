@@ -19,6 +19,10 @@ pub(super) const HUMAN: &str = "human";
 
 /// More rows of a table are left to `summary.json`.
 const SHOWN: usize = 40;
+/// Over fewer samples nobody is called the best.
+const FEW_COMPARED: usize = 10;
+/// Who wins so many draws is clear of the other.
+const CLEAR: f64 = 0.975;
 /// Pairs of systems that share fewer samples are left to `summary.json`: a draw of so few says nothing.
 const FEW_SHARED: usize = 5;
 
@@ -86,13 +90,6 @@ pub(super) struct RankFigures {
     draws: usize,
 }
 
-impl RankFigures {
-    /// Whether it is first in nearly all draws.
-    pub(super) fn is_alone(self) -> bool {
-        self.first.is_some_and(|first| first >= 0.95)
-    }
-}
-
 /// Two systems over the samples in which both have an F1.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SystemPair {
@@ -146,6 +143,22 @@ impl Leaderboard {
         let names: Vec<&str> = systems.iter().map(|system| system.system.as_str()).collect();
         let pairs = pairs(&names, &scores, &resampling);
         Self { systems, together, pairs, resampling }
+    }
+
+    /// Why the first system cannot be called the best; nothing where it can, or where there is no other.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let [first, next, ..] = self.systems.as_slice() else {
+            let few = self.together[0].critiques < FEW_COMPARED;
+            return few.then(|| format!("there are fewer than {FEW_COMPARED} critiques"));
+        };
+        let of = |pair: &&SystemPair| (pair.first == first.system) && (pair.second == next.system);
+        match self.pairs.iter().find(of) {
+            Some(pair) if pair.samples >= FEW_COMPARED && pair.first_wins >= CLEAR => None,
+            Some(pair) if pair.samples >= FEW_COMPARED => {
+                Some("which system is first turns with the samples drawn".to_owned())
+            }
+            _ => Some(format!("the first two systems share fewer than {FEW_COMPARED} samples")),
+        }
     }
 
     /// The tables for people.

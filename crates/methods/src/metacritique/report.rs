@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::accuracy::AccuracyFigures;
 use super::claims::ClaimVerdict;
-use super::leaderboard::{Leaderboard, RankFigures, ScoredCritique, SystemFigures};
+use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
 use super::options::{MetaCritiqueParams, Unread};
 use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
@@ -127,6 +127,11 @@ impl<'a> CritiqueFindings<'a> {
             values["mass"] = json!(mass);
         }
         let mut sections = board.sections();
+        let all = &board.together[0];
+        if all.f1.critiques < all.critiques {
+            let (scored, every) = (all.f1.critiques, counted(all.critiques, "critique"));
+            sections[0].note(format!("{scored} of {every} have an F1; the others lack claims or labels on one side"));
+        }
         if self.repeated > 0 {
             sections[0].note(format!("claims that a list had again, and that count once: {}", self.repeated));
         }
@@ -360,16 +365,12 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
         said(recall),
         said(f1)
     );
-    let first = board.systems.first().and_then(|system| system.rank).is_none_or(RankFigures::is_alone);
-    let (trust, because) = match f1 {
-        None => (Trust::Unreliable, "no critique has labels for both precision and recall".to_owned()),
-        Some(_) if first => {
-            (Trust::Reliable, "these are people's labels, and the first place is clear of the others".to_owned())
+    let (trust, because) = match (f1, board.doubt()) {
+        (None, _) => (Trust::Unreliable, "no critique has labels for both precision and recall".to_owned()),
+        (Some(_), None) => {
+            (Trust::Reliable, "these are people's labels, and the first is clear of the next".to_owned())
         }
-        Some(_) => {
-            let why = "these are people's labels, but which system is first turns with the samples drawn";
-            (Trust::Caution, why.to_owned())
-        }
+        (Some(_), Some(why)) => (Trust::Caution, format!("these are people's labels, but {why}")),
     };
     Conclusion {
         about: None,

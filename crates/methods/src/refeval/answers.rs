@@ -15,6 +15,9 @@ use crate::prompt_set::ReadyPrompt;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
+/// The longest answer that is judged, in characters: whole pages.
+const LONGEST: usize = 20_000;
+
 /// Answers from a file, by the question's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GivenAnswers {
@@ -44,6 +47,10 @@ impl GivenAnswers {
         for (line, row) in JsonLines::<AnswerRow, _>::new(open_regular(path)?) {
             last_line = line as u64;
             match row {
+                Ok(AnswerRow { answer, .. }) if answer.chars().count() > LONGEST => {
+                    let why = format!("it has {} characters, and at most {LONGEST} are judged", answer.chars().count());
+                    problems.push(line, LineError::content("answer", why).with_hint("shorten the answer"));
+                }
                 Ok(AnswerRow { id, question, answer }) => {
                     if let Some((first, ..)) = answers.get(&id) {
                         let why = format!("the question `{}` has an answer on line {first}", id.escape_debug());

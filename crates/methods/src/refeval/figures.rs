@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_lm::text::fixed;
-use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, ratio_interval};
+use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 
 use super::judgements::Verdict;
@@ -79,7 +79,11 @@ impl ExaminationFigures {
             let own: Vec<(f64, f64)> = by_document.values().map(|one| ratio(*one)).filter(|one| one.1 > 0.0).collect();
             let (part, whole) = ratio(tally);
             let share = (whole > 0.0).then(|| part / whole);
-            let interval = ratio_interval(&own, Resampling::default().confidence, Range::SHARE);
+            // Shares of a few units are no verdicts, though they may all be 0 or 1: the jackknife alone.
+            let interval = jackknife(own.len(), Resampling::default().confidence, Range::SHARE, |kept| {
+                let sum = |of: fn(&(f64, f64)) -> f64| kept.iter().map(|&place| of(&own[place])).sum::<f64>();
+                Some(sum(|one| one.0) / sum(|one| one.1)).filter(|share| share.is_finite())
+            });
             FigureEstimate::new(ShareFigure { share }, interval)
         };
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);

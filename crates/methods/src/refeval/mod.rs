@@ -16,7 +16,7 @@ mod units;
 mod words;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_regular, read_documents};
@@ -158,6 +158,9 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
             let open = units.iter_mut().filter(|unit| unit.vital.is_none());
             open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.is_first);
         }
+        if let Some(gold) = gold.as_ref().filter(|_| !run.is_rehearsal()) {
+            check_gold(gold, &units)?;
+        }
         // Where nothing is answered the units are stand-ins, and nothing is loaded to embed them.
         let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
         let vectors = if run.is_rehearsal() { Vec::new() } else { embed(&*encoder, &texts, run)? };
@@ -259,7 +262,22 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, bool>, DataError> {
             Err(error) => problems.push(line, error),
         }
     }
+    if gold.is_empty() && problems.is_empty() {
+        problems.push(1, LineError::content("", "the file holds no label"));
+    }
     if problems.is_empty() { Ok(gold) } else { Err(DataError::Problems(problems)) }
+}
+
+/// Labels of units that there are not.
+fn check_gold(gold: &BTreeMap<String, bool>, units: &[Unit]) -> Result<(), MethodError> {
+    let known: BTreeSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
+    match gold.keys().find(|id| !known.contains(id.as_str())) {
+        None => Ok(()),
+        Some(id) => {
+            let why = format!("it has a label for the unit `{}`, which is none here", id.escape_debug());
+            MethodError::refuse("--gold", why, "units are called as in `knowledge.jsonl` of a run over these documents")
+        }
+    }
 }
 
 /// What the parts of a stage depend on: prompt, model, and the key of what it is made from.

@@ -42,7 +42,7 @@ pub struct RefEvalParams {
     #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
     pub documents: Vec<PathBuf>,
     /// Read only the first N documents.
-    #[schemars(extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N"))]
     pub limit: Option<usize>,
     /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
     #[schemars(extend("form" = "NAME|PATH"))]
@@ -98,7 +98,7 @@ pub struct RefEvalParams {
     #[default(5)]
     pub rounds: u32,
     /// Questions that go on from an answer within a round, for units that it leaves open.
-    #[schemars(extend("form" = "N"))]
+    #[schemars(range(max = 20), extend("form" = "N"))]
     #[default(1)]
     pub follow_ups: u32,
     /// How a unit is judged.

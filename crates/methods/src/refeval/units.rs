@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use probity_data::{Document, from_value, passages};
+use probity_data::{Document, from_value, passage_tokens, passages};
 use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, ScoreRequest, TextTokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -40,7 +40,8 @@ impl Passage {
         let mut all = Vec::new();
         for Document { id, text } in documents {
             let count = |texts: &[&str]| -> Result<Vec<usize>, EncoderError> {
-                Ok(tokenizer.tokenize(texts)?.iter().map(Vec::len).collect())
+                let counts = tokenizer.tokenize(texts)?;
+                Ok(texts.iter().zip(counts).map(|(text, ids)| passage_tokens(text, ids.len())).collect())
             };
             let found = passages(text, size, overlap, count)?.into_iter().enumerate();
             all.extend(found.map(|(place, text)| Self { document: id.clone(), number: place + 1, text }));

@@ -254,9 +254,9 @@ impl RefEvalWork<'_> {
             let units = question.targets.iter().map(|target| wanted.units[*target]);
             let judged: Vec<(usize, Judgement)> = units.zip(rest.by_ref()).collect();
             let open = results.settle::<A>(place, &judged, tally);
-            if !open.is_empty() {
-                let said = answer.usable().map(str::to_owned);
-                let earlier = said.map(|said| (asked.text.clone(), said));
+            // Of an answer that says nothing there is nothing to go on from.
+            if let Some(said) = answer.usable().filter(|_| !open.is_empty()) {
+                let earlier = Some((asked.text.clone(), said.to_owned()));
                 next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
             }
             let AskedQuestion { id, text: question } = asked;
