@@ -157,6 +157,12 @@ fn files(world: &World) {
     {
         world.run(&["-q", "import", set, file, "--out", samples]).exits(0);
     }
+    let critique = |claim: &str| json!({"critique": claim, "aius": [claim], "precision_labels": [true], "recall_labels": [claim == "wrong"]});
+    let labelled = |index: usize| {
+        json!({"index": index, "question": "Why?", "response": "So.", "gpt4_critique": {"critique": "r", "aius": ["wrong"]},
+            "human_critique": critique("wrong"), "llm1_critique": critique("short")})
+    };
+    world.file("metacritique_annotation.json", json!([labelled(0), labelled(1)]).to_string());
     let rows = |columns: &str, values: [&str; 4]| {
         let row =
             |(at, value): (usize, &&str)| format!("{},{},{value}", ["1", "1", "2", "2"][at], ["a", "b", "a", "b"][at]);

@@ -97,6 +97,7 @@ impl Stage {
             (own, RunOptions { data: DataOptions::default(), output, ask, keep })
         };
         let mut run = run;
+        run.data.without_gold = labels.is_some() && !needs.model;
         run.ask.from.extend(tables(method, given));
         Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin })
     }

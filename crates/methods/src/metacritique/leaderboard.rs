@@ -185,11 +185,13 @@ impl Leaderboard {
              same test. F1 95 %: of the mean, by the jackknife over samples.",
             self.resampling.rounds, self.resampling.seed
         ));
-        let mut sections = vec![table];
-        if !self.pairs.is_empty() {
-            sections.push(self.pair_section());
+        let few = self.pairs.iter().filter(|pair| pair.samples < FEW_SHARED).count();
+        if few > 0 {
+            table.note(format!(
+                "Systems that share fewer than {FEW_SHARED} samples are compared in summary.json alone: {few} pairs."
+            ));
         }
-        sections
+        if few == self.pairs.len() { vec![table] } else { vec![table, self.pair_section()] }
     }
 
     fn pair_section(&self) -> Section {
@@ -208,9 +210,9 @@ impl Leaderboard {
                 number(Some(pair.first_wins)),
             ]);
         }
-        let left = self.pairs.len() - enough.len().min(SHOWN);
+        let left = enough.len().saturating_sub(SHOWN);
         if left > 0 {
-            table.note(format!("{left} more pairs are in summary.json; most share fewer than {FEW_SHARED} samples"));
+            table.note(format!("{left} more pairs are in summary.json"));
         }
         table.note(
             "p: of no difference, by the jackknife over samples, not corrected for the number of pairs. First wins: share of \

@@ -328,7 +328,7 @@ impl<'a> CritiqueFindings<'a> {
             said(precision),
             said(recall),
             said(f1),
-            best(board).map(|best| format!("; best: {best}")).unwrap_or_default(),
+            best(board).unwrap_or_default(),
         );
         let claims = [all.claims.precision, all.claims.recall];
         let asked: usize = claims.iter().map(|one| one.yes + one.no + one.unread).sum();
@@ -344,8 +344,9 @@ impl<'a> CritiqueFindings<'a> {
         } else if share(unread) > 0.5 || low > 0.5 {
             (Trust::Unreliable, "most labels cannot be read, or are hardly considered by the model".to_owned())
         } else {
-            let why = "no claim was labelled by people: --labels holds a judge against their labels";
-            (Trust::Caution, why.to_owned())
+            let why = "no claim was labelled by people: --labels holds a judge against their labels".to_owned();
+            let doubt = board.doubt().filter(|_| board.systems.len() > 1);
+            (Trust::Caution, doubt.map_or(why.clone(), |doubt| format!("{doubt}; {why}")))
         };
         let figures = json!({ "precision": precision, "recall": recall, "f1": f1, "unread": share(unread) });
         Conclusion { about: None, says, trust, because, figures }
@@ -357,7 +358,7 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
     let all = &board.together[0];
     let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
     let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
-    let best = best(board).map(|best| format!("; best: {best}")).unwrap_or_default();
+    let best = best(board).unwrap_or_default();
     let says = format!(
         "By people's labels, mean over {}: precision {}, recall {}, F1 {}{best}",
         counted(all.critiques, "critique"),
@@ -389,10 +390,11 @@ fn said_of(said: &[ComparedPair], pair: &PreferredPair) -> Option<f64> {
     Some(point(if pair.better == first { p } else { 1.0 - p }, 0.5))
 }
 
-/// `gpt-4 with F1 .612`, where there are several systems.
+/// `; best: gpt-4 with F1 .612`, where there are several systems; one that is not clear of the next is only first.
 fn best(board: &Leaderboard) -> Option<String> {
     let first: &SystemFigures = board.systems.first().filter(|_| board.systems.len() > 1)?;
-    Some(format!("{} with F1 {}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
+    let (called, clear) = if board.doubt().is_none() { ("best", "") } else { ("first", ", not clear of the next") };
+    Some(format!("; {called}: {} with F1 {}{clear}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
 }
 
 /// Of a judge's labels in one task, over all critiques.
@@ -410,7 +412,9 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     let chance = figures.kappa_interval.is_none_or(|interval| interval.low <= 0.0);
     let above = figures.above_majority.and_then(|above| above.interval).is_some_and(|interval| interval.low > 0.0);
     let unread = figures.claims - figures.read;
-    let (trust, because) = if chance {
+    let (trust, because) = if figures.kappa_interval.is_none() {
+        (Trust::Unreliable, "Cohen's κ has no interval: too few samples, or labels that are all the same".to_owned())
+    } else if chance {
         (Trust::Unreliable, "the interval of Cohen's κ contains 0, which is chance".to_owned())
     } else if !above {
         (

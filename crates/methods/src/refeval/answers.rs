@@ -112,6 +112,8 @@ pub(super) struct AskedQuestion {
 pub(super) enum Answerer<'a> {
     Model(&'a dyn LanguageModel),
     File(&'a GivenAnswers),
+    /// The run ends before anybody is to answer.
+    Nobody,
 }
 
 /// The stage in which questions are answered: a part, and a row, for each.
@@ -152,7 +154,8 @@ impl<A: Asked> MethodStage for AnswersStage<'_, A> {
                     keep(number, WrittenText::of(&result), output)
                 })
             }
-            Answerer::File(_) if run.is_rehearsal() => Ok(()),
+            Answerer::File(_) | Answerer::Nobody if run.is_rehearsal() => Ok(()),
+            Answerer::Nobody => unreachable!("the run ends with the questions"),
             Answerer::File(answers) => {
                 for (number, question) in self.questions.iter().enumerate() {
                     let answer = answers.answer(question, A::ANSWERS)?;

@@ -42,6 +42,9 @@ use crate::{
     StageSpec,
 };
 
+/// Stages that nobody has answered in.
+const BEFORE_ANSWERS: [&str; 4] = ["units", "weights", "clusters", "questions"];
+
 /// `Ref-Eval`; see [`Method::LONG_ABOUT`].
 pub struct RefEval;
 
@@ -109,7 +112,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
     }
 
     fn run(params: &RefEvalParams, _: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        check(params)?;
+        check(params, run)?;
         let evaluator = run.model();
         let answers = params.answers.as_deref().map(GivenAnswers::read).transpose().map_err(|e| data(e, "answers"))?;
         let gold = params.gold.as_deref().map(read_gold).transpose().map_err(|e| data(e, "gold"))?;
@@ -119,7 +122,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         let by = match (&answers, evaluated) {
             (Some(answers), _) => Answerer::File(answers),
             (None, Some(model)) => Answerer::Model(model),
-            (None, None) => unreachable!("one of both is given"),
+            (None, None) => Answerer::Nobody,
         };
         let prompts = prompts::load(params, evaluator.description(), evaluated.unwrap_or(evaluator).description())?;
         let encoder = run.metric_models().encoder.clone();
@@ -199,10 +202,11 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
 }
 
 /// Options that contradict each other.
-fn check(params: &RefEvalParams) -> Result<(), MethodError> {
+fn check(params: &RefEvalParams, run: &Run<'_>) -> Result<(), MethodError> {
     match (&params.evaluated, &params.answers) {
-        (None, None) => {
-            let hint = "name a model with --evaluated, or give its answers with --answers FILE";
+        (None, None) if !run.staging().until.as_deref().is_some_and(|until| BEFORE_ANSWERS.contains(&until)) => {
+            let hint = "name a model with --evaluated, give its answers with --answers FILE, or have the questions \
+                        first: --until questions";
             return MethodError::refuse("--evaluated", "nobody answers the questions", hint);
         }
         (Some(_), Some(_)) => {

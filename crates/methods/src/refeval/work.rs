@@ -17,6 +17,9 @@ use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
 use crate::{Artefact, MethodError, MethodStage as _, Run, Signature};
 
+/// Why it ends where a file of answers has no more.
+const WAITS: &str = "the last questions in questions.jsonl have no answers in the file";
+
 /// Everything that is asked about the units.
 pub(super) struct RefEvalWork<'a> {
     pub(super) params: &'a RefEvalParams,
@@ -104,6 +107,8 @@ pub(super) struct ExaminationResults {
     pub(super) tokens: BTreeMap<&'static str, TokenTally>,
     /// The key of the last judgements.
     pub(super) key: String,
+    /// The last questions wait for answers from a file.
+    pub(super) waits: bool,
 }
 
 impl RefEvalWork<'_> {
@@ -133,13 +138,6 @@ impl RefEvalWork<'_> {
                 results.ended = "no unit was open";
                 break;
             }
-            if let Answerer::File(answers) = self.by
-                && round > 1
-                && !answers.reach(Turn { round, turn: 0 })
-            {
-                results.ended = "the file has no answers to another round";
-                break;
-            }
             let found = self.cluster(&open);
             let inputs = self.inputs(ClustersStage::NAME, "name", self.evaluator, &[&key]);
             let stage =
@@ -154,8 +152,16 @@ impl RefEvalWork<'_> {
                 wanted.map(|(place, units)| Wanted { cluster: place + 1, units: units.clone(), earlier: None });
             let mut tally = RoundTally { round, open: open.len(), clusters: found.len(), ..RoundTally::default() };
             self.round::<Examination>(wanted.collect(), &mut key, &mut tally, run, &mut results)?;
+            if results.waits && tally.questions == 0 {
+                results.ended = WAITS;
+                break;
+            }
             tally.left = results.units.iter().filter(|unit| unit.covered.is_none()).count();
             results.rounds.push(tally);
+            if results.waits {
+                results.ended = WAITS;
+                break;
+            }
             if tally.covered == 0 {
                 results.ended = "a round covered nothing new";
                 break;
@@ -209,11 +215,19 @@ impl RefEvalWork<'_> {
         let mut wanted = wanted;
         for turn in 0..=follow_ups {
             let place = Turn { round: tally.round, turn };
-            let is_answered = match self.by {
-                Answerer::File(answers) => turn == 0 || run.is_rehearsal() || answers.reach(place),
-                Answerer::Model(_) => true,
-            };
-            if wanted.is_empty() || !is_answered {
+            if wanted.is_empty() {
+                break;
+            }
+            if let Answerer::File(answers) = self.by
+                && place != (Turn { round: 1, turn: 0 })
+                && !run.is_rehearsal()
+                && !answers.reach(place)
+            {
+                // Who has answers to the next round leaves these out; else they are what is to be answered now.
+                results.waits = turn == 0 || !answers.reach(Turn { round: place.round + 1, turn: 0 });
+                if results.waits {
+                    self.ask::<A>(place, &wanted, key, run)?;
+                }
                 break;
             }
             wanted = self.turn::<A>(place, &wanted, key, tally, run, results)?;
@@ -293,7 +307,7 @@ impl RefEvalWork<'_> {
     ) -> Result<Vec<WrittenText>, MethodError> {
         let who = match self.by {
             Answerer::Model(model) => *model,
-            Answerer::File(_) => self.evaluator,
+            Answerer::File(_) | Answerer::Nobody => self.evaluator,
         };
         let Artefact { parts, key: own } = run.round(&AnswersStage::<A> {
             questions,

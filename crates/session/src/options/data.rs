@@ -22,6 +22,10 @@ pub struct DataOptions {
     #[serde(skip)]
     #[schemars(skip)]
     pub importer: Option<&'static str>,
+    /// People's scores are what is looked at, and so are not held against themselves.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub without_gold: bool,
 }
 
 impl DataOptions {
@@ -30,6 +34,9 @@ impl DataOptions {
         let Some(name) = self.importer else { return self.read.samples_for(&self.data, wrong) };
         let mut samples = importer(name)?.import(&self.data)?;
         samples.truncate(self.read.limit.unwrap_or(usize::MAX));
+        if self.without_gold {
+            samples.iter_mut().flat_map(|sample| &mut sample.candidates).for_each(|one| one.scores.clear());
+        }
         Ok(samples)
     }
 
