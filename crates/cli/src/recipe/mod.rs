@@ -178,7 +178,7 @@ fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
         return Err(RecipeExists { file }.into());
     }
     write_text(path, &text)?;
-    Reporter::new(global).say(&format!("{file} is there; fill in data and model, then: probity run {file}"));
+    Reporter::new(global).say(&format!("{file} is there; fill in what it names, then: probity run {file}"));
     Ok(Completed::Success)
 }
 

@@ -1,5 +1,7 @@
 //! What all labels, judges and refinements come to.
 
+use std::collections::BTreeMap;
+
 use probity_data::Sample;
 use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed, thousands};
@@ -13,7 +15,7 @@ use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
 use super::options::{MetaCritiqueParams, Unread};
 use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
-use crate::figures::Mass;
+use crate::figures::{Mass, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
 
 /// The table of scores.
@@ -49,6 +51,15 @@ pub(super) struct CritiqueFindings<'a> {
     pub(super) pairwise: Option<Vec<ComparedPair>>,
     pub(super) refined: Option<Vec<ComparedPair>>,
     mass: Vec<(f64, bool)>,
+}
+
+/// What was said of a system's critiques as a whole.
+#[derive(Default)]
+struct WholeCritiques<'a> {
+    system: &'a str,
+    ratings: Vec<f64>,
+    /// Of each pair: 1, ½ or 0.
+    won: Vec<f64>,
 }
 
 /// A row of the table of scores.
@@ -150,6 +161,7 @@ impl<'a> CritiqueFindings<'a> {
         if is_judged && !self.params.no_gold {
             self.against_gold(&mut values, &mut sections);
         }
+        self.baselines(&mut values, &mut sections);
         self.refinements(&mut values, &mut sections);
         sections.retain(|section| !section.rows.is_empty());
         let verdict = self.conclusions(&board, is_judged);
@@ -261,6 +273,51 @@ impl<'a> CritiqueFindings<'a> {
             found.push(PreferenceFigures::of("pairwise", pairs, |pair| said_of(pairwise, pair)));
         }
         found
+    }
+
+    /// What judges of whole critiques say of each system.
+    fn baselines(&self, values: &mut Value, sections: &mut Vec<Section>) {
+        if self.single.is_none() && self.pairwise.is_none() {
+            return;
+        }
+        let mut systems: BTreeMap<&str, WholeCritiques<'_>> = BTreeMap::new();
+        let names = self.samples.iter().flat_map(|sample| sample.candidates.iter().map(|one| one.id.as_str()));
+        for (place, system) in names.enumerate() {
+            let own = systems.entry(system).or_insert(WholeCritiques { system, ..WholeCritiques::default() });
+            own.ratings.extend(self.single.as_ref().and_then(|ratings| ratings[place]));
+        }
+        for pair in self.pairwise.iter().flatten() {
+            let (Some(p), Some(second)) = (pair.p, pair.second) else { continue };
+            for (k, won) in [(pair.first, point(p, 0.5)), (second, point(0.5, p))] {
+                let system = self.samples[pair.item].candidates[k].id.as_str();
+                systems.entry(system).or_default().won.push(won);
+            }
+        }
+        let mut table =
+            Section::new("Whole critiques", ["critiques by", "mean rating", "rated", "wins", "pairs", "level"]);
+        let mut found = Vec::new();
+        for own in systems.values() {
+            let level = own.won.iter().filter(|won| **won == 0.5).count();
+            let (rating, wins) = (mean(own.ratings.iter().copied()), mean(own.won.iter().copied()));
+            table.push([
+                own.system.to_owned(),
+                number(rating),
+                own.ratings.len().to_string(),
+                number(wins),
+                own.won.len().to_string(),
+                level.to_string(),
+            ]);
+            found.push(json!({
+                "system": own.system, "mean_rating": rating, "rated": own.ratings.len(), "wins": wins,
+                "pairs": own.won.len(), "level": level,
+            }));
+        }
+        table.note(
+            "Ratings are from 1 to 7. Wins: share of pairs that the system's critique wins; a verdict that turns with the \
+             order is level, as a tie is, and counts as half.",
+        );
+        values["whole_critiques"] = json!(found);
+        sections.push(table);
     }
 
     /// How often a refined answer wins: over the answer as it was, and the better critique's over the other's.

@@ -155,6 +155,12 @@ fn baselines_and_refined_answers_have_their_tables() {
     let of = |by: &str| preferences.iter().find(|one| one["by"] == by).expect("there")["accuracy"]["share"].as_f64();
     // The judge of pairs prefers whatever comes first, which is a tie.
     assert_eq!((of("f1"), of("single"), of("pairwise")), (Some(1.0), Some(0.5), Some(0.5)));
+    let whole = &summary.values["whole_critiques"][0];
+    assert_eq!(
+        (&whole["mean_rating"], &whole["wins"], &whole["level"]),
+        (&json!(2.0), &json!(0.5), &json!(2)),
+        "{whole}"
+    );
     assert_eq!(summary.values["refinement"][0]["pairs"], 4);
     assert_eq!(summary.values["gold"][0]["scores"], "f1");
     assert_eq!(output.rows("scores").len(), 16, "three scores and the rating of each");
