@@ -520,7 +520,8 @@ fn p_text(p: Option<f64>) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+/// `33.3 %`.
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 

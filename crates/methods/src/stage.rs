@@ -32,6 +32,14 @@ pub type KeepPart<'k, P> = dyn FnMut(usize, P, &mut dyn RunOutput) -> Result<(),
 /// Why a row of a given table is none of the stage.
 pub type RowError = Box<dyn Error + Send + Sync>;
 
+/// Gives a row the fields of something else: of an outcome, or of a text that was written.
+pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
+    if let (Some(row), Value::Object(fields)) = (row.as_object_mut(), serde_json::to_value(fields)?) {
+        row.extend(fields);
+    }
+    Ok(())
+}
+
 /// A stage of a method's work, ready to begin.
 ///
 /// The work has *parts*: a text to be written, a question to be answered. Each comes to one value, which is one row of

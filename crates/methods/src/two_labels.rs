@@ -5,7 +5,7 @@ use probity_lm::{Outcome, ScoreResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::stage::RowError;
+use crate::stage::{RowError, flatten_into};
 
 /// Which of two labels it is, or why neither.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,9 +48,7 @@ impl TwoLabels {
         row[field] = json!(self.is_first.map(|is_first| names[usize::from(!is_first)]));
         row["p"] = json!(self.p);
         row["mass"] = json!(self.mass);
-        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&self.outcome)?) {
-            row.extend(outcome);
-        }
+        flatten_into(&mut row, &self.outcome)?;
         row["prompt_tokens"] = json!(self.prompt_tokens);
         Ok(vec![row])
     }

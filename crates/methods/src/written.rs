@@ -6,7 +6,7 @@ use probity_options::name;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::stage::RowError;
+use crate::stage::{RowError, flatten_into};
 
 /// How a text ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,9 +119,7 @@ impl WrittenText {
     /// The row of which it is the rest.
     pub(crate) fn row(&self, identity: Value) -> serde_json::Result<Value> {
         let mut row = identity;
-        if let (Some(row), Value::Object(written)) = (row.as_object_mut(), serde_json::to_value(self)?) {
-            row.extend(written);
-        }
+        flatten_into(&mut row, self)?;
         Ok(row)
     }
 

@@ -66,9 +66,10 @@ pub(super) struct PreferenceFigures {
 }
 
 impl PreferenceFigures {
-    /// `says` has for each pair how much speaks for its better one: 1, 0, or ½ where both are level.
-    pub(super) fn of(by: &'static str, pairs: &[PreferredPair], says: impl Fn(&PreferredPair) -> Option<f64>) -> Self {
-        let points: Vec<(usize, f64)> = pairs.iter().filter_map(|pair| Some((pair.item, says(pair)?))).collect();
+    /// Of each pair, in the order of the samples: its sample, and how much speaks for its better one: 1, 0, or ½ where
+    /// both are level.
+    pub(super) fn of(by: &'static str, pairs: &[(usize, Option<f64>)]) -> Self {
+        let points: Vec<(usize, f64)> = pairs.iter().filter_map(|&(item, point)| Some((item, point?))).collect();
         let units: Vec<(f64, f64)> = points
             .chunk_by(|a, b| a.0 == b.0)
             .map(|own| (own.iter().map(|(_, point)| point).sum(), own.len() as f64))

@@ -1,5 +1,6 @@
 //! What all labels, judges and refinements come to.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
@@ -15,6 +16,7 @@ use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
 use super::options::{MetaCritiqueParams, Unread};
 use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
+use crate::conclusion::percent;
 use crate::figures::{Mass, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
 
@@ -30,6 +32,14 @@ pub(super) struct ComparedPair {
     pub(super) second: Option<usize>,
     /// How much speaks for the first.
     pub(super) p: Option<f64>,
+}
+
+impl ComparedPair {
+    /// What speaks for that one of the two: 1, 0, or ½ where they are level.
+    fn point_for(&self, better: usize) -> Option<f64> {
+        let p = self.p?;
+        Some(point(if better == self.first { p } else { 1.0 - p }, 0.5))
+    }
 }
 
 /// What was found, as far as the run has come.
@@ -253,24 +263,28 @@ impl<'a> CritiqueFindings<'a> {
 
     fn preferences(&self, pairs: &[PreferredPair]) -> Vec<PreferenceFigures> {
         let scores = self.by_sample(&self.scores());
-        let by_score = |place: usize| {
-            let scores = &scores;
-            move |pair: &PreferredPair| {
+        let mut found = Vec::new();
+        let mut add = |name, says: &dyn Fn(&PreferredPair) -> Option<f64>| {
+            let points: Vec<_> = pairs.iter().map(|pair| (pair.item, says(pair))).collect();
+            found.push(PreferenceFigures::of(name, &points));
+        };
+        for (place, name) in SCORES.into_iter().enumerate() {
+            add(name, &|pair| {
                 let of = |k: usize| scores[pair.item][k].all()[place];
                 Some(point(of(pair.better)?, of(pair.worse)?))
-            }
-        };
-        let names = SCORES.into_iter().enumerate();
-        let mut found: Vec<PreferenceFigures> =
-            names.map(|(place, name)| PreferenceFigures::of(name, pairs, by_score(place))).collect();
+            });
+        }
         if let Some(single) = &self.single {
             let single = self.by_sample(single);
-            found.push(PreferenceFigures::of("single", pairs, |pair| {
-                Some(point(single[pair.item][pair.better]?, single[pair.item][pair.worse]?))
-            }));
+            add("single", &|pair| Some(point(single[pair.item][pair.better]?, single[pair.item][pair.worse]?)));
         }
         if let Some(pairwise) = &self.pairwise {
-            found.push(PreferenceFigures::of("pairwise", pairs, |pair| said_of(pairwise, pair)));
+            let said: BTreeMap<_, _> =
+                pairwise.iter().filter_map(|one| Some(((one.item, one.first, one.second?), one))).collect();
+            add("pairwise", &|pair| {
+                let (first, second) = (pair.better.min(pair.worse), pair.better.max(pair.worse));
+                said.get(&(pair.item, first, second))?.point_for(pair.better)
+            });
         }
         found
     }
@@ -324,16 +338,12 @@ impl<'a> CritiqueFindings<'a> {
     fn refinements(&self, values: &mut Value, sections: &mut Vec<Section>) {
         let Some(units) = &self.refined else { return };
         let scores = self.by_sample(&self.scores());
-        let over_answer: Vec<PreferredPair> = units
+        let over_answer: Vec<_> = units
             .iter()
             .filter(|unit| unit.second.is_none())
-            .map(|unit| PreferredPair { item: unit.item, better: unit.first, worse: unit.first })
+            .map(|unit| (unit.item, unit.point_for(unit.first)))
             .collect();
-        let mut found = vec![PreferenceFigures::of("refined answer over the answer", &over_answer, |pair| {
-            let unit =
-                units.iter().find(|unit| (unit.item, unit.first, unit.second) == (pair.item, pair.better, None))?;
-            Some(point(unit.p?, 0.5))
-        })];
+        let mut found = vec![PreferenceFigures::of("refined answer over the answer", &over_answer)];
         for (place, name) in [
             (2, "refined by the critique of higher F1"),
             (0, "refined by the critique of higher precision"),
@@ -344,15 +354,14 @@ impl<'a> CritiqueFindings<'a> {
                 let Some(second) = unit.second else { continue };
                 let of = |k: usize| scores[unit.item][k].all()[place];
                 let Some((a, b)) = of(unit.first).zip(of(second)) else { continue };
-                match order(a, b) {
-                    std::cmp::Ordering::Greater => pairs.push((unit.item, unit.first, second)),
-                    std::cmp::Ordering::Less => pairs.push((unit.item, second, unit.first)),
-                    std::cmp::Ordering::Equal => {}
-                }
+                let better = match order(a, b) {
+                    Ordering::Greater => unit.first,
+                    Ordering::Less => second,
+                    Ordering::Equal => continue,
+                };
+                pairs.push((unit.item, unit.point_for(better)));
             }
-            let pairs: Vec<PreferredPair> =
-                pairs.into_iter().map(|(item, better, worse)| PreferredPair { item, better, worse }).collect();
-            found.push(PreferenceFigures::of(name, &pairs, |pair| said_of(units, pair)));
+            found.push(PreferenceFigures::of(name, &pairs));
         }
         values["refinement"] = json!(found);
         let mut table = PreferenceFigures::section("Refined answers", "which", "wins", &found);
@@ -378,13 +387,12 @@ impl<'a> CritiqueFindings<'a> {
     fn of_scores(&self, board: &Leaderboard) -> Conclusion {
         let all = &board.together[0];
         let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
-        let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
         let says = format!(
             "Mean over {}: precision {}, recall {}, F1 {}{}",
             counted(all.critiques, "critique"),
-            said(precision),
-            said(recall),
-            said(f1),
+            number(precision),
+            number(recall),
+            number(f1),
             best(board).unwrap_or_default(),
         );
         let claims = [all.claims.precision, all.claims.recall];
@@ -414,14 +422,13 @@ impl<'a> CritiqueFindings<'a> {
 fn of_labels(board: &Leaderboard) -> Conclusion {
     let all = &board.together[0];
     let [precision, recall, f1] = all.scores().map(|(_, figures)| figures.of_critiques.figure.share);
-    let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
     let best = best(board).unwrap_or_default();
     let says = format!(
         "By people's labels, mean over {}: precision {}, recall {}, F1 {}{best}",
         counted(all.critiques, "critique"),
-        said(precision),
-        said(recall),
-        said(f1)
+        number(precision),
+        number(recall),
+        number(f1)
     );
     let (trust, because) = match (f1, board.doubt()) {
         (None, _) => (Trust::Unreliable, "no critique has labels for both precision and recall".to_owned()),
@@ -437,14 +444,6 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
         because,
         figures: json!({ "precision": precision, "recall": recall, "f1": f1 }),
     }
-}
-
-/// A point for the better of a pair, by what was said of the two.
-fn said_of(said: &[ComparedPair], pair: &PreferredPair) -> Option<f64> {
-    let (first, second) = (pair.better.min(pair.worse), pair.better.max(pair.worse));
-    let is_it = |one: &&ComparedPair| (one.item, one.first, one.second) == (pair.item, first, Some(second));
-    let p = said.iter().find(is_it)?.p?;
-    Some(point(if pair.better == first { p } else { 1.0 - p }, 0.5))
 }
 
 /// `; best: gpt-4 with F1 .612`, where there are several systems; one that is not clear of the next is only first.
@@ -488,8 +487,4 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
         "kappa": figures.kappa, "kappa_interval": figures.kappa_interval,
     });
     Some(Conclusion { about: Some(figures.task.to_owned()), says, trust, because, figures: figures_value })
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", fixed(100.0 * share, 1))
 }

@@ -12,6 +12,7 @@ use super::prompts::VERDICTS;
 use super::questions::Asked;
 use crate::prompt_set::ReadyPrompt;
 use crate::question::labels_in_any_case;
+use crate::stage::flatten_into;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The longest reason, in characters, and what a judgement may have in tokens.
@@ -215,9 +216,7 @@ impl<A: Asked> MethodStage for JudgementsStage<'_, A> {
         if let Some(reason) = &judgement.reason {
             row["reason"] = json!(reason);
         }
-        if let (Some(row), Value::Object(outcome)) = (row.as_object_mut(), serde_json::to_value(&judgement.outcome)?) {
-            row.extend(outcome);
-        }
+        flatten_into(&mut row, &judgement.outcome)?;
         row["prompt_tokens"] = json!(judgement.prompt_tokens);
         row["tokens"] = json!(judgement.tokens);
         Ok(vec![row])

@@ -38,7 +38,6 @@ pub(super) struct Turn {
 
 /// Which set of questions a stage is about.
 pub(super) trait Asked: Sync {
-    const CLUSTERS: &'static str;
     const QUESTIONS: &'static str;
     const ANSWERS: &'static str;
     const JUDGEMENTS: &'static str;
@@ -48,7 +47,6 @@ pub(super) trait Asked: Sync {
 pub(super) struct Examination;
 
 impl Asked for Examination {
-    const CLUSTERS: &'static str = "clusters";
     const QUESTIONS: &'static str = "questions";
     const ANSWERS: &'static str = "answers";
     const JUDGEMENTS: &'static str = "judgements";
@@ -58,7 +56,6 @@ impl Asked for Examination {
 pub(super) struct OneByOne;
 
 impl Asked for OneByOne {
-    const CLUSTERS: &'static str = "single_clusters";
     const QUESTIONS: &'static str = "single_questions";
     const ANSWERS: &'static str = "single_answers";
     const JUDGEMENTS: &'static str = "single_judgements";

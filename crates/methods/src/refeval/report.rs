@@ -17,7 +17,7 @@ use super::plane::plane;
 use super::prompts::WEIGHTS;
 use super::units::PassageUnits;
 use super::work::{ExaminationResults, RefEvalWork};
-use crate::figures::Mass;
+use crate::figures::{Mass, number};
 use crate::two_labels::TwoLabels;
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
@@ -250,7 +250,6 @@ fn conclusion(
     mass: Mass,
     people: Option<&VerdictAgreement>,
 ) -> Conclusion {
-    let said = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
     let tally = figures.tally;
     let rounds = counted(found.results.rounds.len(), "round");
     let says = format!(
@@ -258,8 +257,8 @@ fn conclusion(
         counted(tally.units, "unit"),
         rounds,
         tally.correct + tally.incorrect,
-        said(figures.coverage.figure.share),
-        said(figures.accuracy.figure.share)
+        number(figures.coverage.figure.share),
+        number(figures.accuracy.figure.share)
     );
     let covered = tally.correct + tally.incorrect;
     let judged = found.judgements().count();
@@ -276,14 +275,14 @@ fn conclusion(
                 Trust::Reliable,
                 format!(
                     "people say the same of {} of {} units (κ {})",
-                    said(people.agree),
+                    number(people.agree),
                     people.units,
                     fixed(kappa, 2)
                 ),
             ),
             _ => (
                 Trust::Caution,
-                format!("people say the same of {} of {} units only", said(people.agree), people.units),
+                format!("people say the same of {} of {} units only", number(people.agree), people.units),
             ),
         }
     } else if one_sided {
@@ -302,5 +301,5 @@ fn conclusion(
         "coverage": figures.coverage.figure.share, "coverage_interval": figures.coverage.interval,
         "units": tally.units, "low_mass": low,
     });
-    Conclusion { about: None, says, trust, because, figures: Value::clone(&figures) }
+    Conclusion { about: None, says, trust, because, figures }
 }

@@ -167,12 +167,7 @@ impl RefEvalWork<'_> {
                 break;
             }
         }
-        run.end_rounds(&[
-            Examination::CLUSTERS,
-            Examination::QUESTIONS,
-            Examination::ANSWERS,
-            Examination::JUDGEMENTS,
-        ])?;
+        run.end_rounds(&[ClustersStage::NAME, Examination::QUESTIONS, Examination::ANSWERS, Examination::JUDGEMENTS])?;
         results.key = key;
         Ok(results)
     }
