@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::figures::mean;
 use crate::scale::one_begins_another;
-use crate::stage::RowError;
+use crate::stage::{RowError, flatten_into};
 use crate::{MethodError, RatingScale};
 
 /// What a verdict begins with.
@@ -268,6 +268,22 @@ impl JudgeVerdict {
         Self { decided, answers, prompt_tokens }
     }
 
+    /// The row of which it is the rest.
+    pub(crate) fn row(&self, identity: Value) -> serde_json::Result<Value> {
+        let mut row = identity;
+        let fields = VerdictFields {
+            choice: self.decided.choice(),
+            p: self.decided.p(),
+            rating: self.decided.rating(),
+            mass: self.mass(),
+            outcome: &self.decided.outcome,
+            answers: &self.answers,
+            prompt_tokens: self.prompt_tokens,
+        };
+        flatten_into(&mut row, &fields)?;
+        Ok(row)
+    }
+
     /// The mean label mass over cycles, where labels were asked for.
     pub(crate) fn mass(&self) -> Option<f64> {
         mean(self.answers.iter().filter_map(|answer| answer.mass))
@@ -282,6 +298,23 @@ impl JudgeVerdict {
     pub(crate) fn unparsed(&self) -> usize {
         self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
     }
+}
+
+/// A verdict as a row has it.
+#[derive(Serialize)]
+struct VerdictFields<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<PairChoice>,
+    /// How much speaks for the one shown first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rating: Option<f64>,
+    mass: Option<f64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    answers: &'a [JudgeAnswer],
+    prompt_tokens: Option<usize>,
 }
 
 /// A verdict in a row that was written before.

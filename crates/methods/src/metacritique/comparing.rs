@@ -4,13 +4,10 @@ use std::marker::PhantomData;
 
 use probity_data::Sample;
 use probity_lm::{LanguageModel, Outcome};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::options::MetaCritiqueParams;
-use crate::judge::{
-    JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, PairChoice, ShownText, UnitVerdict,
-};
+use crate::judge::{JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText, UnitVerdict};
 use crate::{KeepPart, MethodError, MethodStage, RatingScale, RowError, Run};
 
 /// The paper's scale for single critiques.
@@ -169,18 +166,7 @@ impl<N: ComparisonName> MethodStage for ComparisonStage<'_, N> {
     }
 
     fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        let (item, shown) = self.shown(number);
-        Ok(vec![serde_json::to_value(ComparisonRow {
-            item: &self.samples[item].id,
-            shown: shown.iter().map(|text| text.name).collect(),
-            choice: verdict.decided.choice(),
-            p: verdict.decided.p(),
-            rating: verdict.decided.rating(),
-            mass: verdict.mass(),
-            outcome: &verdict.decided.outcome,
-            answers: &verdict.answers,
-            prompt_tokens: verdict.prompt_tokens,
-        })?])
+        Ok(vec![verdict.row(self.identity(number))?])
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
@@ -190,23 +176,4 @@ impl<N: ComparisonName> MethodStage for ComparisonStage<'_, N> {
     fn stand_in(&self, _: usize) -> JudgeVerdict {
         JudgeVerdict::none(Outcome::Empty)
     }
-}
-
-/// One verdict.
-#[derive(Serialize)]
-struct ComparisonRow<'a> {
-    item: &'a str,
-    /// The candidates, in the order shown.
-    shown: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<PairChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rating: Option<f64>,
-    mass: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    answers: &'a [JudgeAnswer],
-    prompt_tokens: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! What a judge says under each kind of reference.
 
 use probity_data::Sample;
-use probity_lm::{Outcome, Precision};
+use probity_lm::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::figures::Mass;
-use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, PairChoice, ShownText, UnitVerdict};
+use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, ShownText, UnitVerdict};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
@@ -174,18 +174,9 @@ impl MethodStage for ReferenceVerdictStage<'_, '_> {
     }
 
     fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        let row = ReferenceVerdictRow {
-            of: ReferenceVerdictIdentity::new(self.asking, number),
-            choice: verdict.decided.choice(),
-            p: verdict.decided.p(),
-            rating: verdict.decided.rating(),
-            mass: verdict.mass(),
-            outcome: &verdict.decided.outcome,
-            answers: &verdict.answers,
-            prompt_tokens: verdict.prompt_tokens,
-            precision: self.judges[0].1.model().description().precision,
-        };
-        Ok(vec![serde_json::to_value(row)?])
+        let mut row = verdict.row(self.identity(number))?;
+        row["precision"] = json!(self.judges[0].1.model().description().precision);
+        Ok(vec![row])
     }
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
@@ -231,23 +222,4 @@ impl<'a> ReferenceVerdictIdentity<'a> {
             shown,
         }
     }
-}
-
-/// One verdict.
-#[derive(Serialize)]
-struct ReferenceVerdictRow<'a> {
-    #[serde(flatten)]
-    of: ReferenceVerdictIdentity<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<PairChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rating: Option<f64>,
-    mass: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    answers: &'a [crate::judge::JudgeAnswer],
-    prompt_tokens: Option<usize>,
-    precision: Precision,
 }
