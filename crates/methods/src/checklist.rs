@@ -128,6 +128,10 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
+        Some([0.0, 1.0])
+    }
+
     fn run(params: &ChecklistParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let words = params.subject.words()?;

@@ -90,6 +90,11 @@ pub trait Method {
     /// it. With it neither `--data` nor a model must be given: a run without a model is about the labels themselves.
     const LABELLED: Option<LabelledFile> = None;
 
+    /// Between which values its scores lie, so that intervals of their means end there; `None` where they lie anywhere.
+    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
+        None
+    }
+
     /// What it works with and a sample lacks.
     fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
         Vec::new()
@@ -272,6 +277,7 @@ impl<M: Method> Configured for WithOptions<M> {
         let mut report = M::run(params, samples, run)?;
         flags.tell(samples, run.quoted(), &mut report);
         run.tell_given(&mut report);
-        Ok(RunSummary::new(M::NAME, report, run.cost()))
+        let summary = RunSummary::new(M::NAME, report, run.cost());
+        Ok(RunSummary { scores_within: M::scores_within(params), ..summary })
     }
 }

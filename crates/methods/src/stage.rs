@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use probity_data::Sample;
 use probity_lm::SinkError;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::run::Cost;
@@ -194,6 +194,19 @@ impl GivenTable {
                 if let Some(why) = difference(&identity, row) {
                     return Err(self.error::<S>(line, why));
                 }
+            }
+            // A part may have no rows; a row that is of no part at all is what is wrong then.
+            let next = after.first().filter(|_| !S::ONE_ROW && own.is_empty());
+            if let Some((line, row)) = next
+                && (0..stage.parts()).all(|part| difference(&stage.identity(part), row).is_some())
+            {
+                let named: Map<String, Value> = identity
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, _)| (name.clone(), row[name].clone()))
+                    .collect();
+                return Err(self.error::<S>(*line, format!("nothing in these data has {}", Value::Object(named))));
             }
             parts.push(self.part(stage, number, own, line)?);
             rest = after;

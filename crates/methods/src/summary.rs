@@ -202,6 +202,9 @@ pub struct RunSummary {
     pub outcomes: Outcomes,
     /// Agreement with gold, or what there is instead: a figure for each attribute.
     pub headline: Vec<Headline>,
+    /// Between which values scores lie, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scores_within: Option<[f64; 2]>,
     /// The method's own figures.
     pub values: Value,
     /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
@@ -222,6 +225,7 @@ impl RunSummary {
             signature,
             outcomes,
             headline,
+            scores_within: None,
             values,
             cost,
             sections,

@@ -143,7 +143,6 @@ fn overview(parts: &[ReportPart]) -> ReportTable {
     );
     for part in parts {
         let text = |pointer: &str| part.run.text(pointer).map_or(TableCell::Missing, TableCell::text);
-        let answers: u64 = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
         // Of what has been held against gold there are tables and no samples.
         let count = |of: u64| if part.facts.samples.is_empty() { TableCell::Missing } else { TableCell::Count(of) };
         table.rows.push(vec![
@@ -152,7 +151,7 @@ fn overview(parts: &[ReportPart]) -> ReportTable {
             text("/model/name"),
             text("/model/precision"),
             count(part.facts.samples.len() as u64),
-            count(answers),
+            count(part.answers()),
             TableCell::number(part.facts.mass.mean()),
             TableCell::Text(tables::state(&part.run)),
         ]);
@@ -218,11 +217,16 @@ fn shared(first: &ReportPart, second: &ReportPart) -> (BTreeMap<u32, u32>, usize
     (same, other)
 }
 
-/// Runs without their samples can only be told apart by the hash of the data they name.
+/// Runs without their samples can only be told apart by the hashes of the data, or of the documents, that they name.
 fn data_unknown(first: &ReportPart, second: &ReportPart) -> bool {
-    let hash = |part: &ReportPart| part.run.text("/arguments_in_force/data/sha256").map(str::to_owned);
+    let hashes = |part: &ReportPart| -> Vec<String> {
+        let data = &part.run.manifest["arguments_in_force"]["data"];
+        let documents = data["documents"].as_array().into_iter().flatten();
+        let all = documents.chain([data]).filter_map(|file| file["sha256"].as_str());
+        all.map(str::to_owned).collect()
+    };
     let kept = first.facts.with_texts > 0 && second.facts.with_texts > 0;
-    !kept && (hash(first).is_none() || hash(first) != hash(second))
+    !kept && (hashes(first).is_empty() || hashes(first) != hashes(second))
 }
 
 fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
@@ -294,14 +298,14 @@ fn pair(
             }
             let (Some(a), Some(b)) = (one.measures.get(&of), other.measures.get(&of)) else { continue };
             let pair = RunPair::new(a, b, &shared);
-            any |= row(&one.name, of, (first, second), &pair, resampling, table);
+            any |= row(one, of, (first, second), &pair, resampling, table);
         }
     }
     if any { Ok(()) } else { Err(("they have no attribute in common that could be compared", names)) }
 }
 
 fn row(
-    attribute: &str,
+    attribute: &Attribute,
     of: Of,
     parts: (&ReportPart, &ReportPart),
     pair: &RunPair,
@@ -312,10 +316,10 @@ fn row(
     let all: Vec<usize> = (0..units).collect();
     let over = |units: &[SamplePart]| ratio(all.iter().map(|i| &units[*i]));
     let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
-    let paired = resampling.paired_difference(units, of.range(), |kept| pair.kept(kept));
+    let paired = resampling.paired_difference(units, attribute.range(of), |kept| pair.kept(kept));
     let randomised = resampling.randomisation(units, |swapped| pair.swapped(swapped));
     table.rows.push(vec![
-        TableCell::text(attribute),
+        TableCell::text(attribute.name.as_str()),
         TableCell::text(of.title()),
         TableCell::text(parts.0.run.name()),
         TableCell::text(parts.1.run.name()),
@@ -357,8 +361,9 @@ fn figures(parts: &[ReportPart], resampling: &Resampling) -> Vec<Figure> {
 }
 
 fn estimate(part: &ReportPart, name: &str, of: Of, resampling: &Resampling) -> Option<ForestEstimate> {
-    let measure = part.attributes.iter().find(|a| a.name == name)?.measures.get(&of)?;
-    let interval = measure.interval(of, resampling).ok().map(|i| (i.low, i.high));
+    let attribute = part.attributes.iter().find(|attribute| attribute.name == name)?;
+    let measure = attribute.measures.get(&of)?;
+    let interval = measure.interval(attribute.range(of), resampling).ok().map(|i| (i.low, i.high));
     Some(ForestEstimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
 }
 

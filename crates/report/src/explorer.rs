@@ -54,7 +54,7 @@ pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), Repor
         let agreement = SampleAgreement::new(part);
         for sample in 0..held[number] as u32 {
             let (text, detail) = reader.sample(sample, prompts)?;
-            index.push(number, part, sample, &text, &agreement);
+            index.push(number, part, sample, (&text, &detail), &agreement);
             blocks.push(&text, &detail)?;
         }
     }
@@ -65,6 +65,7 @@ pub(crate) fn write(report: &RunReport, out: &mut dyn Write) -> Result<(), Repor
     let lists =
         |names: &crate::names::Names| (0..names.len() as u32).map(|n| names.text(n).to_owned()).collect::<Vec<_>>();
     let index = json!({
+        "noun": report.noun(),
         "runs": names,
         "outcomes": report.parts.iter().map(|part| lists(&part.facts.outcomes)).collect::<Vec<_>>(),
         "attributes": report.parts.iter().map(|part| lists(&part.facts.attributes)).collect::<Vec<_>>(),
@@ -152,21 +153,32 @@ struct Index {
 }
 
 impl Index {
-    fn push(&mut self, run: usize, part: &ReportPart, sample: u32, text: &Value, agreement: &SampleAgreement) {
+    fn push(
+        &mut self,
+        run: usize,
+        part: &ReportPart,
+        sample: u32,
+        (text, detail): (&Value, &Value),
+        agreement: &SampleAgreement,
+    ) {
         let facts = &part.facts.samples[sample as usize];
         let mean = |sums: &BTreeMap<u32, (f64, f64)>| sums.get(&sample).map(|(sum, weight)| short(sum / weight));
         let start = text["c"]
             .as_str()
             .filter(|c| !c.trim().is_empty())
             .or_else(|| text["k"][0][1].as_str())
+            .or_else(|| first_text(detail))
             .unwrap_or_default();
+        // Rows are counted where the run kept no answers, or asked for none.
+        let asked = detail["asked"].as_u64().filter(|asked| *asked > 0);
+        let answers = asked.unwrap_or_else(|| facts.judgements.into());
         let cells = [
             ("run", json!(run)),
             ("id", json!(part.facts.ids.text(sample))),
             ("start", json!(shortened(start.trim(), START))),
             ("outcomes", json!(facts.outcomes)),
             ("attributes", json!(facts.attributes)),
-            ("answers", json!(facts.judgements)),
+            ("answers", json!(answers)),
             ("mass", json!(facts.least_mass.map(short))),
             ("gap", json!((facts.gaps > 0).then(|| short(facts.gap_sum / f64::from(facts.gaps))))),
             ("best", json!(facts.best.map(short))),
@@ -177,6 +189,12 @@ impl Index {
             self.columns.entry(name).or_default().push(cell);
         }
     }
+}
+
+/// The first text of several words in a row's first table: the question, the unit.
+fn first_text(detail: &Value) -> Option<&str> {
+    let cells = detail["tables"][0]["rows"][0].as_array()?;
+    cells.iter().filter_map(Value::as_str).find(|text| text.trim().contains(' '))
 }
 
 /// Six significant digits: what a page shows; the run's own tables have all.
@@ -276,6 +294,7 @@ impl<'a> RunReader<'a> {
         Ok(json!({
             "c": sample.context,
             "i": sample.instruction,
+            "x": sample.texts,
             "k": candidates,
             "r": sample.references,
             "p": sample.preference,

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use probity_data::{Preference, Sample};
 use probity_metrics::Direction;
+use probity_stats::Range;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::ReportError;
@@ -101,6 +103,17 @@ pub(crate) struct RunFacts {
     pub(crate) mass: Histogram,
     /// Samples in the run's own file.
     pub(crate) with_texts: usize,
+    /// Where scores of the method can lie.
+    pub(crate) scores_within: Range,
+}
+
+/// As a summary says it.
+fn scores_within(ends: &Value) -> Range {
+    let end = |place: usize| ends.get(place).and_then(Value::as_f64);
+    end(0)
+        .zip(end(1))
+        .filter(|(low, high)| low <= high)
+        .map_or(Range::Unbounded, |(low, high)| Range::Within(low, high))
 }
 
 /// The comparisons of one sample, attribute and template that wait for their other order.
@@ -126,6 +139,7 @@ impl RunFacts {
             outcome_counts: BTreeMap::new(),
             mass: Histogram::new(0.0, 1.0, BINS),
             with_texts: 0,
+            scores_within: scores_within(&run.summary["scores_within"]),
         };
         if let Some(path) = run.samples() {
             each_line(&path, |line, start, end| facts.sample(line, start, end))?;
@@ -287,7 +301,12 @@ impl RunFacts {
 
     fn other(&mut self, line: &str, stretch: TextStretch) -> serde_json::Result<()> {
         let row: OtherRow<'_> = serde_json::from_str(line)?;
-        self.note(&row.item, stretch);
+        let Some(belongs_to) = row.belongs_to() else { return Ok(()) };
+        let sample = self.note(belongs_to, stretch);
+        // A judgement's outcome says how it ended, wherever there is one; what was written besides has its own.
+        if let Some(outcome) = row.outcome.as_deref().filter(|_| self.with_texts == 0) {
+            self.samples[sample as usize].outcomes |= 1 << self.outcomes.number(outcome).min(31);
+        }
         Ok(())
     }
 }

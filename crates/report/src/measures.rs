@@ -36,9 +36,10 @@ impl Measure {
         ratio(self.units.iter())
     }
 
-    pub(crate) fn interval(&self, of: Of, resampling: &Resampling) -> Result<Interval, NoInterval> {
+    /// `range` is where the measure can lie.
+    pub(crate) fn interval(&self, range: Range, resampling: &Resampling) -> Result<Interval, NoInterval> {
         let units: Vec<(f64, f64)> = self.units.iter().map(|unit| (unit.sum, unit.weight)).collect();
-        ratio_interval(&units, resampling.confidence, of.range())
+        ratio_interval(&units, resampling.confidence, range)
     }
 }
 
@@ -82,15 +83,6 @@ impl Of {
         }
     }
 
-    /// Where it can lie.
-    pub(crate) fn range(self) -> Range {
-        match self {
-            Self::Spearman => Range::Correlation,
-            Self::Pairwise | Self::Preference => Range::SHARE,
-            Self::Score => Range::Unbounded,
-        }
-    }
-
     /// Whether it is about gold scores.
     fn is_agreement_with_scores(self) -> bool {
         matches!(self, Self::Spearman | Self::Pairwise)
@@ -115,6 +107,8 @@ pub(crate) struct Attribute {
     /// The metric; empty where scores are a method's.
     pub(crate) metric: String,
     pub(crate) direction: Direction,
+    /// Where its scores can lie.
+    within: Range,
     /// Whether a metric's scores are here for their agreement with this attribute's gold alone: metrics judge no
     /// attribute, and the scores themselves stand under the metric.
     pub(crate) is_agreement: bool,
@@ -187,6 +181,8 @@ impl Attribute {
             name: [attribute, metric].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "),
             metric: metric.to_owned(),
             direction,
+            // Metrics have scales of their own.
+            within: if metric.is_empty() { facts.scores_within } else { Range::Unbounded },
             is_agreement: false,
             measures,
             pooled,
@@ -208,6 +204,15 @@ impl Attribute {
         let mut found = (!scores.is_empty()).then(|| Self::new(facts, scores, resampling))?;
         found.measures.retain(|of, _| of.is_agreement_with_scores());
         Some(Self { is_agreement: true, ..found })
+    }
+
+    /// Where a measure of it can lie.
+    pub(crate) fn range(&self, of: Of) -> Range {
+        match of {
+            Of::Spearman => Range::Correlation,
+            Of::Pairwise | Of::Preference => Range::SHARE,
+            Of::Score => self.within,
+        }
     }
 
     /// Whether its scores are a metric's and name no attribute.

@@ -72,7 +72,7 @@ fn subsets(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
             );
             let title = format!("How many comparisons are enough, {}", visible_line(attribute));
             let id = format!("{prefix}-subsets-{number}-{}", if way == "spearman" { "judged" } else { "debiased" });
-            figures.extend(lines(id, title, caption, &Along::Numbers("comparisons of a context"), "Spearman", &series));
+            figures.extend(lines(id, title, caption, &Along::Counts("comparisons of a context"), "Spearman", &series));
         }
     }
     figures
@@ -152,7 +152,7 @@ fn rounds(prefix: &str, run: &ReportedRun) -> Option<Figure> {
                    evaluated model says when it is asked; where it lies flat nothing more comes."
             .to_owned();
     let title = "Units left by round".to_owned();
-    lines(format!("{prefix}-rounds"), title, caption, &Along::Numbers("round"), "units", &series)
+    lines(format!("{prefix}-rounds"), title, caption, &Along::Counts("round"), "units", &series)
 }
 
 /// Units as points of a plane, by the round that covered them (Ref-Eval, Figure 5).

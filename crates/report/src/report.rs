@@ -1,6 +1,7 @@
 //! A report: what is computed of its runs, before any of it is written.
 
 use probity_stats::Resampling;
+use serde_json::Value;
 
 use crate::compare::{compare, verdicts};
 use crate::facts::RunFacts;
@@ -76,6 +77,11 @@ impl RunReport {
         Ok(Self { parts, verdict, across, across_figures, options })
     }
 
+    /// What is looked at one by one: samples, or whatever a method without samples has asked and read.
+    pub(crate) fn noun(&self) -> &'static str {
+        if self.parts.iter().any(|part| part.run.reads_samples()) { "sample" } else { "item" }
+    }
+
     /// All tables: what the runs say, those about several runs, then each run's.
     pub fn tables(&self) -> impl Iterator<Item = &ReportTable> {
         self.verdict.iter().chain(&self.across).chain(self.parts.iter().flat_map(|part| &part.tables))
@@ -122,9 +128,7 @@ impl ReportPart {
             notes.push(format!("{path} is not what this run has read: its figures are of what that held before."));
         }
         let asked = !run.manifest["model"].is_null();
-        // One that reads no samples has none to keep.
-        let read = run.manifest.pointer("/arguments_in_force/data/samples").is_some();
-        if read && run.samples().is_none() {
+        if run.reads_samples() && run.samples().is_none() {
             notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());
         }
         if asked && run.answers().is_none() {
@@ -135,5 +139,12 @@ impl ReportPart {
         }
         notes.extend(plots.notes);
         Ok(Self { run, facts, attributes, tables, figures: plots.figures, notes })
+    }
+
+    /// How many answers there were. What a run that was killed has asked is not in its manifest, and metrics ask nobody:
+    /// then rows are counted.
+    pub(crate) fn answers(&self) -> u64 {
+        let asked = self.run.manifest.pointer("/cost/requests").and_then(Value::as_u64).filter(|asked| *asked > 0);
+        asked.unwrap_or_else(|| self.facts.samples.iter().map(|sample| u64::from(sample.judgements)).sum())
     }
 }

@@ -56,11 +56,27 @@ pub(crate) struct AnswerRow<'a> {
     pub(crate) outcome: Cow<'a, str>,
 }
 
-/// The sample that any row belongs to.
+/// What any row belongs to, and how it ended.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OtherRow<'a> {
     #[serde(borrow)]
-    pub(crate) item: Cow<'a, str>,
+    item: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    document: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(crate) outcome: Option<Cow<'a, str>>,
+}
+
+/// The fields that say what a row belongs to, the first that it has.
+pub(crate) const BELONGS_TO: [&str; 3] = ["item", "id", "document"];
+
+impl OtherRow<'_> {
+    /// Its sample; of methods that read none, its question or its document.
+    pub(crate) fn belongs_to(&self) -> Option<&str> {
+        [&self.item, &self.id, &self.document].into_iter().find_map(Option::as_deref)
+    }
 }
 
 /// A stretch of a file.

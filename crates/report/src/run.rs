@@ -9,6 +9,7 @@ use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY};
 use serde_json::{Map, Value};
 
 use crate::ReportError;
+use crate::rows::BELONGS_TO;
 
 /// A run that a report is made of. Its tables are read as they are needed.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(crate) enum TableKind {
     Comparisons,
     /// Rows with `item`, `candidate`, `score`.
     Scores,
-    /// Rows with `item` and anything else.
+    /// Rows with one of [`BELONGS_TO`] and anything else.
     Other,
 }
 
@@ -88,6 +89,11 @@ impl ReportedRun {
     /// Calls it otherwise, where two folders have one name.
     pub fn rename(&mut self, name: impl Into<String>) {
         self.name = name.into();
+    }
+
+    /// Whether it judged samples: what did not has questions and documents to look at.
+    pub(crate) fn reads_samples(&self) -> bool {
+        self.samples().is_some() || self.manifest.pointer("/arguments_in_force/data/samples").is_some()
     }
 
     /// The samples' file, where the run kept it.
@@ -153,9 +159,8 @@ fn kind(path: &Path) -> Result<Option<TableKind>, ReportError> {
     let row: Value = serde_json::from_str(&line).map_err(broken)?;
     let has = |field: &str| row.get(field).is_some();
     Ok(match (has("item"), has("candidate_i") && has("candidate_j"), has("candidate") && has("score")) {
-        (false, ..) => None,
         (true, true, _) => Some(TableKind::Comparisons),
         (true, false, true) => Some(TableKind::Scores),
-        (true, false, false) => Some(TableKind::Other),
+        _ => BELONGS_TO.into_iter().any(has).then_some(TableKind::Other),
     })
 }

@@ -31,12 +31,21 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Report
         "precision, device",
         text("/model/precision").map(|p| format!("{p}, {}", run.text("/model/device").unwrap_or("–"))),
     );
+    for model in run.manifest["other_models"].as_array().into_iter().flatten() {
+        let facts = ["name", "architecture", "fingerprint"].map(|fact| model[fact].as_str());
+        add("further model", Some(facts.into_iter().flatten().collect::<Vec<_>>().join(", ")));
+    }
     add("data", text("/arguments_in_force/data/path"));
     add("data SHA-256", text("/arguments_in_force/data/sha256"));
-    for option in ["scores", "gold"] {
-        add(option, inputs(run, option));
+    // What `meta` and methods without samples have read, by option.
+    let data = run.manifest.pointer("/arguments_in_force/data").and_then(Value::as_object);
+    for (option, files) in data.into_iter().flatten() {
+        let paths: Vec<&str> =
+            files.as_array().into_iter().flatten().filter_map(|file| file["path"].as_str()).collect();
+        add(option, Some(paths.join(", ")));
     }
-    add("samples", (!facts.samples.is_empty()).then(|| thousands(facts.samples.len() as u64)));
+    let samples = run.reads_samples() && !facts.samples.is_empty();
+    add("samples", samples.then(|| thousands(facts.samples.len() as u64)));
     add("machine", machine(&run.manifest["machine"]));
     add("version", text("/versions/probity"));
     add("started", text("/started"));
@@ -44,13 +53,6 @@ pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Report
     add("finished", text("/finished"));
     add("cost", cost(run));
     table
-}
-
-/// The files that `meta` has read by this option.
-fn inputs(run: &ReportedRun, option: &str) -> Option<String> {
-    let files = run.manifest.pointer(&format!("/arguments_in_force/data/{option}"))?.as_array()?;
-    let paths: Vec<&str> = files.iter().filter_map(|file| file["path"].as_str()).collect();
-    Some(paths.join(", "))
 }
 
 /// `finished`, or what is wrong.
@@ -134,7 +136,7 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
             };
         for (of, measure) in &attribute.measures {
             let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
-            add(of.title(), measure.value(), measure.interval(*of, resampling), n, of.unit());
+            add(of.title(), measure.value(), measure.interval(attribute.range(*of), resampling), n, of.unit());
         }
         let with_gold = attribute.scores.iter().filter(|score| score.gold.is_some()).count();
         if with_gold > 0 {

@@ -121,6 +121,11 @@ rationale, and name_a, name_b, ties or min, max.";
 
     const STAGES: &'static [StageSpec] = &[StageSpec { name: VERDICTS, roles: &["model", "panel"] }];
 
+    fn scores_within(params: &Self::Params) -> Option<[f64; 2]> {
+        (params.judging.mode == Mode::Pointwise)
+            .then(|| [params.judging.scale.min, params.judging.scale.max].map(f64::from))
+    }
+
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;

@@ -68,6 +68,10 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
+        Some([0.0, 1.0])
+    }
+
     const STAGES: &'static [StageSpec] = &[
         StageSpec { name: References::NAME, roles: &["model"] },
         StageSpec { name: AiusStage::NAME, roles: &["model"] },

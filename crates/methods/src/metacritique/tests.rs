@@ -186,7 +186,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         (&rows[..2], "t:2: before this line a row is missing: the claims of the critique `b` of sample `s`"),
         (&[rows[1].clone(), rows[3].clone()][..], "before this line a row is missing: the claims of the critique `b`"),
         (&[aiu(&a, " ")][..], "t:1: `aiu` is empty"),
-        (&[json!({"item": "s", "of": "critique", "candidate": "z", "aiu": "x"})][..], "a row is missing"),
+        (&[json!({"item": "s", "of": "critique", "candidate": "z", "aiu": "x"})][..], "t:1: nothing in these data has"),
     ] {
         let error = run_from("metacritique", &samples, &judge(), "aius", rows).expect_err("refused");
         assert!(error.contains(part), "{part}\n{error}");

@@ -148,7 +148,7 @@ impl<A: Asked> MethodStage for AnswersStage<'_, A> {
                 }
                 let request = |AskedQuestion { id, text }: &AskedQuestion| {
                     let tokens = self.params.answer_tokens;
-                    self.prompt.request(format!("{}/{id}", A::ANSWERS), id, &[("question", text)], tokens)
+                    self.prompt.request(format!("{id}/{}", A::ANSWERS), id, &[("question", text)], tokens)
                 };
                 run.generate_by(*model, self.questions.iter().map(request), |number, result, output| {
                     keep(number, WrittenText::of(&result), output)

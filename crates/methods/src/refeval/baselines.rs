@@ -52,7 +52,7 @@ impl MethodStage for NoReferenceStage<'_> {
         let request = |number: &usize| {
             let one = &self.asked[*number];
             let prompt = self.prompt.prompt(&one.id, &Self::slots(one));
-            ScoreRequest { id: format!("{}/{}", Self::NAME, one.id), prompt, ask: Ask::Labels(labels.clone()) }
+            ScoreRequest { id: format!("{}/{}", one.id, Self::NAME), prompt, ask: Ask::Labels(labels.clone()) }
         };
         run.score(asked.iter().map(request), |position, result, output| {
             keep(asked[position], TwoLabels::of(&result), output)

@@ -8,12 +8,10 @@ use serde::Serialize;
 
 use super::judgements::Verdict;
 use super::units::{Passage, Unit};
+use super::words::INTERROGATIVES;
 use super::work::{AskedUnits, ExaminationResults, RoundTally, TokenTally, UnitState};
 use crate::Section;
 use crate::figures::{ShareFigure, bounds, number};
-
-/// Words that questions begin with, or have in them; the first counts.
-const INTERROGATIVES: [&str; 9] = ["what", "who", "whom", "whose", "which", "when", "where", "why", "how"];
 
 /// Units and what was said of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -38,6 +36,36 @@ impl UnitTally {
     }
 }
 
+/// A share of units: of what it is called, and how many of how many.
+pub(super) type DocumentShare = (&'static str, fn(UnitTally) -> (usize, usize));
+
+/// What is told of each document, and of all.
+pub(super) const SHARES: [DocumentShare; 3] = [
+    ("accuracy", |one| (one.correct, one.covered())),
+    ("coverage", |one| (one.covered(), one.units)),
+    ("recall", |one| (one.correct, one.units)),
+];
+
+/// The units of each document that has any, in their order.
+pub(super) fn by_document<'a>(
+    passages: &'a [Passage],
+    units: &[Unit],
+    states: &[UnitState],
+) -> Vec<(&'a str, UnitTally)> {
+    let mut all: Vec<(&str, UnitTally)> = Vec::new();
+    for (unit, state) in units.iter().zip(states) {
+        let document = passages[unit.passage].document.as_str();
+        // Passages of a document stand together.
+        if all.last().is_none_or(|(known, _)| *known != document) {
+            all.push((document, UnitTally::default()));
+        }
+        if let Some((_, tally)) = all.last_mut() {
+            tally.add(state);
+        }
+    }
+    all
+}
+
 /// The figures of all units.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ExaminationFigures {
@@ -53,6 +81,8 @@ pub(super) struct ExaminationFigures {
     pub(super) coverage_of_asked: Option<f64>,
     /// Correct units, of all: nugget recall without weights (`A_strict`).
     pub(super) recall: FigureEstimate<ShareFigure>,
+    /// Units whose weight is known; those without count as vital.
+    pub(super) weighed: usize,
     pub(super) vital: UnitTally,
     pub(super) okay: UnitTally,
     /// Correct vital units, of the vital ones (`V_strict`).
@@ -63,20 +93,20 @@ pub(super) struct ExaminationFigures {
 
 impl ExaminationFigures {
     pub(super) fn of(passages: &[Passage], units: &[Unit], states: &[UnitState]) -> Self {
-        let mut by_document: BTreeMap<&str, UnitTally> = BTreeMap::new();
+        let by_document = by_document(passages, units, states);
         let (mut tally, mut vital, mut okay) = (UnitTally::default(), UnitTally::default(), UnitTally::default());
         for (unit, state) in units.iter().zip(states) {
             tally.add(state);
-            by_document.entry(&passages[unit.passage].document).or_default().add(state);
             if unit.vital.unwrap_or(true) { &mut vital } else { &mut okay }.add(state);
         }
         // Units of one document are about one thing: documents are what was drawn.
-        let estimate = |of: fn(UnitTally) -> (usize, usize)| {
+        let estimate = |(_, of): DocumentShare| {
             let ratio = |one: UnitTally| {
                 let (part, whole) = of(one);
                 (part as f64, whole as f64)
             };
-            let own: Vec<(f64, f64)> = by_document.values().map(|one| ratio(*one)).filter(|one| one.1 > 0.0).collect();
+            let own: Vec<(f64, f64)> =
+                by_document.iter().map(|(_, one)| ratio(*one)).filter(|one| one.1 > 0.0).collect();
             let (part, whole) = ratio(tally);
             let share = (whole > 0.0).then(|| part / whole);
             // Shares of a few units are no verdicts, though they may all be 0 or 1: the jackknife alone.
@@ -93,9 +123,10 @@ impl ExaminationFigures {
             tally,
             asked_for,
             coverage_of_asked: share(tally.covered() as f64, asked_for as f64),
-            accuracy: estimate(|one| (one.correct, one.covered())),
-            coverage: estimate(|one| (one.covered(), one.units)),
-            recall: estimate(|one| (one.correct, one.units)),
+            accuracy: estimate(SHARES[0]),
+            coverage: estimate(SHARES[1]),
+            recall: estimate(SHARES[2]),
+            weighed: units.iter().filter(|unit| unit.vital.is_some()).count(),
             vital,
             okay,
             vital_recall: share(vital.correct as f64, vital.units as f64),
@@ -121,7 +152,7 @@ impl ExaminationFigures {
         row("coverage of what was asked for", self.coverage_of_asked, "–".into(), asked);
         let (value, interval) = share(&self.recall);
         row("recall (all)", value, interval, of(correct, units, "units"));
-        if self.okay.units > 0 {
+        if self.weighed > 0 {
             let vital = self.vital;
             row("recall (vital)", self.vital_recall, "–".into(), of(vital.correct, vital.units, "vital units"));
             let okay = format!("{} okay units count half", self.okay.units);

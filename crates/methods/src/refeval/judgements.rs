@@ -138,7 +138,7 @@ pub(super) struct JudgementsStage<'a, A> {
 
 impl<A: Asked> JudgementsStage<'_, A> {
     fn id(judged: &JudgedAnswer<'_>) -> String {
-        format!("{}/{}/{}", A::JUDGEMENTS, judged.question_id, judged.unit_id)
+        format!("{}/{}/{}", judged.question_id, A::JUDGEMENTS, judged.unit_id)
     }
 
     fn text_request(&self, judged: &JudgedAnswer<'_>) -> GenerateRequest {
@@ -207,6 +207,7 @@ impl<A: Asked> MethodStage for JudgementsStage<'_, A> {
 
     fn rows(&self, number: usize, judgement: &Judgement) -> serde_json::Result<Vec<Value>> {
         let mut row = self.identity(number);
+        row["text"] = json!(self.judged[number].unit);
         row["verdict"] = json!(judgement.verdict);
         if let Some(probabilities) = judgement.probabilities {
             let named = VERDICTS.iter().zip(probabilities).map(|(name, p)| ((*name).to_owned(), json!(p)));

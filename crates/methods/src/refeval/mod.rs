@@ -69,9 +69,10 @@ retrieval has it.
 Stages: `units`, `weights`, and in each round `clusters`, `questions`, `answers`, `judgements`; with --baseline \
 one-by-one `single_questions`, `single_answers` and `single_judgements`, with no-reference `no_reference`.
 
-Questions are JSON under a schema. One that is too long, asks for nothing, or gives away what it asks for is not asked.
+Questions are JSON under a schema. One that is too long, is a statement, asks for nothing, or gives away what it asks for is not asked.
 
-Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `summary.json`.";
+Files: a table for each stage, `knowledge.jsonl` (what came of each unit), `scores.jsonl` (accuracy, coverage and recall \
+of each document) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
     const READS_SAMPLES: bool = false;
@@ -87,6 +88,10 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit) and `s
         let documents = params.documents.iter().map(input("documents"));
         let files = params.answers.iter().map(input("answers")).chain(params.gold.iter().map(input("gold")));
         documents.chain(files).collect()
+    }
+
+    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
+        Some([0.0, 1.0])
     }
 
     const STAGES: &'static [StageSpec] = &[

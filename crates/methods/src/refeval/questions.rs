@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::options::RefEvalParams;
 use super::units::Unit;
-use super::words::{count_words, same_words, telling_words};
+use super::words::{asks, count_words, same_words, telling_words};
 use crate::prompt_set::ReadyPrompt;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -41,6 +41,8 @@ pub(super) trait Asked: Sync {
     const QUESTIONS: &'static str;
     const ANSWERS: &'static str;
     const JUDGEMENTS: &'static str;
+    /// What ids of questions begin with, so that no other question has them.
+    const PREFIX: &'static str;
 }
 
 /// Of the method itself.
@@ -50,6 +52,7 @@ impl Asked for Examination {
     const QUESTIONS: &'static str = "questions";
     const ANSWERS: &'static str = "answers";
     const JUDGEMENTS: &'static str = "judgements";
+    const PREFIX: &'static str = "";
 }
 
 /// Of the baseline that asks for one unit at a time.
@@ -59,6 +62,7 @@ impl Asked for OneByOne {
     const QUESTIONS: &'static str = "single_questions";
     const ANSWERS: &'static str = "single_answers";
     const JUDGEMENTS: &'static str = "single_judgements";
+    const PREFIX: &'static str = "single.";
 }
 
 /// The stage in which clusters are named: a part, and a row, for each.
@@ -159,6 +163,8 @@ pub(super) enum QuestionOutcome {
     Asked,
     /// It has too many words.
     Wordy,
+    /// It is a statement.
+    NoQuestion,
     /// It gives away all units that it asks for.
     Leaks,
     /// It asks for no unit.
@@ -176,6 +182,7 @@ impl QuestionOutcome {
         match self {
             Self::Asked => "asked",
             Self::Wordy => "wordy",
+            Self::NoQuestion => "no_question",
             Self::Leaks => "leaks",
             Self::NoTarget => "no_target",
             Self::Repeats => "repeats",
@@ -222,6 +229,7 @@ impl Question {
         let ended = match () {
             () if text.is_empty() => QuestionOutcome::Text(WrittenOutcome::Empty),
             () if count_words(&text) > words => QuestionOutcome::Wordy,
+            () if !asks(&text) => QuestionOutcome::NoQuestion,
             () if targets.is_empty() && !leaked.is_empty() => QuestionOutcome::Leaks,
             () if targets.is_empty() => QuestionOutcome::NoTarget,
             () => QuestionOutcome::Asked,
@@ -248,8 +256,8 @@ pub(super) struct QuestionsStage<'a, A> {
 }
 
 /// What a question is called: round, turn and cluster.
-pub(super) fn question_id(turn: Turn, wanted: &Wanted) -> String {
-    format!("{}.{}.{}", turn.round, turn.turn, wanted.cluster)
+pub(super) fn question_id<A: Asked>(turn: Turn, wanted: &Wanted) -> String {
+    format!("{}{}.{}.{}", A::PREFIX, turn.round, turn.turn, wanted.cluster)
 }
 
 impl<A: Asked> QuestionsStage<'_, A> {
@@ -265,7 +273,7 @@ impl<A: Asked> QuestionsStage<'_, A> {
     }
 
     fn id(&self, number: usize) -> String {
-        format!("{}/{}", A::QUESTIONS, question_id(self.turn, &self.wanted[number]))
+        format!("{}/{}", question_id::<A>(self.turn, &self.wanted[number]), A::QUESTIONS)
     }
 
     /// The question, which is not asked where it says again what was asked before it.
@@ -329,7 +337,7 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
         let wanted = &self.wanted[number];
         let units: Vec<&str> = wanted.units.iter().map(|unit| self.units[*unit].id.as_str()).collect();
         json!({
-            "id": question_id(self.turn, wanted), "round": self.turn.round, "turn": self.turn.turn,
+            "id": question_id::<A>(self.turn, wanted), "round": self.turn.round, "turn": self.turn.turn,
             "cluster": wanted.cluster, "units": units,
         })
     }
@@ -426,6 +434,9 @@ mod tests {
         assert_eq!(ended(&leaking, &units, 50), ("asked", vec![1, 2], vec![0]));
         assert_eq!(ended(&json("Did the mill burn down: burned, 1874?", &[1]), &units, 50).0, "leaks");
         assert_eq!(ended(&json("What became of the mill?", &[1]), &units, 3).0, "wordy");
+        assert_eq!(ended(&json("The mill was built by brothers.", &[1]), &units, 50).0, "no_question");
+        assert_eq!(ended(&json("Name the brothers.", &[1]), &units, 50).0, "asked");
+        assert_eq!(ended(&json("磨坊是谁建的", &[1]), &units, 50).0, "asked");
         assert_eq!(ended(&json("What?", &[4]), &units, 50).0, "unparsed");
         assert_eq!(ended(&json(" ", &[1]), &units, 50).0, "empty");
         assert_eq!(ended("{\"question\": \"What", &units, 50).0, "unparsed");

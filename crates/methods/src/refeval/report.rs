@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
-    ExaminationFigures, VerdictAgreement, cost_section, ignored, ignored_section, interrogatives,
+    ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_section, ignored, ignored_section, interrogatives,
     interrogatives_section, rounds_section, said,
 };
 use super::judgements::Judgement;
@@ -64,6 +64,23 @@ struct UnitRow<'a> {
     y: Option<f64>,
 }
 
+/// The table of what came of each document.
+const SCORES: &str = "scores";
+
+/// A figure of a document.
+#[derive(Serialize)]
+struct DocumentRow<'a> {
+    item: &'a str,
+    attribute: &'static str,
+    /// Who was examined.
+    candidate: &'a str,
+    /// Absent where there is nothing that it could be a share of.
+    score: Option<f64>,
+    outcome: &'static str,
+    /// What it is a share of.
+    units: usize,
+}
+
 /// Of so many judgements a judge that can tell what is not said finds more than this share.
 const FEW_JUDGEMENTS: usize = 50;
 const HARDLY: f64 = 0.02;
@@ -81,6 +98,7 @@ pub(super) fn report(
     let Found { work, results, .. } = found;
     let places = plane(work.vectors);
     found.write(&places, run)?;
+    found.write_scores(run)?;
     for (name, count) in &results.questions {
         outcomes.add_several(if *name == "asked" { "written" } else { name }, *count);
     }
@@ -195,11 +213,36 @@ impl Found<'_> {
         Ok(())
     }
 
+    /// Accuracy, coverage and recall of each document, as other methods have scores of samples: so runs can be held
+    /// against each other document by document.
+    fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        let tallies = by_document(self.work.passages, self.work.units, &self.results.units);
+        let candidate = self.examined();
+        run.table(SCORES, SHARES.len() * tallies.len())?;
+        let each = tallies.iter().flat_map(|tally| SHARES.map(|share| (tally, share)));
+        for (index, ((item, tally), (attribute, share))) in each.enumerate() {
+            let (part, units) = share(*tally);
+            let score = (units > 0).then(|| part as f64 / units as f64);
+            let outcome = if units > 0 { "scored" } else { "no_units" };
+            run.row(SCORES, index, &DocumentRow { item, attribute, candidate, score, outcome, units })?;
+        }
+        Ok(())
+    }
+
+    /// Who answered: a model, or whoever has written the file.
+    fn examined(&self) -> &str {
+        self.work.params.evaluated.as_deref().unwrap_or("answers")
+    }
+
     fn notes(&self, table: &mut Section) {
         let sum = |of: fn(&PassageUnits) -> usize| self.passages.iter().map(of).sum::<usize>();
         let (wordy, ungrounded) = (sum(|one| one.wordy), sum(|one| one.ungrounded));
         let repeated = sum(|one| one.repeated) + self.again;
+        let units = self.work.units;
+        let unweighed =
+            if self.work.params.no_weights { 0 } else { units.iter().filter(|unit| unit.vital.is_none()).count() };
         let notes = [
+            (unweighed, "units have no weight that could be read, and count as vital"),
             (wordy, "units were left out, having more words than --unit-words allows"),
             (ungrounded, "units were left out, most of whose words are not in their passage"),
             (repeated, "lines said a unit again, which counts once"),

@@ -163,6 +163,17 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
     let asked = rounds.iter().map(|round| round["questions"].as_u64().expect("a number")).sum::<u64>();
     assert_eq!(output.rows("answers").len() as u64, asked);
     assert_eq!(output.rows("knowledge").len(), 200);
+    // Every document has the same shares as all of them.
+    let scores = output.rows("scores");
+    assert_eq!((scores.len(), summary.scores_within), (30, Some([0.0, 1.0])));
+    for (attribute, wanted) in [("accuracy", 0.7), ("coverage", 0.75), ("recall", 0.525)] {
+        let own: Vec<f64> = scores
+            .iter()
+            .filter(|row| row["attribute"] == attribute)
+            .map(|row| row["score"].as_f64().expect("some"))
+            .collect();
+        assert!(own.len() == 10 && (own.iter().sum::<f64>() / 10.0 - wanted).abs() < 1e-12, "{attribute}: {own:?}");
+    }
     let names: Vec<&str> = output.stages.iter().map(|stage| stage.name).collect();
     assert_eq!(
         names,
@@ -284,12 +295,20 @@ fn tables_and_options_that_do_not_fit_are_refused() {
         (&summary.values["knowledge"]["okay"]["units"], &summary.values["knowledge"]["units"]),
         (&json!(1), &json!(2))
     );
+    // Recall over vital units is told where none is vital, too: as what it is, nothing.
+    let summary = given("units", std::slice::from_ref(&weighed)).expect("runs");
+    let knowledge = summary.sections.iter().find(|section| section.title == "Knowledge").expect("there");
+    let vital = knowledge.rows.iter().find(|row| row[0] == "recall (vital)").expect("there");
+    assert_eq!((vital[1].as_str(), vital[3].as_str()), ("–", "0 of 0 vital units"));
     weighed["weight"] = json!("heavy");
     for (rows, part) in [
         (vec![row(&"word ".repeat(21))], "t:1: `unit` has 21 words, and --unit-words allows 20"),
         (vec![row(" ")], "t:1: `unit` is empty"),
         (vec![weighed], "`weight` is \"heavy\""),
-        (vec![json!({"document": "d9", "passage": 1, "unit": "x"})], "the units of passage 1 of `d0`"),
+        (
+            vec![json!({"document": "d9", "passage": 1, "unit": "x"})],
+            r#"t:1: nothing in these data has {"document":"d9""#,
+        ),
         (Vec::new(), "the units of passage 1 of `d0`"),
     ] {
         let error = told(&given("units", &rows).expect_err("refused"));

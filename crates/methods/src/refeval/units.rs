@@ -131,7 +131,12 @@ impl MethodStage for UnitsStage<'_> {
         }
         let request = |passage: &Passage| {
             let id = passage.id();
-            self.prompt.request(format!("units/{id}"), &id, &[("passage", &passage.text)], self.params.max_tokens)
+            self.prompt.request(
+                format!("{id}/{}", Self::NAME),
+                &id,
+                &[("passage", &passage.text)],
+                self.params.max_tokens,
+            )
         };
         run.generate(self.passages.iter().map(request), |number, result, output| {
             keep(number, PassageUnits::of(&result, self.words(), &self.passages[number].text), output)
@@ -300,7 +305,7 @@ impl MethodStage for WeightsStage<'_> {
         let request = |unit: &Unit| {
             let slots = self.slots(unit);
             let prompt = self.prompt.prompt(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())));
-            ScoreRequest { id: format!("weights/{}", unit.id), prompt, ask: Ask::Labels(labels.clone()) }
+            ScoreRequest { id: format!("{}/{}", unit.id, WeightsStage::NAME), prompt, ask: Ask::Labels(labels.clone()) }
         };
         run.score(self.units.iter().map(request), |number, result, output| keep(number, TwoLabels::of(&result), output))
     }

@@ -11,6 +11,27 @@ const FUNCTION_WORDS: [&str; 60] = [
     "those", "said", "being",
 ];
 
+/// Words that questions begin with, or have in them.
+pub(super) const INTERROGATIVES: [&str; 9] = ["what", "who", "whom", "whose", "which", "when", "where", "why", "how"];
+/// Words that demand an answer at the beginning of a sentence.
+const DEMANDS: [&str; 12] = [
+    "name", "list", "describe", "explain", "tell", "give", "state", "say", "summarize", "summarise", "identify",
+    "outline",
+];
+/// Question marks of whatever script.
+const MARKS: [char; 7] = ['?', '？', '؟', '\u{37e}', '՞', '፧', '⁇'];
+
+/// Whether a text asks: it has a question mark, or begins with a word that asks or demands. Of texts without Latin
+/// letters, whose languages may do without a mark, nothing is known.
+pub(super) fn asks(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let first = lower.split(|c: char| !c.is_alphanumeric()).find(|word| !word.is_empty()).unwrap_or_default();
+    text.contains(MARKS)
+        || !text.contains(|c: char| c.is_ascii_alphabetic())
+        || INTERROGATIVES.contains(&first)
+        || DEMANDS.contains(&first)
+}
+
 /// How many words a text has.
 pub(super) fn count_words(text: &str) -> usize {
     text.split_whitespace().count()

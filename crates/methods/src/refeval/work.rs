@@ -250,7 +250,10 @@ impl RefEvalWork<'_> {
         let good: Vec<(&Wanted, &Question)> = good.collect();
         let asked: Vec<AskedQuestion> = good
             .iter()
-            .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
+            .map(|(wanted, question)| AskedQuestion {
+                id: question_id::<A>(place, wanted),
+                text: question.text.clone(),
+            })
             .collect();
         let answers = self.answer::<A>(&asked, key, run)?;
         let judgements = self.judge::<A>(&good, &asked, &answers, key, run)?;

@@ -79,9 +79,14 @@ impl RunReport {
                 @for (number, part) in self.parts.iter().enumerate() {
                     a href=(format!("#run{}", number + 1)) { bdi { (visible_line(part.run.name())) } }
                 }
-                a href="#samples" { "Samples" }
+                a href="#samples" { (self.nouns()) }
             }
         }
+    }
+
+    /// `Samples`, at the beginning of a line.
+    fn nouns(&self) -> &'static str {
+        if self.noun() == "sample" { "Samples" } else { "Items" }
     }
 
     fn samples(&self) -> Markup {
@@ -89,12 +94,12 @@ impl RunReport {
         let all: usize = self.parts.iter().map(|part| part.facts.samples.len()).sum();
         html! {
             section #samples aria-labelledby="samples-h" {
-                h2 #samples-h { "Samples" }
+                h2 #samples-h { (self.nouns()) }
                 @if held < all {
-                    p.note { "The page holds the first " (thousands(held as u64)) " of " (thousands(all as u64)) " samples; --samples decides how many. Figures and tables are over all." }
+                    p.note { "The page holds the first " (thousands(held as u64)) " of " (counted(all, self.noun())) "; --samples decides how many. Figures and tables are over all." }
                 }
-                noscript { p.note { "Samples are listed by the script in this page. Figures and tables need none." } }
-                p.print-only { "Samples can be opened in the page, not on paper." }
+                noscript { p.note { (self.nouns()) " are listed by the script in this page. Figures and tables need none." } }
+                p.print-only { (self.nouns()) " can be opened in the page, not on paper." }
                 div #explorer hidden {}
             }
         }
@@ -154,15 +159,15 @@ fn verdict(part: &ReportPart) -> Markup {
 
 /// `smollm2-135m-instruct, exact on cpu · 5 samples · 1,200 answers`.
 fn lead(part: &ReportPart) -> String {
-    let answers: u64 = part.facts.samples.iter().map(|sample| u64::from(sample.judgements)).sum();
     let model = part.run.text("/model/name").map(|name| {
         let how = part.run.text("/model/precision").zip(part.run.text("/model/device"));
         how.map_or(name.to_owned(), |(precision, device)| format!("{name}, {precision} on {device}"))
     });
     // Nobody was asked for a metric's scores.
     let what = if part.run.manifest["model"].is_null() { "score" } else { "answer" };
-    let counts = [counted(part.facts.samples.len(), "sample"), counted(answers, what)];
-    visible_line(&model.into_iter().chain(counts).collect::<Vec<_>>().join(" · "))
+    let samples = part.run.reads_samples().then(|| counted(part.facts.samples.len(), "sample"));
+    let all = model.into_iter().chain(samples).chain([counted(part.answers(), what)]);
+    visible_line(&all.collect::<Vec<_>>().join(" · "))
 }
 
 fn figures(figures: &[Figure]) -> Markup {

@@ -56,6 +56,7 @@
     element.append(text.slice(from));
   }
 
+  const nouns = () => index.noun[0].toUpperCase() + index.noun.slice(1) + "s";
   const visible = (text) => String(text).replace(HOSTILE, (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase());
   const number = (value, decimals = 3) => (value === null || value === undefined ? "–" : Number(value).toFixed(decimals).replace("-", "−"));
   const whole = (value) => Number(value).toLocaleString("en");
@@ -168,7 +169,7 @@
       columns.run.some((r, sample) => r === run && (columns[bits][sample] >>> Math.min(at, 31)) & 1))));
     const outcomes = used("outcomes", "outcomes");
     const attributes = used("attributes", "attributes");
-    const form = make("form", { class: "tools", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() });
+    const form = make("form", { class: "tools", role: "search", "aria-label": nouns(), onsubmit: (event) => event.preventDefault() });
     const add = (name, label, element, grow) => { controls[name] = element; form.append(control(name, label, element, grow)); };
     add("query", "Search texts, outputs and ids (press /)", make("input", { type: "search", autocomplete: "off", spellcheck: "false" }), true);
     if (index.runs.length > 1) add("run", "Run", select([["", "all"], ...index.runs.map((name, at) => [at, name])]));
@@ -257,7 +258,7 @@
     if (has("rho")) extras.push(["ρ gold", (s) => number(columns.rho[s], 2), true]);
     if (has("preference")) extras.push(["preference", (s) => preferenceWord(columns.preference[s]), false]);
     // A head sorts by its column, and the other way when it is pressed again.
-    const sorts = { sample: "id", mass: "mass", gap: "gap", best: "best", "ρ gold": "rho", preference: "preference" };
+    const sorts = { [index.noun]: "id", mass: "mass", gap: "gap", best: "best", "ρ gold": "rho", preference: "preference" };
     const cell = (name, className) => {
       const by = sorts[name];
       if (!by) return make("th", { scope: "col", class: className }, name);
@@ -271,7 +272,7 @@
       heads.push([head, by]);
       return head;
     };
-    return make("thead", {}, make("tr", {}, cell("sample", "name"), cell("text", "start"), extras.map(([name, , numeric]) => cell(name, numeric ? "number" : ""))));
+    return make("thead", {}, make("tr", {}, cell(index.noun, "name"), cell("text", "start"), extras.map(([name, , numeric]) => cell(name, numeric ? "number" : ""))));
   }
 
   const heads = [];
@@ -297,7 +298,7 @@
       return make("tr", {}, make("th", { scope: "row", class: "name" }, make("bdi", {}, open)), make("td", { class: "start" }, make("bdi", {}, columns.start[sample])), cells);
     });
     body.replaceChildren(...rows);
-    status(`${whole(list.length)} of ${whole(count)} samples`);
+    status(`${whole(list.length)} of ${whole(count)} ${index.noun}s`);
     const go = (text, to, off) => make("button", { type: "button", disabled: off, onclick: () => turn(to) }, text);
     pages.replaceChildren(go("Previous page", page - 1, page === 0), make("span", {}, `Page ${whole(page + 1)} of ${whole(last + 1)}`), go("Next page", page + 1, page === last));
     pages.hidden = last === 0;
@@ -368,12 +369,18 @@
     const section = (name, ...children) => parts.push(make("h3", {}, name), ...children.flat());
     if (texts.i) section("Instruction", text(texts.i));
     if (texts.c) section("Context", text(texts.c));
+    for (const [name, further] of Object.entries(texts.x || {})) section(name, text(further));
     const scores = details.tables.filter((table) => table.kind === "scores");
     if (texts.k) section("Candidates", make("div", { class: "candidates" }, texts.k.map((candidate) => candidateCard(candidate, texts.p, scores))));
     if (texts.p) section("Preference", make("p", {}, texts.p === "tie" ? "a tie" : ["candidate ", make("bdi", {}, texts.p)]));
     if (texts.r && texts.r.length > 0) section("References", folded(`${whole(texts.r.length)} ${texts.r.length === 1 ? "text" : "texts"}`, () => texts.r.map(text)));
-    if (details.requests.length > 0) section("Prompts and answers", requests(details));
-    for (const table of details.tables) section(tableTitle(table), folded(`${whole(table.rows.length)} ${table.rows.length === 1 ? "row" : "rows"} of ${table.name}`, () => [rowsTable(table)]));
+    if (details.requests.length > 0 && texts.k) section("Prompts and answers", requests(details));
+    for (const table of details.tables) {
+      // Where there are no texts the tables are what there is to read.
+      const shownTable = texts.k ? folded(`${whole(table.rows.length)} ${table.rows.length === 1 ? "row" : "rows"} of ${table.name}`, () => [rowsTable(table)]) : rowsTable(table);
+      section(tableTitle(table), shownTable);
+    }
+    if (details.requests.length > 0 && !texts.k) section("Prompts and answers", requests(details));
     return parts;
   }
 
@@ -401,6 +408,10 @@
       if (typeof cell === "number") return Number.isInteger(cell) ? String(cell) : number(cell);
       return typeof cell === "string" ? cell : JSON.stringify(cell);
     };
+    if (table.rows.length === 1) {
+      const facts = used.map(([name, at]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, make("bdi", {}, shownCell(table.rows[0][at])))));
+      return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": tableTitle(table) }, make("table", { class: "facts" }, make("tbody", {}, facts)));
+    }
     const heads = used.map(([name], k) => make("th", { scope: "col", class: numeric[k] ? "number" : "" }, name));
     const rows = table.rows.map((row) => make("tr", {}, used.map(([, at], k) => make("td", { class: numeric[k] ? "number" : "" }, make("bdi", {}, shownCell(row[at]))))));
     return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": tableTitle(table) }, make("table", {}, make("thead", {}, make("tr", {}, heads)), make("tbody", {}, rows)));
@@ -444,7 +455,7 @@
       return `${best.name} ${number(best.prob)}, mass ${number(labels.mass)}${outcome === "scored" ? "" : ", " + outcome}`;
     }
     if (answer.answer && answer.answer.continuation) return `log P ${number(answer.answer.continuation.logprob, 2)}`;
-    if (typeof answer.text === "string") return answer.text.slice(0, 60);
+    if (typeof answer.text === "string") return (answer.text.length > 120 ? answer.text.slice(0, 119) + "…" : answer.text);
     return outcome;
   }
 
@@ -484,15 +495,15 @@
     const explorer = $("explorer");
     explorer.hidden = false;
     if (typeof DecompressionStream === "undefined") {
-      explorer.append(make("p", { class: "warning" }, "This browser cannot open the samples (no DecompressionStream). Figures and tables are complete."));
+      explorer.append(make("p", { class: "warning" }, "This browser cannot open what is listed here (no DecompressionStream). Figures and tables are complete."));
       return;
     }
     index = await unpack("index");
     columns = index.columns;
     count = columns.id ? columns.id.length : 0;
-    if (count === 0) { explorer.append(make("p", { class: "note" }, "There are no samples.")); return; }
+    if (count === 0) { explorer.append(make("p", { class: "note" }, `There are no ${index.noun}s.`)); return; }
     const table = make("table", { class: "list" }, head(), body);
-    explorer.append(tools(), statusLine, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "List of samples" }, table), pages, dialog);
+    explorer.append(tools(), statusLine, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `List of ${index.noun}s` }, table), pages, dialog);
     refresh();
     dialog.addEventListener("close", () => { shown = -1; history.replaceState(null, "", "#samples"); });
     window.addEventListener("hashchange", follow);

@@ -10,7 +10,7 @@ pub(crate) fn bias(id: String, title: String, caption: String, rows: &[(String, 
     let row = 34.0;
     let (left, right, top) = (16.0, WIDTH - 16.0, 26.0);
     let bottom = top + row * rows.len() as f64 + 6.0;
-    let x = Axis { low: 0.0, high: 1.0, start: left, end: right };
+    let x = Axis { low: 0.0, high: 1.0, start: left, end: right, least: 0.0 };
     let body = html! {
         circle.before cx="22" cy="11" r="5" {}
         text.tick x="32" y="15" { "as judged" }

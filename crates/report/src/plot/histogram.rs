@@ -24,8 +24,8 @@ pub(crate) struct Bars<'a> {
 pub(crate) fn histogram(histogram: &Histogram, words: Bars<'_>) -> Figure {
     let (top, bottom, left, right) = (34.0, 210.0, 52.0, WIDTH - 12.0);
     let most = histogram.counts.iter().copied().max().unwrap_or(0).max(1);
-    let x = Axis { low: histogram.low, high: histogram.high, start: left, end: right };
-    let y = Axis { low: 0.0, high: most as f64, start: bottom, end: top };
+    let x = Axis { low: histogram.low, high: histogram.high, start: left, end: right, least: 0.0 };
+    let y = Axis { low: 0.0, high: most as f64, start: bottom, end: top, least: 0.0 };
     let bars = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bin, count)| {
         let (from, to) = (histogram.edge(bin), histogram.edge(bin + 1));
         let told = format!("{} to {}: {}", fixed(from, 3), fixed(to, 3), thousands(*count));

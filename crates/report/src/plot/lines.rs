@@ -27,8 +27,8 @@ pub(crate) struct Series {
 
 /// What stands along the horizontal axis.
 pub(crate) enum Along<'a> {
-    /// Numbers, with the name of what they are.
-    Numbers(&'a str),
+    /// Counts, with the name of what they are.
+    Counts(&'a str),
     /// Names, of the places 0, 1, 2 …
     Names(&'a [String]),
 }
@@ -60,8 +60,8 @@ pub(crate) fn lines(
     let top = height + 26.0;
     let bottom = top + 240.0;
     let x = match along {
-        Along::Numbers(_) => Axis::wide(low_x, high_x, left + 6.0, right - 6.0),
-        Along::Names(_) => Axis { low: low_x - 0.4, high: high_x + 0.4, start: left, end: right },
+        Along::Counts(_) => Axis::whole(low_x, high_x, left + 6.0, right - 6.0),
+        Along::Names(_) => Axis { low: low_x - 0.4, high: high_x + 0.4, start: left, end: right, least: 0.0 },
     };
     let y = Axis::wide(low_y, high_y, bottom - 6.0, top + 6.0);
     let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
@@ -89,7 +89,7 @@ pub(crate) fn lines(
             }
         }
         @match along {
-            Along::Numbers(name) => (x_axis(&x, bottom, name)),
+            Along::Counts(name) => (x_axis(&x, bottom, name)),
             Along::Names(names) => {
                 line.axis x1=(unit(left)) x2=(unit(right)) y1=(unit(bottom)) y2=(unit(bottom)) {}
                 @for (at, name) in names.iter().enumerate() {

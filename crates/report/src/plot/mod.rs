@@ -90,15 +90,28 @@ pub(crate) struct Axis {
     pub(crate) high: f64,
     pub(crate) start: f64,
     pub(crate) end: f64,
+    /// Ticks are no closer than this.
+    pub(crate) least: f64,
 }
 
 impl Axis {
     /// The range widened to whole ticks.
     pub(crate) fn wide(low: f64, high: f64, start: f64, end: f64) -> Self {
-        let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
-        let step = step(low, high);
+        Self { low, high, start, end, least: 0.0 }.widened()
+    }
+
+    /// The same of counts, between which nothing lies.
+    pub(crate) fn whole(low: f64, high: f64, start: f64, end: f64) -> Self {
+        Self { low, high, start, end, least: 1.0 }.widened()
+    }
+
+    fn widened(self) -> Self {
+        let half = 0.5_f64.max(self.least);
+        let (low, high) =
+            if self.low == self.high { (self.low - half, self.high + half) } else { (self.low, self.high) };
+        let step = step(low, high).max(self.least);
         // A little of a tick is given way: an end that lies on a tick but for rounding would else add one more.
-        Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, start, end }
+        Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, ..self }
     }
 
     pub(crate) fn at(&self, value: f64) -> f64 {
@@ -107,7 +120,7 @@ impl Axis {
 
     /// Round values inside the range, with as many decimals as they need.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
-        let step = step(self.low, self.high);
+        let step = step(self.low, self.high).max(self.least);
         let decimals = (-(step.log10() + 1e-9).floor()).clamp(0.0, 8.0) as usize;
         let first = (self.low / step - 1e-9).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
