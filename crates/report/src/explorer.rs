@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::ReportError;
 use crate::measures::Of;
 use crate::report::{ReportPart, RunReport};
+use crate::rows::BELONGS_TO;
 use crate::run::TableKind;
 use crate::text::shortened;
 
@@ -305,6 +306,7 @@ impl<'a> RunReader<'a> {
     /// The sample's rows, table by table: columns once, then values.
     fn rows(&mut self, number: u32) -> Result<Value, ReportError> {
         let mut tables: BTreeMap<u16, (Vec<String>, Vec<Value>)> = BTreeMap::new();
+        let id = self.part.facts.ids.text(number);
         for place in &self.part.facts.samples[number as usize].rows {
             let path = &self.part.run.tables[place.table as usize].path;
             let bytes = stretch(&mut self.tables[place.table as usize], place.start, place.end)
@@ -313,7 +315,7 @@ impl<'a> RunReader<'a> {
             for line in bytes.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
                 let row: Map<String, Value> =
                     serde_json::from_slice(line).map_err(|e| ReportError::read(path)(e.into()))?;
-                rows.push(values(row, columns));
+                rows.push(values(row, columns, id));
             }
         }
         let table = |(number, (columns, rows)): (u16, (Vec<String>, Vec<Value>))| {
@@ -329,10 +331,11 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// A row's values in the order of the columns; new names become columns.
-fn values(row: Map<String, Value>, columns: &mut Vec<String>) -> Value {
+/// A row's values in the order of the columns, but for the one that says to what it belongs; new names become columns.
+fn values(row: Map<String, Value>, columns: &mut Vec<String>, id: &str) -> Value {
     let mut values = vec![Value::Null; columns.len()];
-    for (name, mut value) in row.into_iter().filter(|(name, _)| name != "item") {
+    let says_id = |name: &str, value: &Value| BELONGS_TO.contains(&name) && value == id;
+    for (name, mut value) in row.into_iter().filter(|(name, value)| !says_id(name, value)) {
         shorten(&mut value);
         if let Some(column) = columns.iter().position(|column| *column == name) {
             values[column] = value;

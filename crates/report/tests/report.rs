@@ -12,7 +12,7 @@ use flate2::read::GzDecoder;
 use miette::Diagnostic as _;
 use probity_report::{Options, ReportError, ReportTable, ReportedRun, RunReport, TableCell};
 use probity_stats::Resampling;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -510,6 +510,49 @@ fn a_method_that_nobody_knows_has_its_tables_scores_and_samples() {
     let details = block(&page, "d0");
     assert_eq!(details[0]["tables"][1]["rows"][0][0], serde_json::json!(["one", "two"]));
     assert_eq!(block(&page, "index")["columns"]["id"], serde_json::json!(["s", "t"]));
+}
+
+#[test]
+fn a_run_without_samples_has_questions_and_documents_to_look_at() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    write(
+        "manifest.json",
+        r#"{"probity_run": 1, "status": "finished", "command": "refeval", "cost": {"requests": 12}, "model": {"name": "a"},
+            "other_models": [{"name": "b", "architecture": "qwen2", "fingerprint": "f"}],
+            "arguments_in_force": {"data": {"documents": [{"path": "mills", "sha256": "0"}]}},
+            "files": ["units.jsonl", "questions.jsonl", "answers.jsonl", "scores.jsonl"]}"#,
+    );
+    write("summary.json", r#"{"scores_within": [0, 1]}"#);
+    write("units.jsonl", "{\"document\": \"d\", \"unit\": \"The mill burned.\", \"outcome\": \"written\"}\n");
+    write("questions.jsonl", "{\"id\": \"1.0.1\", \"question\": \"What burned?\", \"outcome\": \"asked\"}\n");
+    write("answers.jsonl", "{\"id\": \"1.0.1\", \"text\": \"A mill.\", \"outcome\": \"written\"}\n");
+    let score = |document: &str, score: f64| {
+        format!(
+            "{{\"item\": \"{document}\", \"attribute\": \"recall\", \"candidate\": \"b\", \"score\": {score}, \"outcome\": \"scored\"}}\n"
+        )
+    };
+    write("scores.jsonl", &[score("d", 1.0), score("e", 0.8), score("f", 0.6)].concat());
+    let report = report(&[&folder.path().to_owned()]);
+    // Whichever way the jackknife goes, no share is above 1.
+    let TableCell::Interval(_, Some((_, high))) = value(table(&report, "run1-figures"), "mean score") else {
+        panic!("an interval")
+    };
+    assert!((high - 1.0).abs() < 1e-12, "{high}");
+    let about: Vec<String> = table(&report, "run1-about").rows.iter().map(|row| format!("{row:?}")).collect();
+    let about = about.concat();
+    assert!(about.contains("b, qwen2, f") && about.contains("mills") && !about.contains("samples"), "{about}");
+    let page = page(&report);
+    assert!(page.contains("a · 12 answers") && page.contains("Items are listed"), "the first line, and what there is");
+    let index = block(&page, "index");
+    assert_eq!(
+        (&index["noun"], &index["columns"]["id"], &index["columns"]["start"]),
+        (&json!("item"), &json!(["d", "1.0.1", "e", "f"]), &json!(["The mill burned.", "What burned?", "", ""]))
+    );
+    let tables = &block(&page, "d0")[1]["tables"];
+    let columns = tables[0]["columns"].as_array().expect("a list");
+    assert!(columns.len() == 2 && !columns.contains(&json!("id")), "{columns:?}");
+    assert!(tables[1]["rows"][0].as_array().expect("a list").contains(&json!("A mill.")));
 }
 
 #[test]

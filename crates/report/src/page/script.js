@@ -369,7 +369,9 @@
     const section = (name, ...children) => parts.push(make("h3", {}, name), ...children.flat());
     if (texts.i) section("Instruction", text(texts.i));
     if (texts.c) section("Context", text(texts.c));
-    for (const [name, further] of Object.entries(texts.x || {})) section(name, text(further));
+    for (const [name, further] of Object.entries(texts.x || {})) {
+      if (!texts.c.includes(further)) section(name.replaceAll("_", " "), text(further));
+    }
     const scores = details.tables.filter((table) => table.kind === "scores");
     if (texts.k) section("Candidates", make("div", { class: "candidates" }, texts.k.map((candidate) => candidateCard(candidate, texts.p, scores))));
     if (texts.p) section("Preference", make("p", {}, texts.p === "tie" ? "a tie" : ["candidate ", make("bdi", {}, texts.p)]));
@@ -406,6 +408,7 @@
     const shownCell = (cell) => {
       if (cell === null || cell === undefined) return "–";
       if (typeof cell === "number") return Number.isInteger(cell) ? String(cell) : number(cell);
+      if (Array.isArray(cell) && cell.every((one) => typeof one === "string")) return cell.join(", ") || "–";
       return typeof cell === "string" ? cell : JSON.stringify(cell);
     };
     if (table.rows.length === 1) {
