@@ -5,7 +5,9 @@
 //! (called by their models), `reference_paragraph` the reference. The preference is the extended one: the annotator's
 //! choice; where there is none, the only correct revision, or else the only related one; everything else is a tie.
 //! Scores from the annotation: `relatedness` (2 strictly, 1 with additional modifications, 0 not), `correctness` and
-//! `acceptable` (1 or 0).
+//! `acceptable` (1 or 0), and for each category of the revision whether it was chosen in the category's question (1 or 0).
+//! Further texts are the `categories`, one on each line, and the `paragraph`'s id: pairs of one paragraph are not
+//! independent.
 
 #![expect(non_snake_case, reason = "fields are called as in the file")]
 
@@ -32,6 +34,8 @@ struct ParaRevalRow {
     model_A_paragraph: String,
     model_B_paragraph: String,
     instruction: Option<String>,
+    id_paragraph: Option<String>,
+    labels: Option<Vec<String>>,
     eval_annotation: Option<Annotation>,
 }
 
@@ -50,6 +54,14 @@ struct Annotation {
     correctness_B: Option<bool>,
     acceptable: Option<AnnotatorChoice>,
     preference: Option<AnnotatorChoice>,
+    #[serde(rename = "Rewriting_light")]
+    light: Option<AnnotatorChoice>,
+    #[serde(rename = "Rewriting_medium")]
+    medium: Option<AnnotatorChoice>,
+    #[serde(rename = "Rewriting_heavy")]
+    heavy: Option<AnnotatorChoice>,
+    #[serde(rename = "Concision")]
+    concision: Option<AnnotatorChoice>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq)]
@@ -101,8 +113,16 @@ impl Annotation {
         let correctness = [self.correctness_A, self.correctness_B][side].map(|correct| f64::from(u8::from(correct)));
         let accepted =
             |choice| choice == AnnotatorChoice::Both || choice == [AnnotatorChoice::A, AnnotatorChoice::B][side];
-        let acceptable = self.acceptable.map(|choice| f64::from(u8::from(accepted(choice))));
-        let scores = [("relatedness", relatedness), ("correctness", correctness), ("acceptable", acceptable)];
+        let chosen = |choice: Option<AnnotatorChoice>| choice.map(|choice| f64::from(u8::from(accepted(choice))));
+        let scores = [
+            ("relatedness", relatedness),
+            ("correctness", correctness),
+            ("acceptable", chosen(self.acceptable)),
+            ("rewriting_light", chosen(self.light)),
+            ("rewriting_medium", chosen(self.medium)),
+            ("rewriting_heavy", chosen(self.heavy)),
+            ("concision", chosen(self.concision)),
+        ];
         scores.into_iter().filter_map(|(attribute, score)| Some((attribute.to_owned(), score?))).collect()
     }
 }
@@ -149,11 +169,13 @@ fn sample(row: ParaRevalRow, ids: &mut Ids) -> Sample {
     let scores = |side| annotation.as_ref().map(|annotation| annotation.scores(side)).unwrap_or_default();
     let texts = [row.model_A_paragraph, row.model_B_paragraph];
     let candidates = names.into_iter().zip(texts).enumerate();
+    let categories = row.labels.filter(|labels| !labels.is_empty()).map(|labels| labels.join("\n").to_lowercase());
+    let further = [("categories", categories), ("paragraph", row.id_paragraph)];
     Sample {
         id,
         context: row.original_paragraph,
         instruction: row.instruction,
-        texts: BTreeMap::new(),
+        texts: further.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect(),
         candidates: candidates.map(|(side, (id, text))| Candidate { id, text, scores: scores(side) }).collect(),
         references: row.reference_paragraph.into_iter().collect(),
         preference,
@@ -180,7 +202,13 @@ mod tests {
             sample.preference == Some(expected)
         });
         assert_eq!(agree.count(), 129);
-        assert!(samples.iter().all(|s| s.candidates.iter().all(|c| c.scores.len() == 3) && s.references.len() == 1));
+        assert!(samples.iter().all(|s| s.candidates.iter().all(|c| c.scores.len() >= 3) && s.references.len() == 1));
+        let first = &samples[0];
+        assert_eq!(
+            (first.texts["categories"].as_str(), first.texts["paragraph"].starts_with("nCTSF")),
+            ("rewriting_light", true)
+        );
+        assert_eq!([0, 1].map(|side| first.candidates[side].scores["rewriting_light"]), [0.0, 1.0]);
     }
 
     #[test]
