@@ -49,16 +49,7 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
     let mut documents = Vec::new();
     let mut known = BTreeSet::new();
     for path in paths {
-        let mut files = Vec::new();
-        if path.is_dir() {
-            look_through(path, &mut files)?;
-            if files.is_empty() {
-                return Err(problem(path, 1, nothing_in_folder()));
-            }
-        } else {
-            files.push(path.clone());
-        }
-        for file in files {
+        for file in document_files(path)? {
             let name = file.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
             let name = name.map_or_else(|| file_name(&file), |rest| rest.display().to_string());
             for (line, mut document) in read_file(&file, &name)? {
@@ -76,6 +67,19 @@ pub fn read_documents(paths: &[PathBuf]) -> Result<Vec<Document>, DataError> {
         }
     }
     Ok(documents)
+}
+
+/// The files that are read where documents are: the file itself, or those of a folder in the order of their names.
+///
+/// # Errors
+/// Where a folder cannot be read, or holds no document.
+pub fn document_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    look_through(path, &mut files)?;
+    if files.is_empty() { Err(problem(path, 1, nothing_in_folder())) } else { Ok(files) }
 }
 
 fn nothing_in_folder() -> LineError {

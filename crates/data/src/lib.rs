@@ -34,10 +34,12 @@ mod survey;
 mod values;
 mod write;
 
-pub use documents::{Document, passage_tokens, passages, read_documents};
+pub use documents::{Document, document_files, passage_tokens, passages, read_documents};
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
-pub use import::{CritiqueLabels, Importer, LabelledCritiques, importer, importers, labelled_critiques};
+pub use import::{
+    CritiqueLabels, Importer, LabelledCritiques, extended_choice, importer, importers, labelled_critiques,
+};
 pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE, from_value};
 pub use mapping::{Field, MapEntry, Mapping, MappingError};

@@ -12,7 +12,7 @@ use crate::question::LayoutOptions;
 use crate::template::Template;
 use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
-const TEMPLATES: &[Builtin] = &[
+pub(crate) const TEMPLATES: &[Builtin] = &[
     Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2"), data: DATA },
     Builtin { name: "meaning", source: include_str!("prompts/pluie_meaning.j2"), data: DATA },
     Builtin { name: "indirect", source: include_str!("prompts/pluie_indirect.j2"), data: DATA },
@@ -122,7 +122,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 }
 
 /// log P(first) − log P(second); not a number where either is impossible.
-fn log_ratio(answer: &LabelAnswer) -> LabelReading {
+pub(crate) fn log_ratio(answer: &LabelAnswer) -> LabelReading {
     let score = answer.labels[0].logprob - answer.labels[1].logprob;
     // −∞ of either answer would decide every mean that it is in.
     let score = if score.is_finite() {

@@ -12,6 +12,7 @@ use crate::prompt_scoring::PromptScoring;
 use crate::refeval::RefEval;
 use crate::revise::Revise;
 use crate::reviseval::RevisEval;
+use crate::revision::RevisionStudy;
 
 const METHODS: &[&dyn DynMethod] = &[
     entry::<Comparative>(),
@@ -25,6 +26,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<RevisEval>(),
     entry::<MetaCritique>(),
     entry::<RefEval>(),
+    entry::<RevisionStudy>(),
 ];
 
 /// All methods, in the order in which they are listed.
@@ -110,6 +112,8 @@ mod tests {
             ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
             // each critique makes one claim, which is true, and the one claim of the reference
             ("metacritique", [1.0, 1.0]),
+            // ln (0.5 / 0.25), and two words inserted, two replaced and one more inserted, of the first text
+            ("revision --judge parapluie --metric levenshtein-source:unit=word", [2.0_f64.ln(), 5.0]),
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),

@@ -241,6 +241,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether the stage's table, which is done, came from a file.
+    pub(crate) fn is_given(&self, stage: &str) -> bool {
+        self.given.iter().any(|(name, ..)| *name == stage)
+    }
+
     /// The models that metrics are made with, as far as they are there.
     pub fn metric_models(&self) -> &MetricModels {
         &self.metric_models

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_stats::{Resampling, order};
+use serde_json::Value;
 
 use crate::measures::{Attribute, Measure, Of, SamplePart, ratio};
 use crate::plot::{Figure, ForestEstimate, forest};
@@ -139,20 +140,25 @@ fn overview(parts: &[ReportPart]) -> ReportTable {
     let mut table = ReportTable::new(
         "runs",
         "Runs",
-        ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"],
+        ["run", "method", "models", "precision", "samples", "answers", "mean mass", "state"],
     );
     for part in parts {
         let text = |pointer: &str| part.run.text(pointer).map_or(TableCell::Missing, TableCell::text);
         // Of what has been held against gold there are tables and no samples.
         let count = |of: u64| if part.facts.samples.is_empty() { TableCell::Missing } else { TableCell::Count(of) };
+        let samples = if part.run.reads_samples() { part.facts.samples.len() as u64 } else { 0 };
+        let told = || part.run.summary.pointer("/values/mass/mean").and_then(Value::as_f64);
+        let others = part.run.manifest["other_models"].as_array().into_iter().flatten();
+        let models: Vec<&str> =
+            part.run.text("/model/name").into_iter().chain(others.filter_map(|model| model["name"].as_str())).collect();
         table.rows.push(vec![
             TableCell::text(part.run.name()),
             TableCell::text(part.run.method()),
-            text("/model/name"),
+            if models.is_empty() { TableCell::Missing } else { TableCell::Text(models.join(", ")) },
             text("/model/precision"),
-            count(part.facts.samples.len() as u64),
+            if samples > 0 { count(samples) } else { TableCell::Missing },
             count(part.answers()),
-            TableCell::number(part.facts.mass.mean()),
+            TableCell::number(part.facts.mass.mean().or_else(told)),
             TableCell::Text(tables::state(&part.run)),
         ]);
     }
@@ -279,7 +285,7 @@ fn pair(
 ) -> Result<(), (&'static str, String)> {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
-        return Err(("a run did not keep its samples, and the manifests name different data", names));
+        return Err(("they name different data, and did not both keep samples that could be compared", names));
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {

@@ -56,7 +56,7 @@ pub(crate) struct SampleFacts {
     pub(crate) least_mass: Option<f64>,
     pub(crate) gap_sum: f64,
     pub(crate) gaps: u32,
-    /// The best score; of several metrics, whose scores have several units, that of the first.
+    /// The best score; of several metrics or attributes, whose scores are no one thing, that of the first.
     pub(crate) best: Option<f64>,
 }
 
@@ -289,7 +289,7 @@ impl RunFacts {
         let gold = self.gold(sample, candidate, attribute);
         let facts = &mut self.samples[sample as usize];
         if let Some(score) = row.score {
-            if metric == 0 {
+            if metric == 0 && self.scores.first().is_none_or(|first| first.attribute == attribute) {
                 let direction = Direction::of_label(&row.metric);
                 let better = |best: f64| direction.upwards(score) > direction.upwards(best);
                 facts.best = facts.best.filter(|best| !better(*best)).or(Some(score));

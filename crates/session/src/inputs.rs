@@ -2,15 +2,20 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use probity_runtime::weights::sha256_file;
+use probity_data::document_files;
+use probity_runtime::weights::{fingerprint, sha256_file};
 use serde_json::{Map, Value, json};
 
 /// What a manifest says of files, by the option that leads to them.
 pub(crate) fn described<'f>(inputs: impl IntoIterator<Item = (&'f str, &'f Path)>) -> Value {
     let mut described: Map<String, Value> = Map::new();
     for (option, path) in inputs {
-        // What came through a pipe is gone.
-        let sha256 = path.is_file().then(|| sha256_file(path).ok()).flatten();
+        // What came through a pipe is gone. A folder is what its documents are.
+        let sha256 = match () {
+            () if path.is_file() => sha256_file(path).ok(),
+            () if path.is_dir() => document_files(path).ok().and_then(|files| fingerprint(&files).ok()),
+            () => None,
+        };
         let files = described.entry(option).or_insert_with(|| json!([]));
         files.as_array_mut().expect("just put there").push(json!({ "path": path, "sha256": sha256 }));
     }

@@ -18,6 +18,7 @@ mod wmt_mqm;
 use std::path::Path;
 
 pub use metacritique::{CritiqueLabels, LabelledCritiques, labelled_critiques};
+pub use parareval::extended_choice;
 
 use serde::de::DeserializeOwned;
 

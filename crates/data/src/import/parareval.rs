@@ -87,20 +87,25 @@ enum AnnotatorChoice {
 /// 0 for A, 1 for B.
 type ShownSide = usize;
 
+/// The extended preference (Jourdan et al. 2025): what was chosen of two texts; where neither was, the only correct one,
+/// or else the only one that is related to what was asked for. `None` is a tie.
+pub fn extended_choice(chosen: Option<usize>, correct: [bool; 2], related: [bool; 2]) -> Option<usize> {
+    let only = |[a, b]: [bool; 2]| (a != b).then_some(usize::from(b));
+    chosen.or_else(|| only(correct)).or_else(|| only(related))
+}
+
 impl Annotation {
     /// The extended preference, where people were asked; `names` are the candidates'.
     fn preferred(&self, names: &[String; 2]) -> Option<Preference> {
-        let only = |[a, b]: [bool; 2]| (a != b).then_some(ShownSide::from(b));
-        let side = match self.preference? {
+        let chosen = match self.preference? {
             AnnotatorChoice::A => Some(0),
             AnnotatorChoice::B => Some(1),
-            AnnotatorChoice::Both | AnnotatorChoice::None => {
-                let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
-                let related = [self.relatedness_A, self.relatedness_B]
-                    .map(|related| related.is_some_and(|r| r != Relatedness::No));
-                only(correct).or_else(|| only(related))
-            }
+            AnnotatorChoice::Both | AnnotatorChoice::None => None,
         };
+        let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
+        let related =
+            [self.relatedness_A, self.relatedness_B].map(|related| related.is_some_and(|r| r != Relatedness::No));
+        let side = extended_choice(chosen, correct, related);
         Some(side.map_or(Preference::Tie, |side: ShownSide| Preference::Candidate(names[side].clone())))
     }
 

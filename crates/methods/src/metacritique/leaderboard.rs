@@ -267,8 +267,8 @@ impl SystemFigures {
 
     fn cells(&self) -> Vec<String> {
         let rank = self.rank.map_or_else(String::new, |rank| {
-            // Those that are level share their places: 2.5 is second or third.
-            let place = |place: f64| fixed(place, usize::from(place.fract() != 0.0));
+            // Those that are level share their places: 2.5 is second or third. Quantiles may lie between such.
+            let place = |place: f64| fixed(place, 1).trim_end_matches(".0").to_owned();
             let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({} … {})", place(low), place(high)));
             format!("{}{}", rank.rank, ends.unwrap_or_default())
         });
@@ -349,6 +349,10 @@ fn ranks(scores: &[BTreeMap<usize, f64>], samples: usize, resampling: &Resamplin
         }
     }
     let figures = |(system, mut places): (usize, Vec<f64>)| {
+        // One sample is all that can be drawn of one, and says nothing of others.
+        if scores[system].len() < 2 {
+            return RankFigures { rank: system + 1, low: None, high: None, first: None, draws: 0 };
+        }
         places.sort_by(f64::total_cmp);
         let draws = places.len();
         RankFigures {

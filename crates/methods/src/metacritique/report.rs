@@ -449,6 +449,11 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
 /// `; best: gpt-4 with F1 .612`, where there are several systems; one that is not clear of the next is only first.
 fn best(board: &Leaderboard) -> Option<String> {
     let first: &SystemFigures = board.systems.first().filter(|_| board.systems.len() > 1)?;
+    let value = |system: &SystemFigures| system.f1.of_critiques.figure.share;
+    let level = board.systems.iter().filter(|other| value(other) == value(first)).count();
+    if level > 1 {
+        return Some(format!("; {level} systems are level with F1 {}", fixed(value(first)?, 3)));
+    }
     let (called, clear) = if board.doubt().is_none() { ("best", "") } else { ("first", ", not clear of the next") };
     Some(format!("; {called}: {} with F1 {}{clear}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
 }

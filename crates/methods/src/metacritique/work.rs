@@ -116,7 +116,7 @@ impl MetaCritiqueWork<'_> {
             let slot = if kind == "answer" { &mut against[item].answer } else { &mut against[item].critique };
             *slot = text.usable().map(str::to_owned);
         }
-        findings.written_references = written.parts.len();
+        findings.written_references = if run.is_given(References::NAME) { 0 } else { written.parts.len() };
         Ok((against, written.key))
     }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use probity_data::{LineError, Sample};
-use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Score};
+use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Need, Score};
 use serde::Serialize;
+
+use crate::MethodError;
 
 /// Samples candidate by candidate.
 pub(super) struct MetricMaterial<'s> {
@@ -31,7 +33,7 @@ pub(super) struct MetricRow<'a> {
 
 /// What metrics need and the sample lacks.
 pub(super) fn lacking(choices: &[ChosenMetric], sample: &Sample) -> Vec<LineError> {
-    let item = item(sample, "");
+    let item = item(sample, "", references(sample));
     let needs = choices.iter().flat_map(|choice| choice.definition().needs().iter().map(move |need| (choice, *need)));
     let mut wrong: Vec<LineError> = Vec::new();
     for (choice, need) in needs.filter(|(_, need)| need.is_missing(&item)) {
@@ -44,20 +46,49 @@ pub(super) fn lacking(choices: &[ChosenMetric], sample: &Sample) -> Vec<LineErro
     wrong
 }
 
-fn item<'a>(sample: &'a Sample, candidate: &'a str) -> MetricItem<'a> {
-    MetricItem {
-        candidate,
-        references: sample.references.iter().map(String::as_str).collect(),
-        // Every sample has a context: an empty one is how it has no source.
-        source: Some(sample.context.as_str()).filter(|context| !context.is_empty()),
+/// Metrics of a method that lack what they work with: a model that no option names, or what a sample does not have.
+pub(crate) fn check_needs<'c, 's>(
+    choices: impl IntoIterator<Item = &'c ChosenMetric>,
+    encoder: Option<&str>,
+    seq2seq: Option<&str>,
+    samples: &'s [Sample],
+    item: impl Fn(&'s Sample) -> MetricItem<'s>,
+) -> Result<(), MethodError> {
+    for choice in choices {
+        for need in choice.definition().needs() {
+            let bare = samples.iter().find(|sample| need.is_missing(&item(sample)));
+            let hint = match need {
+                Need::Encoder if encoder.is_none() => "name one with --encoder",
+                Need::LanguageModel if seq2seq.is_none() => "name one with --seq2seq",
+                Need::Source | Need::References if bare.is_some() => need.hint(),
+                _ => continue,
+            };
+            let of = bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
+            let why = format!("it needs {}{of}", need.what());
+            return MethodError::refuse(format!("--metric {}", choice.label()), why, hint);
+        }
     }
+    Ok(())
+}
+
+/// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
+/// empty one is how it has no source.
+pub(crate) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
+    MetricItem { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
+}
+
+/// The references that the data have.
+pub(crate) fn references(sample: &Sample) -> Vec<&str> {
+    sample.references.iter().map(String::as_str).collect()
 }
 
 impl<'s> MetricMaterial<'s> {
     pub(super) fn new(samples: &'s [Sample]) -> Self {
         let of =
             |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
-        let candidates = samples.iter().flat_map(|sample| sample.candidates.iter().map(move |c| item(sample, &c.text)));
+        let candidates = samples
+            .iter()
+            .flat_map(|sample| sample.candidates.iter().map(move |c| item(sample, &c.text, references(sample))));
         Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
     }
 

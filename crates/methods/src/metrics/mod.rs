@@ -15,6 +15,7 @@ use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run
 use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::{MetricMaterial, lacking};
+pub(crate) use material::{check_needs, item, references};
 
 /// The table of scores.
 const SCORES: &str = "scores";

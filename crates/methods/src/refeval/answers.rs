@@ -86,7 +86,12 @@ impl GivenAnswers {
     fn answer(&self, asked: &AskedQuestion, stage: &'static str) -> Result<WrittenText, MethodError> {
         let refuse = |why: String| MethodError::Table { stage, path: self.path.clone(), line: self.last_line, why };
         let Some((question, answer)) = self.answers.get(&asked.id) else {
-            return Err(refuse(format!("it has no answer to the question `{}`: {}", asked.id, asked.text)));
+            let why = format!("it has no answer to the question `{}`: {}", asked.id, asked.text);
+            return MethodError::refuse(
+                format!("--answers {}", self.path.display()),
+                why,
+                "every question of the first round has to be answered; an empty answer says that there is none",
+            );
         };
         if let Some(other) = question.as_ref().filter(|question| question.trim() != asked.text) {
             let why = format!(

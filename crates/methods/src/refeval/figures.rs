@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_lm::text::fixed;
-use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
+use probity_stats::{FigureEstimate, Interval, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 
 use super::judgements::Verdict;
@@ -41,9 +41,9 @@ pub(super) type DocumentShare = (&'static str, fn(UnitTally) -> (usize, usize));
 
 /// What is told of each document, and of all.
 pub(super) const SHARES: [DocumentShare; 3] = [
-    ("accuracy", |one| (one.correct, one.covered())),
-    ("coverage", |one| (one.covered(), one.units)),
-    ("recall", |one| (one.correct, one.units)),
+    ("accuracy by document", |one| (one.correct, one.covered())),
+    ("coverage by document", |one| (one.covered(), one.units)),
+    ("recall by document", |one| (one.correct, one.units)),
 ];
 
 /// The units of each document that has any, in their order.
@@ -298,13 +298,25 @@ pub(super) struct VerdictAgreement {
     /// What always saying what the other says most often would agree in.
     pub(super) majority: Option<f64>,
     pub(super) kappa: Option<f64>,
+    /// By the jackknife over documents.
+    pub(super) kappa_interval: Option<Interval>,
 }
 
 impl VerdictAgreement {
-    /// Of `said` with `other`, each by unit.
-    pub(super) fn of(by: &'static str, said: &[Option<bool>], other: &[Option<bool>]) -> Self {
-        let both: Vec<(bool, bool)> = said.iter().zip(other).filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect();
+    /// Of `said` with `other`, each by unit; `documents` tells each unit's.
+    pub(super) fn of(by: &'static str, said: &[Option<bool>], other: &[Option<bool>], documents: &[usize]) -> Self {
+        let verdicts = said.iter().zip(other).zip(documents);
+        let by_unit: Vec<(usize, bool, bool)> =
+            verdicts.filter_map(|((a, b), document)| Some((*document, (*a)?, (*b)?))).collect();
+        let both: Vec<(bool, bool)> = by_unit.iter().map(|(_, a, b)| (*a, *b)).collect();
         let (a, b): (Vec<bool>, Vec<bool>) = both.iter().copied().unzip();
+        let groups: Vec<&[(usize, bool, bool)]> = by_unit.chunk_by(|one, next| one.0 == next.0).collect();
+        let kappa_interval =
+            jackknife(groups.len(), Resampling::default().confidence, Range::Within(-1.0, 1.0), |kept| {
+                let kept = kept.iter().flat_map(|group| groups[*group]);
+                let (a, b): (Vec<bool>, Vec<bool>) = kept.map(|(_, a, b)| (*a, *b)).unzip();
+                cohen_kappa(&a, &b, KappaWeights::Plain)
+            });
         let own: Vec<bool> = said.iter().flatten().copied().collect();
         let share =
             |all: &[bool]| (!all.is_empty()).then(|| all.iter().filter(|one| **one).count() as f64 / all.len() as f64);
@@ -316,16 +328,17 @@ impl VerdictAgreement {
             agree: share(&same),
             majority: share(&b).map(|right| right.max(1.0 - right)),
             kappa: cohen_kappa(&a, &b, KappaWeights::Plain),
+            kappa_interval: kappa_interval.ok(),
         }
     }
 
     /// The table for people.
     pub(super) fn section(title: &str, all: &[Self]) -> Section {
-        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ"]);
+        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95 % of κ"]);
         for one in all {
             let numbers = [one.agree, one.majority, one.kappa].map(number);
             let cells = [one.by.to_owned(), number(one.accuracy), one.units.to_string()];
-            table.push(cells.into_iter().chain(numbers));
+            table.push(cells.into_iter().chain(numbers).chain([bounds(one.kappa_interval)]));
         }
         table
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_lm::Outcome;
-use probity_lm::text::{counted, fixed};
+use probity_lm::text::{counted, fixed, thousands};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,9 +15,9 @@ use super::figures::{
 use super::judgements::Judgement;
 use super::plane::plane;
 use super::prompts::WEIGHTS;
-use super::units::PassageUnits;
+use super::units::{PassageUnits, Unit};
 use super::work::{ExaminationResults, RefEvalWork};
-use crate::figures::{Mass, number};
+use crate::figures::{Mass, bounds, number};
 use crate::two_labels::TwoLabels;
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
@@ -54,6 +54,9 @@ struct UnitRow<'a> {
     weight: Option<&'static str>,
     /// `correct`, `incorrect`, or null where no answer spoke of it.
     verdict: Option<&'static str>,
+    /// People's verdict, where somebody gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gold: Option<&'static str>,
     round: Option<usize>,
     turn: Option<usize>,
     /// Questions that asked for it, and answers to them that left it open.
@@ -83,6 +86,8 @@ struct DocumentRow<'a> {
 
 /// Of so many judgements a judge that can tell what is not said finds more than this share.
 const FEW_JUDGEMENTS: usize = 50;
+/// Fewer units that people judged say nothing of a judge.
+const FEW_CHECKED: usize = 10;
 const HARDLY: f64 = 0.02;
 
 /// More points than this are thinned evenly for the map.
@@ -99,6 +104,11 @@ pub(super) fn report(
     let places = plane(work.vectors);
     found.write(&places, run)?;
     found.write_scores(run)?;
+    let blind = found.blind.iter().flatten();
+    blind.for_each(|verdict| outcomes.add(&verdict.outcome));
+    for (name, count) in &results.names {
+        outcomes.add_several(name, *count);
+    }
     for (name, count) in &results.questions {
         outcomes.add_several(if *name == "asked" { "written" } else { name }, *count);
     }
@@ -133,11 +143,13 @@ pub(super) fn report(
     if mass.answers > 0 {
         values["mass"] = json!(mass);
     }
-    let own = said(results);
+    let (own, documents) = (said(results), found.documents());
     if let Some(single) = &found.single {
         let of_single = ExaminationFigures::of(work.passages, work.units, &single.units);
-        let agreement =
-            [VerdictAgreement::of("in rounds", &own, &own), VerdictAgreement::of("one by one", &said(single), &own)];
+        let agreement = [
+            VerdictAgreement::of("in rounds", &own, &own, &documents),
+            VerdictAgreement::of("one by one", &said(single), &own, &documents),
+        ];
         values["one_by_one"] = json!({ "knowledge": of_single, "tokens": single.tokens, "agreement": agreement[1] });
         let mut table = VerdictAgreement::section("One by one", &agreement);
         table.note("Agreement is with the verdicts of the rounds, over units that both cover.");
@@ -147,10 +159,7 @@ pub(super) fn report(
         sections.push(cost);
     }
     if let Some(blind) = &found.blind {
-        for verdict in blind {
-            outcomes.add(&verdict.outcome);
-        }
-        let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own);
+        let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own, &documents);
         values["no_reference"] = json!(agreement);
         let mut table = VerdictAgreement::section("The judge without reference", &[agreement]);
         table.note(
@@ -190,6 +199,11 @@ fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Vec<Value> {
     by_round.into_iter().map(group).collect()
 }
 
+/// What right and wrong are called.
+fn verdict(is_right: bool) -> &'static str {
+    if is_right { "correct" } else { "incorrect" }
+}
+
 impl Found<'_> {
     fn write(&self, places: &[[f64; 2]], run: &mut Run<'_>) -> Result<(), MethodError> {
         run.table(KNOWLEDGE, self.work.units.len())?;
@@ -200,7 +214,8 @@ impl Found<'_> {
                 document: &self.work.passages[unit.passage].document,
                 text: &unit.text,
                 weight: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
-                verdict: state.covered.map(|(is_right, ..)| if is_right { "correct" } else { "incorrect" }),
+                verdict: state.covered.map(|(is_right, ..)| verdict(is_right)),
+                gold: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|is_right| verdict(*is_right)),
                 round: state.covered.map(|(_, round, _)| round),
                 turn: state.covered.map(|(.., turn)| turn),
                 asked: state.asked,
@@ -241,7 +256,12 @@ impl Found<'_> {
         let units = self.work.units;
         let unweighed =
             if self.work.params.no_weights { 0 } else { units.iter().filter(|unit| unit.vital.is_none()).count() };
+        let is_open = |unit: &str| {
+            units.iter().zip(&self.results.units).any(|(known, state)| known.id == unit && state.covered.is_none())
+        };
+        let unanswered = self.gold.iter().flatten().filter(|(unit, _)| is_open(unit)).count();
         let notes = [
+            (unanswered, "labels by people are of units that no answer spoke of, and say nothing of the judge"),
             (unweighed, "units have no weight that could be read, and count as vital"),
             (wordy, "units were left out, having more words than --unit-words allows"),
             (ungrounded, "units were left out, most of whose words are not in their passage"),
@@ -266,6 +286,17 @@ impl Found<'_> {
         }
     }
 
+    /// By unit, the number of its document.
+    fn documents(&self) -> Vec<usize> {
+        let work = self.work;
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut number = |unit: &Unit| {
+            let next = numbers.len();
+            *numbers.entry(work.passages[unit.passage].document.as_str()).or_insert(next)
+        };
+        work.units.iter().map(&mut number).collect()
+    }
+
     fn judgements(&self) -> impl Iterator<Item = &Judgement> {
         self.results.asked.iter().flat_map(|asked| asked.judged.iter().map(|(_, judgement)| judgement))
     }
@@ -278,10 +309,13 @@ impl Found<'_> {
     fn against_people(&self, own: &[Option<bool>]) -> Vec<VerdictAgreement> {
         let Some(gold) = &self.gold else { return Vec::new() };
         let people: Vec<Option<bool>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
-        let mut all = vec![VerdictAgreement::of("in rounds", own, &people)];
+        let documents = self.documents();
+        let mut all = vec![VerdictAgreement::of("in rounds", own, &people, &documents)];
         let blind = self.blind.iter().map(|blind| by_unit(&self.results, blind));
-        all.extend(blind.map(|said| VerdictAgreement::of("without reference", &said, &people)));
-        all.extend(self.single.iter().map(|single| VerdictAgreement::of("one by one", &said(single), &people)));
+        all.extend(blind.map(|said| VerdictAgreement::of("without reference", &said, &people, &documents)));
+        all.extend(
+            self.single.iter().map(|single| VerdictAgreement::of("one by one", &said(single), &people, &documents)),
+        );
         all
     }
 }
@@ -295,45 +329,39 @@ fn conclusion(
 ) -> Conclusion {
     let tally = figures.tally;
     let rounds = counted(found.results.rounds.len(), "round");
+    let never = found.results.units.iter().filter(|unit| unit.asked == 0).count();
     let says = format!(
-        "Of {} in {} answers spoke of {} ({}); {} of these are correct",
+        "Of {} in {} {} spoke of {} ({}); {} of these are correct{}",
         counted(tally.units, "unit"),
         rounds,
+        found.examined(),
         tally.correct + tally.incorrect,
         number(figures.coverage.figure.share),
-        number(figures.accuracy.figure.share)
+        number(figures.accuracy.figure.share),
+        if never > 0 { format!("; {} were never asked for", thousands(never as u64)) } else { String::new() }
     );
     let covered = tally.correct + tally.incorrect;
     let judged = found.judgements().count();
     let open = found.judgements().filter(|one| !one.covers()).count();
     let one_sided = covered > 1 && (tally.correct == 0 || tally.incorrect == 0);
     let low = mass.low_share.unwrap_or(0.0);
-    let (trust, because) = if covered == 0 {
+    let (trust, because) = if covered == 0 && judged == 0 {
+        let ended: Vec<String> =
+            found.results.questions.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let ended = if ended.is_empty() { "there were none".to_owned() } else { ended.join(", ") };
+        (Trust::Unreliable, format!("no question could be asked ({ended}): take another evaluator"))
+    } else if covered == 0 {
         (Trust::Unreliable, "no answer was found to speak of any unit".to_owned())
     } else if low > 0.5 {
         (Trust::Unreliable, "in most judgements the model hardly considers the labels".to_owned())
-    } else if let Some(people) = people.filter(|people| people.units >= 10) {
-        match people.kappa {
-            Some(kappa) if kappa > 0.4 => (
-                Trust::Reliable,
-                format!(
-                    "people say the same of {} of {} units (κ {})",
-                    number(people.agree),
-                    people.units,
-                    fixed(kappa, 2)
-                ),
-            ),
-            _ => (
-                Trust::Caution,
-                format!("people say the same of {} of {} units only", number(people.agree), people.units),
-            ),
-        }
+    } else if let Some(people) = people.filter(|people| people.units > 0) {
+        against_people(people)
     } else if one_sided {
         (Trust::Caution, "all judgements are the same: a judge that always says so would say it here, too".to_owned())
     } else if judged >= FEW_JUDGEMENTS && (open as f64) < HARDLY * judged as f64 {
         let why = format!(
-            "the judge finds {open} of {judged} units left open, and may not tell what is wrong from what is not said; \
-             --gold holds it against people"
+            "of {judged} judgements {open} say that an answer leaves the unit open: the judge may not tell what is wrong from \
+             what is not said; --gold holds it against people"
         );
         (Trust::Caution, why)
     } else {
@@ -345,4 +373,31 @@ fn conclusion(
         "units": tally.units, "low_mass": low,
     });
     Conclusion { about: None, says, trust, because, figures }
+}
+
+/// How far people's judgements of units speak for the judge.
+fn against_people(people: &VerdictAgreement) -> (Trust, String) {
+    let VerdictAgreement { units, agree, majority, kappa, kappa_interval, .. } = people;
+    let said = format!(
+        "people say the same of {} of {}; always saying what they say most often would agree in {}",
+        number(*agree),
+        counted(*units, "unit"),
+        number(*majority)
+    );
+    match (kappa, kappa_interval) {
+        _ if *units < FEW_CHECKED => (
+            Trust::Caution,
+            format!(
+                "only {} checked, and {FEW_CHECKED} would say more",
+                if *units == 1 { "one unit was".to_owned() } else { format!("{units} units were") }
+            ),
+        ),
+        (Some(kappa), _) if *kappa <= 0.0 => (Trust::Unreliable, format!("{said} (κ {})", fixed(*kappa, 2))),
+        (Some(_), Some(interval)) if interval.low <= 0.0 => {
+            (Trust::Unreliable, format!("{said} (κ {}, which may be chance)", bounds(Some(*interval))))
+        }
+        (Some(kappa), _) if *kappa > 0.4 => (Trust::Reliable, format!("{said} (κ {})", fixed(*kappa, 2))),
+        (Some(kappa), _) => (Trust::Caution, format!("{said} (κ {})", fixed(*kappa, 2))),
+        (None, _) => (Trust::Caution, said),
+    }
 }

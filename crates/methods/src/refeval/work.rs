@@ -99,6 +99,8 @@ pub(super) struct ExaminationResults {
     pub(super) rounds: Vec<RoundTally>,
     /// Why the last one was the last.
     pub(super) ended: &'static str,
+    /// How names of clusters ended.
+    pub(super) names: BTreeMap<&'static str, usize>,
     /// How questions ended, by name.
     pub(super) questions: BTreeMap<&'static str, usize>,
     /// Units that questions gave away.
@@ -145,6 +147,7 @@ impl RefEvalWork<'_> {
             let names = run.round(&stage)?;
             for name in &names.parts {
                 results.tokens.entry(ClustersStage::NAME).or_default().add(name.prompt_tokens, name.tokens);
+                *results.names.entry(name.outcome()).or_default() += 1;
             }
             key = names.key;
             let wanted = found.iter().enumerate();
@@ -163,7 +166,8 @@ impl RefEvalWork<'_> {
                 break;
             }
             if tally.covered == 0 {
-                results.ended = "a round covered nothing new";
+                let is_asked = tally.questions > 0;
+                results.ended = if is_asked { "a round covered nothing new" } else { "a round had no question to ask" };
                 break;
             }
         }
@@ -221,7 +225,9 @@ impl RefEvalWork<'_> {
                 // Who has answers to the next round leaves these out; else they are what is to be answered now.
                 results.waits = turn == 0 || !answers.reach(Turn { round: place.round + 1, turn: 0 });
                 if results.waits {
-                    self.ask::<A>(place, &wanted, key, run)?;
+                    let questions = self.ask::<A>(place, &wanted, key, run)?;
+                    // What nobody is to be asked nobody has to answer.
+                    results.waits = questions.iter().any(|question| question.ended == QuestionOutcome::Asked);
                 }
                 break;
             }

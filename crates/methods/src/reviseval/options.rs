@@ -3,7 +3,7 @@
 use std::fmt;
 
 use probity_data::Sample;
-use probity_metrics::{ChosenMetric, MetricItem, Need, choose};
+use probity_metrics::{ChosenMetric, Need, choose};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -11,6 +11,7 @@ use smart_default::SmartDefault;
 use super::evaluators::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
+use crate::metrics::{check_needs, item};
 use crate::question::given_twice;
 use crate::revise::{ReviserOptions, RevisionKind};
 
@@ -150,7 +151,9 @@ impl RevisEvalParams {
         }
         self.check_judge()?;
         let chosen = self.choices()?;
-        self.check_needs(&chosen, samples)?;
+        let metrics = chosen.metrics.iter().chain([&chosen.similarity]);
+        let item = |sample| item(sample, "", vec![""]);
+        check_needs(metrics, self.encoder.as_deref(), self.seq2seq.as_deref(), samples, item)?;
         Ok(chosen)
     }
 
@@ -215,28 +218,4 @@ impl RevisEvalParams {
         }
         Ok(Chosen { metrics, similarity })
     }
-
-    fn check_needs(&self, chosen: &Chosen, samples: &[Sample]) -> Result<(), MethodError> {
-        for choice in chosen.metrics.iter().chain([&chosen.similarity]) {
-            for need in choice.definition().needs() {
-                let bare = samples.iter().find(|sample| need.is_missing(&item(sample, "", vec![""])));
-                let hint = match need {
-                    Need::Encoder if self.encoder.is_none() => "name one with --encoder",
-                    Need::LanguageModel if self.seq2seq.is_none() => "name one with --seq2seq",
-                    Need::Source if bare.is_some() => need.hint(),
-                    _ => continue,
-                };
-                let of =
-                    bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
-                let why = format!("it needs {}{of}", need.what());
-                return MethodError::refuse(format!("--metric {}", choice.label()), why, hint);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A candidate and what a metric holds it against; the sample's context is the source.
-pub(super) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
-    MetricItem { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
 }

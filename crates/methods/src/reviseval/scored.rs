@@ -6,10 +6,11 @@ use probity_metrics::{ChosenMetric as Chosen, Direction, Metric, MetricError, Me
 use probity_stats::order;
 use serde_json::{Value, json};
 
-use super::options::{Reference, item};
+use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::MethodError;
 use crate::judge::{Decision, JudgedUnit, PairChoice};
+use crate::metrics::item;
 
 /// A metric that was chosen, ready to score.
 pub(super) struct ReadyMetric {

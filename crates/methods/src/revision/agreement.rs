@@ -1,0 +1,237 @@
+//! What judges and metrics say of pairs, held against people's preferences.
+
+use std::cmp::Ordering;
+
+use probity_stats::{
+    FigureEstimate, Interval, KappaWeights, NoInterval, Range, Resampling, association, cohen_kappa, jackknife, order,
+    tie_calibration,
+};
+use serde::Serialize;
+
+use super::pairs::RevisionPair;
+
+/// Who says something of pairs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RevisionEvaluator {
+    pub(super) name: String,
+    /// By pair: how much speaks for the first candidate, below 0 for the second. Absent where nothing was said.
+    pub(super) margins: Vec<Option<f64>>,
+    /// By pair and candidate, of those that score texts one by one; higher is better.
+    pub(super) scores: Option<Vec<[Option<f64>; 2]>>,
+    pub(super) cost: EvaluatorCost,
+}
+
+/// What an evaluator asked models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(super) struct EvaluatorCost {
+    pub(super) requests: usize,
+    pub(super) tokens_in: usize,
+    pub(super) tokens_out: usize,
+}
+
+impl EvaluatorCost {
+    pub(super) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
+        self.requests += usize::from(tokens_in.is_some());
+        self.tokens_in += tokens_in.unwrap_or(0);
+        self.tokens_out += tokens_out.unwrap_or(0);
+    }
+
+    pub(super) fn sum(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |sum, one| Self {
+            requests: sum.requests + one.requests,
+            tokens_in: sum.tokens_in + one.tokens_in,
+            tokens_out: sum.tokens_out + one.tokens_out,
+        })
+    }
+}
+
+impl RevisionEvaluator {
+    /// Of one that scores texts one by one.
+    pub(super) fn of_scores(name: String, scores: Vec<[Option<f64>; 2]>, cost: EvaluatorCost) -> Self {
+        let margin = |[first, second]: &[Option<f64>; 2]| {
+            let (first, second) = ((*first)?, (*second)?);
+            // What is equal but for rounding is equal.
+            Some(if order(first, second) == Ordering::Equal { 0.0 } else { first - second })
+        };
+        Self { name, margins: scores.iter().map(margin).collect(), scores: Some(scores), cost }
+    }
+}
+
+/// Which of two is the better one: 1 the first, −1 the second, 0 neither.
+pub(super) fn side(margin: f64, epsilon: f64) -> i8 {
+    match () {
+        () if margin.abs() <= epsilon => 0,
+        () if margin > 0.0 => 1,
+        () => -1,
+    }
+}
+
+/// A pair that people and an evaluator have decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DecidedPair {
+    /// Its position among all pairs.
+    pub(super) pair: usize,
+    pub(super) says: i8,
+    pub(super) human: i8,
+}
+
+/// Pairs with what people said of them, by the group that they are drawn with.
+pub(super) struct JudgedPairs<'a> {
+    pub(super) pairs: &'a [RevisionPair<'a>],
+    /// By pair: its group.
+    groups: Vec<usize>,
+    folds: usize,
+}
+
+impl<'a> JudgedPairs<'a> {
+    pub(super) fn new(pairs: &'a [RevisionPair<'a>], folds: usize) -> Self {
+        let mut known: Vec<&str> = Vec::new();
+        let mut places = std::collections::BTreeMap::new();
+        let groups = pairs.iter().map(|pair| {
+            *places.entry(pair.group()).or_insert_with(|| {
+                known.push(pair.group());
+                known.len() - 1
+            })
+        });
+        let groups = groups.collect();
+        Self { pairs, groups, folds }
+    }
+
+    /// How many groups there are.
+    pub(super) fn groups(&self) -> usize {
+        self.groups.iter().max().map_or(0, |last| last + 1)
+    }
+
+    /// The fold of a pair: groups go round, so that no group is in two folds.
+    pub(super) fn fold(&self, pair: usize) -> usize {
+        self.groups[pair] % self.folds
+    }
+
+    /// The folds that are there.
+    pub(super) fn folds(&self) -> usize {
+        self.folds.min(self.groups())
+    }
+
+    /// What an evaluator says with its scores as they are.
+    pub(super) fn as_is(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
+        self.decided(evaluator, |_| 0.0)
+    }
+
+    /// The same with scores that differ by no more than ε taken for a tie, ε being that under which most of the pairs
+    /// outside a pair's fold are right (Deutsch et al. 2023, but never on the pairs that it is tested on).
+    pub(super) fn calibrated(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
+        let epsilons: Vec<f64> = (0..self.folds).map(|fold| self.epsilon(evaluator, fold)).collect();
+        self.decided(evaluator, |pair| epsilons[self.fold(pair)])
+    }
+
+    fn decided(&self, evaluator: &RevisionEvaluator, epsilon: impl Fn(usize) -> f64) -> Vec<DecidedPair> {
+        let all = self.pairs.iter().zip(&evaluator.margins).enumerate();
+        all.filter_map(|(pair, (one, margin))| {
+            Some(DecidedPair { pair, says: side((*margin)?, epsilon(pair)), human: one.human? })
+        })
+        .collect()
+    }
+
+    fn epsilon(&self, evaluator: &RevisionEvaluator, fold: usize) -> f64 {
+        let all = self.pairs.iter().zip(&evaluator.margins).enumerate();
+        let outside = all.filter(|(pair, _)| self.fold(*pair) != fold);
+        let contexts: Vec<([f64; 2], [f64; 2])> =
+            outside.filter_map(|(_, (one, margin))| Some(([(*margin)?, 0.0], [f64::from(one.human?), 0.0]))).collect();
+        let found = tie_calibration(contexts.iter().map(|(margin, human)| (margin.as_slice(), human.as_slice())));
+        found.map_or(0.0, |found| found.epsilon)
+    }
+
+    fn by_group(&self, decided: &[DecidedPair]) -> Vec<Vec<DecidedPair>> {
+        let mut by_group: Vec<Vec<DecidedPair>> = vec![Vec::new(); self.groups()];
+        for one in decided {
+            by_group[self.groups[one.pair]].push(*one);
+        }
+        by_group.retain(|group| !group.is_empty());
+        by_group
+    }
+
+    /// The interval of κ at that confidence.
+    pub(super) fn kappa_interval(&self, decided: &[DecidedPair], confidence: f64) -> Option<Interval> {
+        interval(&self.by_group(decided), confidence, KAPPA, kappa).ok()
+    }
+
+    /// Agreement with people over these pairs.
+    pub(super) fn alignment(&self, decided: &[DecidedPair]) -> Alignment {
+        let by_group = self.by_group(decided);
+        let estimate = |range: Range, of: fn(&[DecidedPair]) -> Option<f64>| {
+            let value = of(decided);
+            let interval = interval(&by_group, Resampling::default().confidence, range, of);
+            Figure::new(AlignmentFigure { value }, if value.is_some() { interval } else { Err(NoInterval::Undefined) })
+        };
+        Alignment {
+            pairs: decided.len(),
+            groups: by_group.len(),
+            accuracy: estimate(Range::SHARE, accuracy),
+            kappa: estimate(KAPPA, kappa),
+            cramers_v: estimate(Range::SHARE, cramers_v),
+            ties: share(decided, |one| one.says == 0),
+        }
+    }
+}
+
+/// Where κ can lie.
+const KAPPA: Range = Range::Within(-1.0, 1.0);
+
+/// By the jackknife over groups.
+fn interval(
+    by_group: &[Vec<DecidedPair>],
+    confidence: f64,
+    range: Range,
+    of: fn(&[DecidedPair]) -> Option<f64>,
+) -> Result<Interval, NoInterval> {
+    jackknife(by_group.len(), confidence, range, |kept| {
+        let kept: Vec<DecidedPair> = kept.iter().flat_map(|group| &by_group[*group]).copied().collect();
+        of(&kept)
+    })
+}
+
+type Figure = FigureEstimate<AlignmentFigure>;
+
+/// A figure of agreement.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct AlignmentFigure {
+    pub(super) value: Option<f64>,
+}
+
+/// How far what is said of pairs agrees with people.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Alignment {
+    pub(super) pairs: usize,
+    pub(super) groups: usize,
+    /// The share of pairs of which the same is said, ties counting as a verdict.
+    pub(super) accuracy: Figure,
+    pub(super) kappa: Figure,
+    pub(super) cramers_v: Figure,
+    /// The share that is taken for a tie.
+    pub(super) ties: Option<f64>,
+}
+
+fn share(decided: &[DecidedPair], is: impl Fn(&DecidedPair) -> bool) -> Option<f64> {
+    (!decided.is_empty()).then(|| decided.iter().filter(|one| is(one)).count() as f64 / decided.len() as f64)
+}
+
+fn accuracy(decided: &[DecidedPair]) -> Option<f64> {
+    share(decided, |one| one.says == one.human)
+}
+
+fn kappa(decided: &[DecidedPair]) -> Option<f64> {
+    let (says, human): (Vec<i8>, Vec<i8>) = decided.iter().map(|one| (one.says, one.human)).unzip();
+    cohen_kappa(&says, &human, KappaWeights::Plain)
+}
+
+fn cramers_v(decided: &[DecidedPair]) -> Option<f64> {
+    let (says, human): (Vec<i8>, Vec<i8>) = decided.iter().map(|one| (one.says, one.human)).unzip();
+    Some(association(&says, &human)?.cramers_v)
+}
+
+/// What always saying what people say most often would have.
+pub(super) fn majority(pairs: &[RevisionPair<'_>]) -> Option<f64> {
+    let said: Vec<i8> = pairs.iter().filter_map(|pair| pair.human).collect();
+    let most = [-1, 0, 1].map(|side| said.iter().filter(|one| **one == side).count()).into_iter().max()?;
+    (!said.is_empty()).then(|| most as f64 / said.len() as f64)
+}

@@ -1,0 +1,340 @@
+//! What filled-in forms, `ParaPLUIE` and metrics say of pairs.
+
+use probity_data::extended_choice;
+use probity_lm::Outcome;
+use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricModels, Score};
+use serde::Serialize;
+
+use super::agreement::{EvaluatorCost, RevisionEvaluator};
+use super::forms::{AskedForm, CATEGORIES, GRADES};
+use super::pairs::RevisionPair;
+use super::paraphrase::{ParaphraseScore, ParaphraseStage};
+use super::stages::{AnswerProbabilities, AskedAnswer, FilledForm};
+use crate::figures::mean;
+use crate::metrics::{item, references};
+use crate::{MethodError, Run};
+
+/// Forms of one kind with what came of them: the answers, and how probable each answer is.
+pub(super) struct AnsweredForms<'a> {
+    pub(super) forms: &'a [AskedForm<'a>],
+    filled: Vec<FilledForm>,
+    /// By form and question, the probabilities of the answers; absent where they were not asked for.
+    probabilities: Option<Vec<Vec<Option<Vec<f64>>>>>,
+    label_tokens: Vec<EvaluatorCost>,
+}
+
+impl<'a> AnsweredForms<'a> {
+    pub(super) fn new(
+        forms: &'a [AskedForm<'a>],
+        filled: Vec<FilledForm>,
+        labels: Option<(&[AskedAnswer<'_>], &[AnswerProbabilities])>,
+    ) -> Self {
+        let mut label_tokens = vec![EvaluatorCost::default(); forms.len()];
+        let probabilities = labels.map(|(asked, said)| {
+            let mut all: Vec<Vec<Option<Vec<f64>>>> =
+                forms.iter().map(|form| vec![None; form.form.questions.len()]).collect();
+            for (one, said) in asked.iter().zip(said) {
+                all[one.form][one.question].clone_from(&said.probabilities);
+                label_tokens[one.form].add(said.prompt_tokens, None);
+            }
+            all
+        });
+        Self { forms, filled, probabilities, label_tokens }
+    }
+
+    /// The answers of a form: those that were written, or the most probable ones.
+    fn answers(&self, form: usize, by_labels: bool) -> Option<Vec<usize>> {
+        if !by_labels {
+            return self.filled[form].answers.clone();
+        }
+        let most = |all: &Vec<f64>| {
+            let best = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            all.iter().position(|p| *p == best)
+        };
+        self.probabilities.as_ref()?[form].iter().map(|one| most(one.as_ref()?)).collect()
+    }
+
+    /// By pair, the mean over its forms of what each says.
+    fn by_pair(&self, pairs: usize, gold: bool, of: impl Fn(usize, &AskedForm<'_>) -> Option<f64>) -> Vec<Option<f64>> {
+        let mut sums: Vec<(f64, usize, bool)> = vec![(0.0, 0, true); pairs];
+        for (number, form) in self.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
+            let sum = &mut sums[form.pair];
+            match of(number, form) {
+                Some(value) => *sum = (sum.0 + value, sum.1 + 1, sum.2),
+                // An order that was not read would leave the place that the other prefers.
+                None => sum.2 = false,
+            }
+        }
+        sums.into_iter().map(|(sum, count, whole)| (whole && count > 0).then(|| sum / count as f64)).collect()
+    }
+
+    /// 2 for what does strictly what was asked for, 1 with more besides, 0 for what does not: as it was answered, or as
+    /// it is to be expected by the probabilities.
+    fn relatedness(&self, form: usize, question: usize, by_labels: bool) -> Option<f64> {
+        if !by_labels {
+            return Some(2.0 - self.filled[form].answers.as_ref()?[question] as f64);
+        }
+        let probabilities = self.probabilities.as_ref()?[form][question].as_ref()?;
+        Some(probabilities.iter().zip([2.0, 1.0, 0.0]).map(|(p, value)| p * value).sum())
+    }
+
+    fn cost(&self, gold: bool, with_labels: bool) -> EvaluatorCost {
+        let own =
+            self.forms.iter().zip(&self.filled).zip(&self.label_tokens).filter(|((form, _), _)| form.gold == gold);
+        EvaluatorCost::sum(own.map(|((_, filled), labels)| {
+            let mut cost = if with_labels { *labels } else { EvaluatorCost::default() };
+            cost.add(filled.prompt_tokens, filled.tokens);
+            cost
+        }))
+    }
+
+    /// Whether there are probabilities.
+    pub(super) fn has_labels(&self) -> bool {
+        self.probabilities.is_some()
+    }
+}
+
+/// `choice`, `choice-gold-labels/related`.
+fn named(kind: &str, gold: bool, by_labels: bool, part: &str) -> String {
+    let gold = if gold { "-gold" } else { "" };
+    let labels = if by_labels { "-labels" } else { "" };
+    format!("{kind}{gold}{labels}{part}")
+}
+
+/// The evaluators of questions about both texts.
+pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
+    let mut all = Vec::new();
+    for gold in golds.iter().copied() {
+        for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
+            let cost = answered.cost(gold, by_labels);
+            let mut add = |part: &str, of: &dyn Fn(usize, &AskedForm<'_>) -> Option<f64>| {
+                let margins = answered.by_pair(pairs, gold, of);
+                all.push(RevisionEvaluator {
+                    name: named("choice", gold, by_labels, part),
+                    margins,
+                    scores: None,
+                    cost,
+                });
+            };
+            add("", &|number, form| {
+                let said = extended(form, &answered.answers(number, by_labels)?);
+                Some(said.map_or(0.0, |shown| if form.shown[shown] == 0 { 1.0 } else { -1.0 }))
+            });
+            add("/related", &|number, form| {
+                let related = |name: &str| answered.relatedness(number, form.form.place(name)?, by_labels);
+                let margin = related("related_a")? - related("related_b")?;
+                Some(if form.shown[0] == 0 { margin } else { -margin })
+            });
+            if by_labels {
+                add("/best", &|number, form| {
+                    let best = answered.probabilities.as_ref()?[number][form.form.place("best")?].as_ref()?;
+                    let margin = best[0] - best[1];
+                    Some(if form.shown[0] == 0 { margin } else { -margin })
+                });
+            }
+        }
+    }
+    all
+}
+
+/// What a form prefers: the position among what it shows.
+fn extended(form: &AskedForm<'_>, answers: &[usize]) -> Option<usize> {
+    let answer = |name: &str| form.form.place(name).map(|place| answers[place]);
+    let chosen = answer("best").filter(|best| *best < 2);
+    let yes = |name: &str| answer(name) == Some(0);
+    let related = |name: &str| answer(name).is_some_and(|answer| answer < 2);
+    extended_choice(chosen, [yes("acceptable_a"), yes("acceptable_b")], [related("related_a"), related("related_b")])
+}
+
+/// The evaluators of statements about each text: the mean grade, and the mean of expected ones.
+pub(super) fn of_likert(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
+    let mut all = Vec::new();
+    for gold in golds.iter().copied() {
+        for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
+            let mut scores = vec![[None, None]; pairs];
+            for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
+                scores[form.pair][form.shown[0]] =
+                    if by_labels { answered.expected(number) } else { answered.graded(number) };
+            }
+            let name = named("likert", gold, by_labels, "");
+            all.push(RevisionEvaluator::of_scores(name, scores, answered.cost(gold, by_labels)));
+        }
+    }
+    all
+}
+
+impl AnsweredForms<'_> {
+    fn graded(&self, form: usize) -> Option<f64> {
+        let answers = self.filled[form].answers.as_ref()?;
+        mean(answers.iter().map(|answer| (*answer + 1) as f64))
+    }
+
+    /// How they ended.
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.filled.iter().map(|one| &one.outcome)
+    }
+
+    fn expected(&self, form: usize) -> Option<f64> {
+        let all: Option<Vec<f64>> = self.probabilities.as_ref()?[form]
+            .iter()
+            .map(|one| Some(one.as_ref()?.iter().zip(1..=GRADES.len()).map(|(p, grade)| p * grade as f64).sum()))
+            .collect();
+        mean(all?)
+    }
+}
+
+/// The evaluators of `ParaPLUIE`: one for each template.
+pub(super) fn of_paraphrases(stage: &ParaphraseStage<'_>, said: &[ParaphraseScore]) -> Vec<RevisionEvaluator> {
+    let evaluator = |(place, template): (usize, &crate::template::Template)| {
+        let mut cost = EvaluatorCost::default();
+        let scores = (0..stage.pairs.len()).map(|pair| {
+            [0, 1].map(|candidate| {
+                let one = &said[stage.part(pair, candidate, place)];
+                cost.add(one.prompt_tokens, None);
+                one.score
+            })
+        });
+        let scores = scores.collect();
+        let several = stage.templates.len() > 1;
+        let name = if several { format!("parapluie/{}", template.name()) } else { "parapluie".to_owned() };
+        RevisionEvaluator::of_scores(name, scores, cost)
+    };
+    stage.templates.iter().enumerate().map(evaluator).collect()
+}
+
+/// A metric with its scores.
+pub(super) struct ScoredMetric {
+    pub(super) label: String,
+    /// The scale's direction.
+    pub(super) direction: Direction,
+    /// By pair and candidate, as the metric has them.
+    pub(super) scores: Vec<[Option<f64>; 2]>,
+    /// By pair, of the original itself: what a system has that changes nothing.
+    pub(super) copies: Vec<Option<f64>>,
+    pub(super) signature: String,
+}
+
+/// Scores each text, and each original as if it were a revision.
+pub(super) fn score(
+    choice: &ChosenMetric,
+    pairs: &[RevisionPair<'_>],
+    models: &MetricModels,
+    run: &mut Run<'_>,
+) -> Result<ScoredMetric, MethodError> {
+    let metric = choice.build(models)?;
+    let mut items: Vec<MetricItem<'_>> = Vec::with_capacity(3 * pairs.len());
+    for RevisionPair { sample, .. } in pairs {
+        let texts = sample.candidates.iter().map(|candidate| candidate.text.as_str()).chain([sample.context.as_str()]);
+        items.extend(texts.map(|text| item(sample, text, references(sample))));
+    }
+    let scores = run.measure(Some(choice.label()), metric.as_ref(), &items)?.items;
+    let value = |place: usize| Score::value(scores[place][0]);
+    let of = |pair: usize| [value(3 * pair), value(3 * pair + 1)];
+    Ok(ScoredMetric {
+        label: choice.label().to_owned(),
+        direction: Direction::of(choice.definition()),
+        scores: (0..pairs.len()).map(of).collect(),
+        copies: (0..pairs.len()).map(|pair| value(3 * pair + 2)).collect(),
+        signature: choice.signature(metric.item_settings(), &items),
+    })
+}
+
+impl ScoredMetric {
+    /// What it says of pairs: the better score is the better text.
+    pub(super) fn evaluator(&self) -> RevisionEvaluator {
+        let upwards = |score: Option<f64>| score.map(|score| self.direction.upwards(score));
+        let scores = self.scores.iter().map(|both| both.map(upwards)).collect();
+        RevisionEvaluator::of_scores(self.label.clone(), scores, EvaluatorCost::default())
+    }
+}
+
+/// How often a form's answers are people's, question by question (Table 7).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct AnswerAccuracy {
+    pub(super) by: String,
+    pub(super) question: &'static str,
+    /// Answers that people gave too.
+    pub(super) answers: usize,
+    pub(super) accuracy: Option<f64>,
+    /// What always giving people's most frequent answer would have.
+    pub(super) majority: Option<f64>,
+}
+
+/// The answers of a form beside people's, each by its number.
+type OfForm<'f> = dyn Fn(&AskedForm<'_>, &[usize]) -> Vec<(u8, u8)> + 'f;
+
+/// The answers to single questions against people's.
+pub(super) fn answer_accuracy(answered: &AnsweredForms<'_>, golds: &[bool]) -> Vec<AnswerAccuracy> {
+    let mut all = Vec::new();
+    for gold in golds.iter().copied() {
+        for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
+            let mut add = |question, of: &OfForm<'_>| {
+                let own = answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold);
+                let said = own.filter_map(|(number, form)| Some(of(form, &answered.answers(number, by_labels)?)));
+                let said: Vec<(u8, u8)> = said.flatten().collect();
+                let share = |is: &dyn Fn(&(u8, u8)) -> bool| mean(said.iter().map(|one| f64::from(u8::from(is(one)))));
+                let majority = (0..3).filter_map(|answer| share(&|one| one.1 == answer)).reduce(f64::max);
+                let by = named("choice", gold, by_labels, "");
+                let accuracy = share(&|one| one.0 == one.1);
+                all.push(AnswerAccuracy { by, question, answers: said.len(), accuracy, majority });
+            };
+            let shown = |form: &AskedForm<'_>, place: usize, attribute: &str| -> Option<f64> {
+                form.sample.candidates[form.shown[place]].scores.get(attribute).copied()
+            };
+            let both = |form: &AskedForm<'_>,
+                        answers: &[usize],
+                        names: [&str; 2],
+                        attribute: &str,
+                        of: &dyn Fn(usize, f64) -> (u8, u8)| {
+                let one =
+                    |place: usize| Some(of(answers[form.form.place(names[place])?], shown(form, place, attribute)?));
+                [one(0), one(1)].into_iter().flatten().collect::<Vec<_>>()
+            };
+            add("related, strictly", &|form, answers| {
+                both(form, answers, ["related_a", "related_b"], "relatedness", &|said, human| {
+                    (said as u8, 2 - human as u8)
+                })
+            });
+            add("related at all", &|form, answers| {
+                both(form, answers, ["related_a", "related_b"], "relatedness", &|said, human| {
+                    (u8::from(said < 2), u8::from(human > 0.0))
+                })
+            });
+            add("acceptable", &|form, answers| {
+                both(form, answers, ["acceptable_a", "acceptable_b"], "acceptable", &|said, human| {
+                    (u8::from(said == 0), u8::from(human > 0.0))
+                })
+            });
+            for (category, ..) in CATEGORIES {
+                add(category, &|form, answers| {
+                    let Some(place) = form.form.place(category) else { return Vec::new() };
+                    // Which of the two is better; both and none are a tie.
+                    let side = |[first, second]: [bool; 2]| match (first, second) {
+                        (true, false) => 0,
+                        (false, true) => 1,
+                        _ => 2,
+                    };
+                    let human = (shown(form, 0, category), shown(form, 1, category));
+                    let (Some(first), Some(second)) = human else { return Vec::new() };
+                    let said = u8::try_from(answers[place].min(2)).unwrap_or(2);
+                    vec![(said, side([first > 0.0, second > 0.0]))]
+                });
+            }
+            all.retain(|one| one.answers > 0);
+        }
+    }
+    all
+}
+
+/// The share of pairs on which the two orders prefer different texts, and how many pairs were read in both.
+pub(super) fn turned(answered: &AnsweredForms<'_>, pairs: usize, gold: bool) -> Option<(f64, usize)> {
+    let mut seen: Vec<Vec<i8>> = vec![Vec::new(); pairs];
+    for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
+        if let Some(answers) = answered.answers(number, false) {
+            let side = extended(form, &answers).map_or(0, |shown| if form.shown[shown] == 0 { 1 } else { -1 });
+            seen[form.pair].push(side);
+        }
+    }
+    let both: Vec<&Vec<i8>> = seen.iter().filter(|sides| sides.len() == 2).collect();
+    mean(both.iter().map(|sides| f64::from(u8::from(sides[0] != sides[1])))).map(|share| (share, both.len()))
+}

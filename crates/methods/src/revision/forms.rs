@@ -1,0 +1,270 @@
+//! Forms: what a judge is asked about revisions at once, and how its answers are read.
+
+use std::fmt::Write as _;
+
+use probity_data::Sample;
+use probity_lm::{Constraint, Label, LabelSet};
+use serde_json::{Map, Value, json};
+
+use super::pairs::{RevisionPair, categories};
+use crate::MethodError;
+
+/// Whether a text does what was asked for: strictly, with more besides, or not at all.
+pub(super) const RELATEDNESS: [&str; 3] = ["strictly", "with more", "no"];
+/// Whether a text would do in the place of the original.
+pub(super) const ACCEPTABLE: [&str; 2] = ["yes", "no"];
+/// Which of two texts.
+pub(super) const CHOICE: [&str; 4] = ["A", "B", "both", "none"];
+/// How far one agrees with a statement.
+pub(super) const GRADES: [&str; 5] = ["1", "2", "3", "4", "5"];
+
+/// What is asked of a category of revisions: which of two texts is the better one in it, and the statement about one.
+pub(super) const CATEGORIES: [(&str, &str, &str); 4] = [
+    (
+        "rewriting_light",
+        "Which revision makes the style more academic and the English better?",
+        "The style is more academic and the English better than in the original.",
+    ),
+    (
+        "rewriting_medium",
+        "Which revision makes the paragraph more readable and better built?",
+        "The paragraph is more readable and better built than the original.",
+    ),
+    (
+        "rewriting_heavy",
+        "Which revision makes the paragraph more readable and clearer?",
+        "The paragraph is rewritten so that it is clearer and better ordered, in an academic style.",
+    ),
+    (
+        "concision",
+        "Which revision is the shorter one that keeps every important idea?",
+        "The revision is shorter than the original and keeps every important idea.",
+    ),
+];
+
+/// A question with the answers that it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FormQuestion {
+    pub(super) name: &'static str,
+    text: &'static str,
+    pub(super) answers: &'static [&'static str],
+}
+
+/// What is asked of one pair or one text at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) questions: Vec<FormQuestion>,
+}
+
+impl Form {
+    /// Of two texts, A and B.
+    pub(super) fn choice(sample: &Sample) -> Self {
+        let question = |name, text, answers| FormQuestion { name, text, answers };
+        let mut questions = vec![
+            question(
+                "related_a",
+                "Does revision A do what the author wanted: strictly, with more changes besides, or not?",
+                &RELATEDNESS[..],
+            ),
+            question(
+                "related_b",
+                "Does revision B do what the author wanted: strictly, with more changes besides, or not?",
+                &RELATEDNESS,
+            ),
+            question(
+                "acceptable_a",
+                "Is revision A good enough to stand in the article in the place of the original?",
+                &ACCEPTABLE,
+            ),
+            question(
+                "acceptable_b",
+                "Is revision B good enough to stand in the article in the place of the original?",
+                &ACCEPTABLE,
+            ),
+            question(
+                "best",
+                "Which revision is the best? Say both where neither is better, and none where neither is acceptable.",
+                &CHOICE,
+            ),
+        ];
+        questions.extend(asked_categories(sample).map(|(name, text, _)| question(name, text, &CHOICE)));
+        Self { questions }
+    }
+
+    /// Of one text.
+    pub(super) fn likert(sample: &Sample, gold: bool) -> Self {
+        let statement = |name, text| FormQuestion { name, text, answers: &GRADES };
+        let similar = gold.then(|| statement("similar", "The revision is like the author's own."));
+        let own = [
+            statement("related", "The revision does what the author wanted."),
+            statement("correct", "The revision is better than the original."),
+        ];
+        let further = asked_categories(sample).map(|(name, _, text)| statement(name, text));
+        Self { questions: similar.into_iter().chain(own).chain(further).collect() }
+    }
+
+    /// The questions as a prompt has them, a line for each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let answers = |one: &FormQuestion| {
+            if one.answers == GRADES { String::new() } else { format!(" ({})", one.answers.join(", ")) }
+        };
+        self.questions.iter().map(|one| format!("{}: {}{}", one.name, one.text, answers(one))).collect()
+    }
+
+    /// JSON with each question's name and one of its answers, in this order.
+    pub(super) fn constraint(&self) -> Constraint {
+        let properties: Map<String, Value> =
+            self.questions.iter().map(|one| (one.name.to_owned(), json!({ "enum": one.answers }))).collect();
+        let names: Vec<&str> = self.questions.iter().map(|one| one.name).collect();
+        Constraint::JsonSchema(json!({
+            "type": "object", "properties": properties, "required": names, "additionalProperties": false
+        }))
+    }
+
+    /// The longest answer, in tokens: each name and answer is a few.
+    pub(super) fn tokens(&self) -> usize {
+        24 * self.questions.len() + 16
+    }
+
+    /// What was answered, by question: the position among its answers.
+    pub(super) fn read(&self, text: &str) -> Option<Vec<usize>> {
+        let all: Map<String, Value> = serde_json::from_str(text.trim()).ok()?;
+        self.read_map(&all)
+    }
+
+    /// The same of an object.
+    pub(super) fn read_map(&self, all: &Map<String, Value>) -> Option<Vec<usize>> {
+        let answer = |one: &FormQuestion| {
+            let said = all.get(one.name)?.as_str()?;
+            one.answers.iter().position(|answer| *answer == said)
+        };
+        self.questions.iter().map(answer).collect()
+    }
+
+    /// The answers by name.
+    pub(super) fn map(&self, answers: &[usize]) -> Map<String, Value> {
+        let named = self.questions.iter().zip(answers);
+        named.map(|(one, answer)| (one.name.to_owned(), json!(one.answers[*answer]))).collect()
+    }
+
+    /// The position of the question of that name.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.questions.iter().position(|one| one.name == name)
+    }
+
+    /// The beginning of the JSON up to where the answer to that question stands.
+    pub(super) fn begun(&self, question: usize, answers: &[usize]) -> String {
+        let mut text = "{".to_owned();
+        for (one, answer) in self.questions.iter().zip(answers).take(question) {
+            let _ = write!(text, "\"{}\": \"{}\", ", one.name, one.answers[*answer]);
+        }
+        format!("{text}\"{}\": \"", self.questions[question].name)
+    }
+}
+
+impl FormQuestion {
+    /// Its answers as labels: each ends with the quotation mark, so that none begins another.
+    pub(super) fn labels(&self) -> Result<LabelSet, MethodError> {
+        let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![format!("{name}\"")] };
+        Ok(LabelSet::new(self.answers.iter().map(label).collect())?)
+    }
+}
+
+/// The categories of a sample that something is asked of.
+fn asked_categories(sample: &Sample) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let of = categories(sample);
+    CATEGORIES.into_iter().filter(move |(name, ..)| of.contains(name))
+}
+
+/// Who is asked about, in which order, and whether the author's own revision is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AskedForm<'a> {
+    pub(super) pair: usize,
+    pub(super) sample: &'a Sample,
+    /// The places of the candidates: two, in the order in which they are shown, or one.
+    pub(super) shown: Vec<usize>,
+    pub(super) gold: bool,
+    pub(super) form: Form,
+}
+
+impl<'a> AskedForm<'a> {
+    /// Both orders of each pair, or one.
+    pub(super) fn choices(pairs: &[RevisionPair<'a>], gold: bool, one_order: bool) -> Vec<Self> {
+        let of = |(pair, one): (usize, &RevisionPair<'a>)| {
+            let form = Form::choice(one.sample);
+            let orders: &[[usize; 2]] = if one_order { &[[0, 1]] } else { &[[0, 1], [1, 0]] };
+            orders
+                .iter()
+                .map(|order| Self { pair, sample: one.sample, shown: order.to_vec(), gold, form: form.clone() })
+                .collect::<Vec<_>>()
+        };
+        pairs.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Each text of each pair.
+    pub(super) fn grades(pairs: &[RevisionPair<'a>], gold: bool) -> Vec<Self> {
+        let of = |(pair, one): (usize, &RevisionPair<'a>)| {
+            let (sample, form) = (one.sample, Form::likert(one.sample, gold));
+            [0, 1].map(|candidate| Self { pair, sample, shown: vec![candidate], gold, form: form.clone() })
+        };
+        pairs.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// The texts of the prompt by slot.
+    pub(super) fn slots(&self) -> Vec<(&'static str, &'a str)> {
+        let sample = self.sample;
+        let names: &[&'static str] = if self.shown.len() == 2 { &["first", "second"] } else { &["candidate"] };
+        let shown = names.iter().zip(&self.shown).map(|(name, place)| (*name, sample.candidates[*place].text.as_str()));
+        let gold = sample.references.first().filter(|_| self.gold).map_or("", String::as_str);
+        let instruction = sample.instruction.as_deref().unwrap_or("");
+        [("context", sample.context.as_str()), ("instruction", instruction), ("gold", gold)]
+            .into_iter()
+            .chain(shown)
+            .collect()
+    }
+
+    /// Whether there is anything to be shown in each place.
+    pub(super) fn can_be_asked(&self) -> bool {
+        let has = |place: &usize| !self.sample.candidates[*place].text.trim().is_empty();
+        let gold = || self.sample.references.first().is_some_and(|text| !text.trim().is_empty());
+        self.shown.iter().all(has) && !self.sample.context.trim().is_empty() && (!self.gold || gold())
+    }
+
+    /// Which form it is, as fields of a row.
+    pub(super) fn identity(&self) -> Value {
+        let id = |place: usize| self.sample.candidates[self.shown[place]].id.as_str();
+        if self.shown.len() == 2 {
+            json!({ "item": self.sample.id, "candidate_a": id(0), "candidate_b": id(1), "with_gold": self.gold })
+        } else {
+            json!({ "item": self.sample.id, "candidate": id(0), "with_gold": self.gold })
+        }
+    }
+
+    /// What it is called in ids of requests.
+    pub(super) fn id(&self, stage: &str) -> String {
+        let shown: Vec<&str> = self.shown.iter().map(|place| self.sample.candidates[*place].id.as_str()).collect();
+        let gold = if self.gold { "/gold" } else { "" };
+        format!("{}/{stage}/{}{gold}", self.sample.id, shown.join("|"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    #[test]
+    fn answers_are_read_by_name_and_begin_the_next_question() {
+        let mut one = sample("a", &[1.0, 2.0]);
+        one.texts.insert("categories".into(), "concision\ncontent_deletion".into());
+        let form = Form::choice(&one);
+        assert_eq!(form.questions.iter().map(|one| one.name).collect::<Vec<_>>()[4..], ["best", "concision"]);
+        let text = r#"{"related_a": "no", "related_b": "strictly", "acceptable_a": "no", "acceptable_b": "yes", "best": "B", "concision": "both"}"#;
+        let answers = form.read(text).expect("all answers");
+        assert_eq!(answers, [2, 0, 1, 0, 1, 2]);
+        assert!(text.starts_with(&form.begun(4, &answers)) && form.begun(0, &[]) == "{\"related_a\": \"");
+        assert_eq!(Value::Object(form.map(&answers)), serde_json::from_str::<Value>(text).expect("JSON"));
+        assert_eq!(form.read(&text.replace("both", "nobody")), None);
+        assert_eq!(Form::likert(&one, true).lines().len(), 4);
+    }
+}

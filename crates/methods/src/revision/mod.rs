@@ -1,0 +1,221 @@
+//! Revisions of scientific text: what judges and metrics say of pairs, held against people (Jourdan et al. 2025).
+
+mod agreement;
+mod cascade;
+mod evaluators;
+mod forms;
+mod options;
+mod pairs;
+mod paraphrase;
+mod report;
+mod stages;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use probity_data::Sample;
+use probity_lm::{LabelSet, LanguageModel};
+
+pub use options::{RevisionJudge, RevisionParams};
+
+use crate::builtin::{Builtin, DataSlot};
+use crate::prompt_set::PromptSet;
+use crate::template::{PromptLayout, Template};
+use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
+use evaluators::{AnsweredForms, ScoredMetric};
+use forms::AskedForm;
+use pairs::RevisionPair;
+use paraphrase::{PARAPLUIE, ParaphraseScore, ParaphraseStage};
+use report::{FormResults, Found};
+use stages::{AnswerStage, AskedAnswer, Choice, FormKind, FormStage, Likert};
+
+const CONTEXT: DataSlot = DataSlot::required("context");
+const INSTRUCTION: DataSlot = DataSlot::optional("instruction");
+const GOLD: DataSlot = DataSlot::optional("gold");
+const QUESTIONS: DataSlot = DataSlot::list("questions");
+
+const TEMPLATES: &[Builtin] = &[
+    Builtin {
+        name: Choice::NAME,
+        source: include_str!("../prompts/revision_choice.j2"),
+        data: &[CONTEXT, INSTRUCTION, GOLD, DataSlot::required("first"), DataSlot::required("second"), QUESTIONS],
+    },
+    Builtin {
+        name: Likert::NAME,
+        source: include_str!("../prompts/revision_likert.j2"),
+        data: &[CONTEXT, INSTRUCTION, GOLD, DataSlot::required("candidate"), QUESTIONS],
+    },
+];
+
+/// Which measure of revisions can be trusted; see [`Method::LONG_ABOUT`].
+pub struct RevisionStudy;
+
+impl Method for RevisionStudy {
+    type Params = RevisionParams;
+    const NAME: &'static str = "revision";
+    const ABOUT: &'static str = "Hold judges and metrics of text revision against people: which of them can be trusted";
+    const LONG_ABOUT: &'static str = "\
+Hold judges and metrics of text revision against people: which of them can be trusted.
+
+Each sample is an original text (its context), what was to be changed (its instruction), two revisions (its \
+candidates), and maybe the author's own revision (its reference) and which of the two people prefer. Judges are \
+LLM-Choice (questions about both revisions at once), LLM-Likert (statements about each, graded 1 to 5), both with and \
+without the author's revision, and ParaPLUIE against the original; metrics are those of --metric (Jourdan et al. 2025).
+
+Forms are filled in as JSON under a schema. The probability of each answer is asked for behind the answers before it: \
+`choice-labels` decides by the most probable answers, `likert-labels` by expected grades. What a form of choice prefers \
+is the extended preference: its choice, else the only acceptable revision, else the only one that does what was asked \
+for, else a tie. Categories of a sample (its text `categories`) add a question each.
+
+Agreement is the share of pairs of which the same is said, ties counting as a verdict, Cohen's κ and Cramér's V. \
+Scores with many decimals hardly ever tie, so each is also held against people with differences up to ε taken for a \
+tie, ε being fitted on other pairs than it is tested on. The hybrid asks one evaluator after the other, the next where \
+the one before sees no difference above its threshold; thresholds are fitted in the same way. Pairs of one paragraph \
+(its text `paragraph`) are drawn together, in folds and in intervals.
+
+Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jsonl`, `parapluie.jsonl` (the stages), \
+`scores.jsonl` (item, candidate, metric, score), `decisions.jsonl` (item, by, margin, choice, people's choice) and \
+`summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    fn models(params: &RevisionParams) -> Vec<RoleModel> {
+        let other = params.parapluie_model.iter().map(|name| RoleModel::language("paraphrases", name));
+        other.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
+    }
+
+    const STAGES: &'static [StageSpec] = &[
+        StageSpec { name: Choice::NAME, roles: &["model"] },
+        StageSpec { name: Choice::LABELS, roles: &["model"] },
+        StageSpec { name: Likert::NAME, roles: &["model"] },
+        StageSpec { name: Likert::LABELS, roles: &["model"] },
+        StageSpec { name: PARAPLUIE, roles: &["paraphrases"] },
+    ];
+
+    fn has_stage(params: &RevisionParams, name: &str) -> bool {
+        let has = |judges: [RevisionJudge; 2]| judges.into_iter().any(|judge| params.has(judge));
+        let choice = has([RevisionJudge::Choice, RevisionJudge::ChoiceGold]);
+        let likert = has([RevisionJudge::Likert, RevisionJudge::LikertGold]);
+        match name {
+            Choice::NAME => choice,
+            Choice::LABELS => choice && !params.no_labels,
+            Likert::NAME => likert,
+            Likert::LABELS => likert && !params.no_labels,
+            _ => params.has(RevisionJudge::Parapluie),
+        }
+    }
+
+    fn run(params: &RevisionParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let metrics = params.check(samples)?;
+        let pairs = RevisionPair::all(samples);
+        let model = run.model();
+        let prompts = PromptSet::load(
+            TEMPLATES,
+            &params.prompt,
+            |_| params.layout.layout(model.description(), "Answer:"),
+            |_| BTreeMap::new(),
+        )?;
+        let other: &dyn LanguageModel = run.other_models().first().copied().unwrap_or(model);
+        let layout = params.layout.layout(other.description(), "Answer:")?;
+        let templates = paraphrase_templates(params, &layout)?;
+        let signature = sign(params, run, &prompts, &templates, &layout);
+        let study = Study { params, prompts: &prompts, signature: &signature };
+
+        let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
+        let forms = choice_golds.iter().flat_map(|gold| AskedForm::choices(&pairs, *gold, params.one_order));
+        let choice_forms: Vec<AskedForm<'_>> = forms.collect();
+        let choice = study.fill::<Choice>(&choice_forms, run)?;
+        let likert_golds = params.golds(RevisionJudge::Likert, RevisionJudge::LikertGold);
+        let forms = likert_golds.iter().flat_map(|gold| AskedForm::grades(&pairs, *gold));
+        let likert_forms: Vec<AskedForm<'_>> = forms.collect();
+        let likert = study.fill::<Likert>(&likert_forms, run)?;
+        let stage = ParaphraseStage {
+            pairs: &pairs,
+            templates: &templates,
+            layout: &layout,
+            labels: LabelSet::words(["Yes", "No"])?,
+            model: other,
+            inputs: vec![signature.to_string()],
+        };
+        let paraphrases: Option<Vec<ParaphraseScore>> =
+            if params.has(RevisionJudge::Parapluie) { Some(run.stage(&stage)?.parts) } else { None };
+        if run.is_rehearsal() {
+            return Err(MethodError::Rehearsed);
+        }
+        let models = run.metric_models().clone();
+        let scored: Vec<ScoredMetric> =
+            metrics.iter().map(|choice| evaluators::score(choice, &pairs, &models, run)).collect::<Result<_, _>>()?;
+
+        let mut outcomes = Outcomes::default();
+        let forms = [&choice, &likert].into_iter().flatten();
+        forms.flat_map(AnsweredForms::outcomes).for_each(|outcome| outcomes.add(outcome));
+        paraphrases.iter().flatten().for_each(|one| outcomes.add(&one.outcome));
+        let skipped = samples.len() - pairs.len();
+        outcomes.add_several("not_a_pair", skipped);
+        let found = Found {
+            params,
+            pairs: &pairs,
+            choice: FormResults { answers: choice.as_ref(), golds: &choice_golds },
+            likert: FormResults { answers: likert.as_ref(), golds: &likert_golds },
+            paraphrases: paraphrases.as_deref().map(|said| (&stage, said)),
+            metrics: &scored,
+        };
+        found.report(outcomes, signature.clone(), run)
+    }
+}
+
+/// What all stages of forms have in common.
+struct Study<'a> {
+    params: &'a RevisionParams,
+    prompts: &'a PromptSet,
+    signature: &'a Signature,
+}
+
+impl Study<'_> {
+    /// Fills in forms of a kind; nothing where there are none.
+    fn fill<'f, K: FormKind>(
+        &self,
+        forms: &'f [AskedForm<'f>],
+        run: &mut Run<'_>,
+    ) -> Result<Option<AnsweredForms<'f>>, MethodError> {
+        if forms.is_empty() {
+            return Ok(None);
+        }
+        let prompt = self.prompts.get(K::NAME);
+        let stage = FormStage::<K> { forms, prompt, inputs: vec![self.signature.to_string()], kind: PhantomData };
+        let filled = run.stage(&stage)?;
+        if self.params.no_labels {
+            return Ok(Some(AnsweredForms::new(forms, filled.parts, None)));
+        }
+        let inputs = vec![self.signature.to_string(), filled.key];
+        let stage =
+            AnswerStage::<K> { asked: AskedAnswer::all(forms, &filled.parts), prompt, inputs, kind: PhantomData };
+        let said = run.stage(&stage)?.parts;
+        Ok(Some(AnsweredForms::new(forms, filled.parts, Some((&stage.asked, &said)))))
+    }
+}
+
+fn paraphrase_templates(params: &RevisionParams, layout: &PromptLayout) -> Result<Vec<Template>, MethodError> {
+    let settings = BTreeMap::from([("yes", "Yes".to_owned()), ("no", "No".to_owned())]);
+    let load = |choice: &String| Template::load(choice, para_pluie::TEMPLATES, settings.clone(), layout);
+    Ok(params.template.iter().map(load).collect::<Result<_, _>>()?)
+}
+
+fn sign(
+    params: &RevisionParams,
+    run: &Run<'_>,
+    prompts: &PromptSet,
+    templates: &[Template],
+    layout: &PromptLayout,
+) -> Signature {
+    let judges: Vec<String> = params.judge.iter().map(probity_options::name).collect();
+    let signature = Signature::new(RevisionStudy::NAME, run.model())
+        .with_other_models(run.other_models())
+        .with("judge", &judges.join(","))
+        .with("orders", if params.one_order { "one" } else { "both" });
+    let signature =
+        [Choice::NAME, Likert::NAME].into_iter().fold(signature, |signature, name| prompts.get(name).sign(signature));
+    signature.with_layout(layout).with_templates(templates)
+}

@@ -1,0 +1,133 @@
+//! The options of `revision`.
+
+use probity_data::Sample;
+use probity_metrics::{ChosenMetric, choose};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+use crate::MethodError;
+use crate::metrics::{check_needs, item, references};
+use crate::question::{LayoutOptions, given_twice};
+
+/// Who judges revisions by a language model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RevisionJudge {
+    /// Questions about both revisions at once: LLM-Choice.
+    Choice,
+    /// The same with the author's own revision before it.
+    ChoiceGold,
+    /// Statements about each revision, graded from 1 to 5: LLM-Likert.
+    Likert,
+    /// The same with the author's own revision before it.
+    LikertGold,
+    /// `ParaPLUIE` of each revision against the original.
+    Parapluie,
+}
+
+/// Options of `revision`.
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RevisionParams {
+    /// Who judges, with commas between them.
+    #[schemars(length(min = 1), extend("form" = "JUDGE,…"))]
+    #[default(vec![RevisionJudge::Choice, RevisionJudge::Likert, RevisionJudge::Parapluie])]
+    pub judge: Vec<RevisionJudge>,
+    /// Metrics that score each revision, as in `probity metrics`: bleu,rouge-l:stem=yes.
+    #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
+    #[default(DEFAULT_METRICS.map(str::to_owned).to_vec())]
+    pub metric: Vec<String>,
+    /// The encoder of bert-score, mover-score, blanc and bets.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub encoder: Option<String>,
+    /// The sequence-to-sequence model of bart-score.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub seq2seq: Option<String>,
+    /// Another model for `ParaPLUIE`, a causal one or an encoder-decoder.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub parapluie_model: Option<String>,
+    /// The prompt of `ParaPLUIE`: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several
+    /// times; each is an evaluator of its own.
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["few-shot-direct".to_owned()])]
+    pub template: Vec<String>,
+    /// Show each pair in the order of the data alone, as it was published; else in both, and what is said over both
+    /// counts.
+    pub one_order: bool,
+    /// Do not ask for the probabilities of the answers in forms.
+    pub no_labels: bool,
+    /// The hybrid: evaluators as the first table names them, with commas between them. The first decides where it sees a
+    /// difference that is large enough, else the next. Left out: what there is of choice/related, parapluie, sari-easse
+    /// and gleu-napoles.
+    #[schemars(extend("form" = "NAME,…"))]
+    pub hybrid: Vec<String>,
+    /// Folds of cross-validation: thresholds are fitted on all others, and pairs of one paragraph are in one fold.
+    #[schemars(range(min = 2, max = 1000), extend("form" = "N"))]
+    #[default(10)]
+    pub folds: u32,
+    /// A prompt of your own in the place of a built-in one: choice or likert. May be given several times.
+    #[schemars(extend("form" = "NAME=FILE"))]
+    pub prompt: Vec<String>,
+    /// How prompts and answers are laid out.
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
+}
+
+/// Those of the paper that need no further model, and the edit distances that they are held against.
+const DEFAULT_METRICS: [&str; 8] =
+    ["bleu", "rouge-l", "meteor", "gleu-napoles", "gleu-google", "sari-easse", "levenshtein", "levenshtein-source"];
+
+/// The most steps of a hybrid: thresholds of all of them are tried together.
+const MOST_STEPS: usize = 4;
+
+impl RevisionParams {
+    pub(super) fn has(&self, judge: RevisionJudge) -> bool {
+        self.judge.contains(&judge)
+    }
+
+    /// Which forms are filled in: without the author's own revision, and with it.
+    pub(super) fn golds(&self, without: RevisionJudge, with: RevisionJudge) -> Vec<bool> {
+        [(without, false), (with, true)]
+            .into_iter()
+            .filter(|(judge, _)| self.has(*judge))
+            .map(|(_, gold)| gold)
+            .collect()
+    }
+
+    /// Reads the metrics, and refuses what contradicts itself or the samples.
+    pub(super) fn check(&self, samples: &[Sample]) -> Result<Vec<ChosenMetric>, MethodError> {
+        if let Some(twice) = given_twice(&self.judge) {
+            let twice = probity_options::name(twice);
+            return MethodError::refuse(format!("--judge {twice}"), "given twice", "name each once");
+        }
+        if let Some(twice) = given_twice(&self.template) {
+            return MethodError::refuse(format!("--template {twice}"), "given twice", "name each once");
+        }
+        if samples.iter().all(|sample| sample.candidates.len() != 2) {
+            let why = "no sample has two candidates";
+            return MethodError::refuse("--data", why, "give each sample the two revisions that are compared");
+        }
+        let with_gold = [RevisionJudge::ChoiceGold, RevisionJudge::LikertGold].into_iter().find(|one| self.has(*one));
+        let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
+        if let Some(judge) = with_gold.filter(|_| !samples.iter().any(has_reference)) {
+            let option = format!("--judge {}", probity_options::name(&judge));
+            let hint = "give the samples \"references\", the author's own revision, or leave it out";
+            return MethodError::refuse(option, "no sample has references", hint);
+        }
+        if self.hybrid.len() > MOST_STEPS {
+            let why = format!("it has {} steps", self.hybrid.len());
+            return MethodError::refuse("--hybrid", why, format!("name {MOST_STEPS} at most"));
+        }
+        if let Some(twice) = given_twice(&self.hybrid) {
+            return MethodError::refuse(format!("--hybrid {twice}"), "given twice", "name each step once");
+        }
+        let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
+        let pairs = || samples.iter().filter(|sample| sample.candidates.len() == 2);
+        let own: Vec<Sample> = pairs().cloned().collect();
+        check_needs(&metrics, self.encoder.as_deref(), self.seq2seq.as_deref(), &own, |sample| {
+            item(sample, "", references(sample))
+        })?;
+        Ok(metrics)
+    }
+}

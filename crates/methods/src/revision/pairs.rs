@@ -1,0 +1,121 @@
+//! Pairs of revisions, and what people said of them.
+
+use std::collections::BTreeSet;
+
+use probity_data::{Preference, Sample};
+use serde::Serialize;
+
+/// Two revisions of one text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RevisionPair<'a> {
+    pub(super) sample: &'a Sample,
+    /// What people prefer: 1 the first candidate, −1 the second, 0 neither; absent where nobody was asked.
+    pub(super) human: Option<i8>,
+    pub(super) difficulty: Option<Difficulty>,
+}
+
+/// What it takes to see which revision is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Difficulty {
+    /// One does what was asked for, and the other does not.
+    Easy,
+    /// Both do, and one is acceptable.
+    Medium,
+    /// Both are acceptable, and one is preferred.
+    Hard,
+}
+
+impl Difficulty {
+    pub(super) const ALL: [Self; 3] = [Self::Easy, Self::Medium, Self::Hard];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Easy => "easy",
+            Self::Medium => "medium",
+            Self::Hard => "hard",
+        }
+    }
+
+    /// From people's answers about a pair; `None` where they are missing, and where nothing parts the two.
+    fn of(sample: &Sample, human: Option<i8>) -> Option<Self> {
+        let both = |attribute: &str| -> Option<[bool; 2]> {
+            let of = |place: usize| sample.candidates[place].scores.get(attribute).map(|score| *score > 0.0);
+            Some([of(0)?, of(1)?])
+        };
+        let (related, acceptable) = (both("relatedness")?, both("acceptable")?);
+        match (related, acceptable) {
+            ([a, b], _) if a != b => Some(Self::Easy),
+            ([true, true], [a, b]) if a != b => Some(Self::Medium),
+            (_, [true, true]) if human.is_some_and(|side| side != 0) => Some(Self::Hard),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> RevisionPair<'a> {
+    /// The pairs among samples: those with two candidates.
+    pub(super) fn all(samples: &'a [Sample]) -> Vec<Self> {
+        let of = |sample: &'a Sample| {
+            let human = human(sample);
+            Self { sample, human, difficulty: Difficulty::of(sample, human) }
+        };
+        samples.iter().filter(|sample| sample.candidates.len() == 2).map(of).collect()
+    }
+
+    /// What it is not independent of: pairs of one paragraph are drawn together.
+    pub(super) fn group(&self) -> &'a str {
+        self.sample.text("paragraph").unwrap_or(&self.sample.id)
+    }
+
+    /// Whether it is of that category of revisions.
+    pub(super) fn is_of(&self, category: &str) -> bool {
+        categories(self.sample).contains(category)
+    }
+}
+
+fn human(sample: &Sample) -> Option<i8> {
+    match sample.preference.as_ref()? {
+        Preference::Tie => Some(0),
+        Preference::Candidate(id) => match sample.candidates.iter().position(|candidate| candidate.id == *id)? {
+            0 => Some(1),
+            _ => Some(-1),
+        },
+    }
+}
+
+/// The categories of a revision: a line each of the text `categories`.
+pub(super) fn categories(sample: &Sample) -> BTreeSet<&str> {
+    sample.text("categories").into_iter().flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    #[test]
+    fn what_parts_two_revisions_is_their_difficulty() {
+        let made = |related: [f64; 2], acceptable: [f64; 2], preferred: Option<&str>| {
+            let mut one = sample("a", &[0.0, 0.0]);
+            for place in 0..2 {
+                one.candidates[place].scores.insert("relatedness".into(), related[place]);
+                one.candidates[place].scores.insert("acceptable".into(), acceptable[place]);
+            }
+            let id = |place: usize| one.candidates[place].id.clone();
+            one.preference = Some(match preferred {
+                Some("first") => Preference::Candidate(id(0)),
+                Some(_) => Preference::Candidate(id(1)),
+                None => Preference::Tie,
+            });
+            let samples = [one];
+            let all = RevisionPair::all(&samples);
+            (all[0].human, all[0].difficulty)
+        };
+        assert_eq!(made([2.0, 0.0], [1.0, 1.0], Some("first")), (Some(1), Some(Difficulty::Easy)));
+        assert_eq!(made([2.0, 1.0], [0.0, 1.0], Some("second")), (Some(-1), Some(Difficulty::Medium)));
+        assert_eq!(made([1.0, 1.0], [1.0, 1.0], Some("second")), (Some(-1), Some(Difficulty::Hard)));
+        assert_eq!(made([1.0, 1.0], [1.0, 1.0], None), (Some(0), None));
+        assert_eq!(made([0.0, 0.0], [0.0, 0.0], None), (Some(0), None));
+    }
+}

@@ -1,0 +1,151 @@
+//! `ParaPLUIE` of each revision against its original.
+
+use probity_data::from_value;
+use probity_lm::{Ask, LabelSet, LanguageModel, Outcome, ScoreRequest, ScoreResult};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::pairs::RevisionPair;
+use crate::para_pluie::log_ratio;
+use crate::stage::flatten_into;
+use crate::template::{PromptLayout, Template};
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// The stage, and its table.
+pub(super) const PARAPLUIE: &str = "parapluie";
+
+/// log P(Yes) − log P(No) of a text, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ParaphraseScore {
+    pub(super) score: Option<f64>,
+    pub(super) mass: Option<f64>,
+    pub(super) outcome: Outcome,
+    pub(super) prompt_tokens: Option<usize>,
+}
+
+impl ParaphraseScore {
+    fn none(outcome: Outcome) -> Self {
+        Self { score: None, mass: None, outcome, prompt_tokens: None }
+    }
+
+    fn of(result: &ScoreResult) -> Self {
+        let labels = result.labels();
+        let (score, outcome) = match labels.map(|answer| log_ratio(answer).score) {
+            Some(Ok(score)) => (Some(score), result.outcome.clone()),
+            Some(Err(outcome)) => (None, outcome),
+            None => (None, result.outcome.clone()),
+        };
+        Self { score, mass: labels.map(|a| a.mass), outcome, prompt_tokens: Some(result.prompt_tokens) }
+    }
+}
+
+/// The stage in which texts are held against their originals: a part, and a row, for each text and template.
+pub(super) struct ParaphraseStage<'a> {
+    pub(super) pairs: &'a [RevisionPair<'a>],
+    pub(super) templates: &'a [Template],
+    pub(super) layout: &'a PromptLayout,
+    pub(super) labels: LabelSet,
+    pub(super) model: &'a dyn LanguageModel,
+    pub(super) inputs: Vec<String>,
+}
+
+impl ParaphraseStage<'_> {
+    /// The part of a pair's candidate under a template.
+    pub(super) fn part(&self, pair: usize, candidate: usize, template: usize) -> usize {
+        (pair * 2 + candidate) * self.templates.len() + template
+    }
+
+    fn place(&self, number: usize) -> (usize, usize, usize) {
+        let count = self.templates.len();
+        (number / count / 2, number / count % 2, number % count)
+    }
+
+    fn slots(&self, number: usize) -> [(&'static str, &str); 2] {
+        let (pair, candidate, _) = self.place(number);
+        let sample = self.pairs[pair].sample;
+        [("candidate", sample.candidates[candidate].text.as_str()), ("other", sample.context.as_str())]
+    }
+
+    fn id(&self, number: usize) -> String {
+        let (pair, candidate, template) = self.place(number);
+        let sample = self.pairs[pair].sample;
+        format!("{}/{PARAPLUIE}/{}/{}", sample.id, sample.candidates[candidate].id, self.templates[template].name())
+    }
+}
+
+impl MethodStage for ParaphraseStage<'_> {
+    type Part = ParaphraseScore;
+    const NAME: &'static str = PARAPLUIE;
+
+    fn parts(&self) -> usize {
+        self.pairs.len() * 2 * self.templates.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, ParaphraseScore>) -> Result<(), MethodError> {
+        let has_texts = |number: &usize| self.slots(*number).iter().all(|(_, text)| !text.trim().is_empty());
+        let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.parts()).partition(has_texts);
+        let render = |number: usize| {
+            let (pair, _, template) = self.place(number);
+            self.templates[template].render(&self.pairs[pair].sample.id, &self.slots(number))
+        };
+        for number in &asked {
+            run.quotes(render(*number)?.quoted);
+        }
+        let request = |number: &usize| {
+            let prompt = render(*number).expect("it could be rendered before").prompt(self.layout);
+            ScoreRequest { id: self.id(*number), prompt, ask: Ask::Labels(self.labels.clone()) }
+        };
+        run.score_by(self.model, asked.iter().map(request), |position, result, output| {
+            keep(asked[position], ParaphraseScore::of(&result), output)
+        })?;
+        for number in empty {
+            keep(number, ParaphraseScore::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let (pair, candidate, template) = self.place(number);
+        let sample = self.pairs[pair].sample;
+        json!({
+            "item": sample.id, "candidate": sample.candidates[candidate].id,
+            "template": self.templates[template].name(),
+        })
+    }
+
+    fn rows(&self, number: usize, said: &ParaphraseScore) -> serde_json::Result<Vec<Value>> {
+        let mut row = self.identity(number);
+        row["log_ratio"] = json!(said.score);
+        row["mass"] = json!(said.mass);
+        flatten_into(&mut row, &said.outcome)?;
+        row["prompt_tokens"] = json!(said.prompt_tokens);
+        Ok(vec![row])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<ParaphraseScore, RowError> {
+        #[derive(Deserialize)]
+        struct Given {
+            log_ratio: Option<f64>,
+            mass: Option<f64>,
+            prompt_tokens: Option<usize>,
+        }
+        let Given { log_ratio, mass, prompt_tokens } = from_value(&rows[0])?;
+        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
+            Some(_) => from_value(&rows[0])?,
+            None => Outcome::Scored,
+        };
+        if outcome.has_answer() != log_ratio.is_some() {
+            let said = json!(log_ratio);
+            return Err(format!("`log_ratio` is {said}, and `outcome` is `{}`", outcome.name()).into());
+        }
+        Ok(ParaphraseScore { score: log_ratio, mass, outcome, prompt_tokens })
+    }
+
+    fn stand_in(&self, _: usize) -> ParaphraseScore {
+        ParaphraseScore { score: Some(0.0), mass: Some(1.0), ..ParaphraseScore::none(Outcome::Scored) }
+    }
+}

@@ -1,0 +1,560 @@
+//! What a study of revisions leaves: rows, tables, and which measure can be trusted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probity_lm::text::{counted, fixed};
+use probity_stats::{Interval, pearson};
+use serde::Serialize;
+use serde_json::json;
+
+use super::agreement::{Alignment, DecidedPair, EvaluatorCost, JudgedPairs, RevisionEvaluator, majority, side};
+use super::cascade::{Cascade, CascadeResults};
+use super::evaluators::{
+    AnswerAccuracy, AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned,
+};
+use super::options::RevisionParams;
+use super::pairs::{Difficulty, RevisionPair, categories};
+use super::paraphrase::{ParaphraseScore, ParaphraseStage};
+use crate::figures::{bounds, mean, number};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+
+const SCORES: &str = "scores";
+const DECISIONS: &str = "decisions";
+/// The steps of the hybrid where none are named: who follows the instruction, what keeps the meaning, what is nearer to
+/// the author's own revision (the paper's conclusion).
+const HYBRID: [&str; 4] = ["choice/related", "parapluie", "sari-easse", "gleu-napoles"];
+/// What the hybrid is called.
+const HYBRID_NAME: &str = "hybrid";
+/// κ above this is more than weak.
+const FAIR: f64 = 0.4;
+/// Agreement over fewer groups is a beginning.
+const FEW_GROUPS: usize = 10;
+
+/// Forms of one kind, where they were filled in, without and with the author's own revision.
+pub(super) struct FormResults<'a> {
+    pub(super) answers: Option<&'a AnsweredForms<'a>>,
+    pub(super) golds: &'a [bool],
+}
+
+/// All that was found.
+pub(super) struct Found<'a> {
+    pub(super) params: &'a RevisionParams,
+    pub(super) pairs: &'a [RevisionPair<'a>],
+    pub(super) choice: FormResults<'a>,
+    pub(super) likert: FormResults<'a>,
+    pub(super) paraphrases: Option<(&'a ParaphraseStage<'a>, &'a [ParaphraseScore])>,
+    pub(super) metrics: &'a [ScoredMetric],
+}
+
+/// How an evaluator agrees with people.
+#[derive(Debug, Clone, Serialize)]
+struct EvaluatorFigures {
+    by: String,
+    /// With scores as they are.
+    as_is: Alignment,
+    /// With small differences taken for ties.
+    calibrated: Alignment,
+    /// What is said so.
+    #[serde(skip)]
+    decided: Vec<DecidedPair>,
+    /// The share of right pairs with scores as they are, by category of revision and by difficulty.
+    by_category: Vec<PartFigure>,
+    by_difficulty: Vec<PartFigure>,
+    cost: EvaluatorCost,
+}
+
+/// Accuracy on a part of the pairs.
+#[derive(Debug, Clone, Serialize)]
+struct PartFigure {
+    part: String,
+    pairs: usize,
+    accuracy: Option<f64>,
+    interval: Option<Interval>,
+}
+
+/// A text's score.
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    metric: &'a str,
+    score: Option<f64>,
+    outcome: &'static str,
+}
+
+/// What is said of a pair.
+#[derive(Serialize)]
+struct DecisionRow<'a> {
+    item: &'a str,
+    by: &'a str,
+    /// How much speaks for the first candidate; below 0 for the second.
+    margin: Option<f64>,
+    /// The id of the better one, or `tie`.
+    choice: Option<&'a str>,
+    /// People's, in the same form.
+    human: Option<&'a str>,
+}
+
+impl Found<'_> {
+    /// Writes scores and decisions, and sums up.
+    pub(super) fn report(
+        &self,
+        outcomes: Outcomes,
+        signature: Signature,
+        run: &mut Run<'_>,
+    ) -> Result<MethodReport, MethodError> {
+        let evaluators = self.evaluators();
+        self.write(&evaluators, run)?;
+        let judged = JudgedPairs::new(self.pairs, self.params.folds as usize);
+        let steps = self.steps(&evaluators)?;
+        let hybrid = (steps.len() > 1).then(|| Cascade { steps }.cross_validated(&judged));
+        let mut figures: Vec<EvaluatorFigures> = evaluators.iter().map(|one| self.figures(one, &judged)).collect();
+        if let Some(hybrid) = &hybrid {
+            let cost = hybrid_cost(hybrid, self.pairs.len());
+            figures.push(self.parts(HYBRID_NAME, &judged, [&hybrid.decided, &hybrid.decided], cost));
+        }
+        let guess = majority(self.pairs);
+        let mut values = json!({
+            "pairs": self.pairs.len(), "paragraphs": judged.groups(), "majority": guess,
+            "alignment": figures,
+            "metrics": self.metrics.iter().map(|one| json!({ "metric": one.label, "signature": one.signature })).collect::<Vec<_>>(),
+        });
+        let mut sections = Vec::new();
+        if figures.iter().any(|one| one.as_is.pairs > 0) {
+            sections.push(alignment_section(&figures, guess));
+            sections.extend(part_section("By category of revision", "category", &figures, |one| &one.by_category));
+            sections.extend(part_section("By difficulty", "difficulty", &figures, |one| &one.by_difficulty));
+        }
+        if let Some(answers) = self.choice.answers {
+            let accuracy = answer_accuracy(answers, self.choice.golds);
+            if !accuracy.is_empty() {
+                values["answers"] = json!(accuracy);
+                sections.push(answers_section(&accuracy));
+            }
+        }
+        let systems = self.systems(&evaluators);
+        values["systems"] = json!(systems);
+        sections.push(systems_section(&systems));
+        let correlations = self.correlations(&evaluators);
+        if correlations.names.len() > 1 {
+            values["correlations"] = json!(correlations);
+            sections.extend(correlations.section());
+        }
+        if let Some(hybrid) = &hybrid {
+            values["hybrid"] = json!(hybrid.steps);
+            sections.push(hybrid_section(hybrid, self.params.folds));
+        }
+        sections.push(cost_section(&figures, self.pairs.len()));
+        let turns: Vec<(f64, usize)> = self
+            .choice
+            .answers
+            .iter()
+            .flat_map(|answers| self.choice.golds.iter().filter_map(|gold| turned(answers, self.pairs.len(), *gold)))
+            .collect();
+        if let Some(first) = sections.first_mut() {
+            for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
+                let with = if *gold { ", with the author's own revision" } else { "" };
+                first.note(format!(
+                    "LLM-Choice prefers another revision when the two are shown the other way round in {} of {of} pairs{with}",
+                    number(Some(*share))
+                ));
+            }
+            outcomes.notes(signature.model.as_ref(), first);
+        }
+        values["turned"] =
+            json!(turns.iter().map(|(share, of)| json!({ "share": share, "pairs": of })).collect::<Vec<_>>());
+        let verdict = vec![conclusion(&figures, &judged, guess)];
+        let headline = figures
+            .iter()
+            .filter(|one| one.calibrated.pairs > 0)
+            .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
+            .collect();
+        Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    }
+
+    fn evaluators(&self) -> Vec<RevisionEvaluator> {
+        let pairs = self.pairs.len();
+        let choice = self.choice.answers.map(|answers| of_choice(answers, pairs, self.choice.golds));
+        let likert = self.likert.answers.map(|answers| of_likert(answers, pairs, self.likert.golds));
+        let paraphrases = self.paraphrases.map(|(stage, said)| of_paraphrases(stage, said));
+        let judges = [choice, likert, paraphrases].into_iter().flatten().flatten();
+        judges.chain(self.metrics.iter().map(ScoredMetric::evaluator)).collect()
+    }
+
+    /// Scores of texts one by one as whoever gave them has them, lower ones being better or not.
+    fn raw_scores<'e>(&'e self, evaluators: &'e [RevisionEvaluator]) -> Vec<(&'e str, &'e [[Option<f64>; 2]])> {
+        let metric = |name: &str| self.metrics.iter().find(|metric| metric.label == name);
+        let of = |one: &'e RevisionEvaluator| {
+            let own = one.scores.as_deref()?;
+            Some((one.name.as_str(), metric(&one.name).map_or(own, |metric| metric.scores.as_slice())))
+        };
+        evaluators.iter().filter_map(of).collect()
+    }
+
+    fn write(&self, evaluators: &[RevisionEvaluator], run: &mut Run<'_>) -> Result<(), MethodError> {
+        let scores = self.raw_scores(evaluators);
+        run.table(SCORES, 2 * self.pairs.len() * scores.len())?;
+        let mut index = 0;
+        for (pair, RevisionPair { sample, .. }) in self.pairs.iter().enumerate() {
+            for (candidate, text) in sample.candidates.iter().enumerate() {
+                for (metric, scores) in &scores {
+                    let score = scores[pair][candidate];
+                    let outcome = if score.is_some() { "scored" } else { "undefined" };
+                    run.row(
+                        SCORES,
+                        index,
+                        &ScoreRow { item: &sample.id, candidate: &text.id, metric, score, outcome },
+                    )?;
+                    index += 1;
+                }
+            }
+        }
+        run.table(DECISIONS, self.pairs.len() * evaluators.len())?;
+        for (pair, RevisionPair { sample, human, .. }) in self.pairs.iter().enumerate() {
+            let named = |side: i8| match side {
+                1 => sample.candidates[0].id.as_str(),
+                -1 => sample.candidates[1].id.as_str(),
+                _ => "tie",
+            };
+            for (place, one) in evaluators.iter().enumerate() {
+                let margin = one.margins[pair];
+                let choice = margin.map(|margin| named(side(margin, 0.0)));
+                let row = DecisionRow { item: &sample.id, by: &one.name, margin, choice, human: human.map(named) };
+                run.row(DECISIONS, pair * evaluators.len() + place, &row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The steps of the hybrid among the evaluators.
+    fn steps<'e>(&self, evaluators: &'e [RevisionEvaluator]) -> Result<Vec<&'e RevisionEvaluator>, MethodError> {
+        let find = |name: &str| evaluators.iter().find(|one| one.name == name);
+        if self.params.hybrid.is_empty() {
+            return Ok(HYBRID.into_iter().filter_map(find).collect());
+        }
+        let known = || evaluators.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.params
+            .hybrid
+            .iter()
+            .map(|name| match find(name) {
+                Some(found) => Ok(found),
+                None => MethodError::refuse(
+                    format!("--hybrid {name}"),
+                    "there is no such evaluator in this run",
+                    format!("name some of {}", known()),
+                ),
+            })
+            .collect()
+    }
+
+    fn figures(&self, evaluator: &RevisionEvaluator, judged: &JudgedPairs<'_>) -> EvaluatorFigures {
+        let (as_is, calibrated) = (judged.as_is(evaluator), judged.calibrated(evaluator));
+        self.parts(&evaluator.name, judged, [&as_is, &calibrated], evaluator.cost)
+    }
+
+    /// Of what is said with scores as they are, and with small differences taken for ties.
+    fn parts(
+        &self,
+        by: &str,
+        judged: &JudgedPairs<'_>,
+        [as_is, calibrated]: [&[DecidedPair]; 2],
+        cost: EvaluatorCost,
+    ) -> EvaluatorFigures {
+        let part = |name: &str, is: &dyn Fn(&RevisionPair<'_>) -> bool| {
+            let own: Vec<DecidedPair> = as_is.iter().filter(|one| is(&self.pairs[one.pair])).copied().collect();
+            let found = judged.alignment(&own);
+            PartFigure {
+                part: name.to_owned(),
+                pairs: own.len(),
+                accuracy: found.accuracy.figure.value,
+                interval: found.accuracy.interval,
+            }
+        };
+        let names: BTreeSet<&str> = self.pairs.iter().flat_map(|pair| categories(pair.sample)).collect();
+        let by_category = names.into_iter().map(|name| part(name, &|pair| pair.is_of(name))).collect();
+        let by_difficulty =
+            Difficulty::ALL.into_iter().map(|one| part(one.name(), &|pair| pair.difficulty == Some(one)));
+        EvaluatorFigures {
+            by: by.to_owned(),
+            as_is: judged.alignment(as_is),
+            calibrated: judged.alignment(calibrated),
+            decided: calibrated.to_vec(),
+            by_category,
+            by_difficulty: by_difficulty.filter(|part| part.pairs > 0).collect(),
+            cost,
+        }
+    }
+
+    /// Means by system, and how often people prefer it; first what a system has that changes nothing.
+    fn systems(&self, evaluators: &[RevisionEvaluator]) -> Vec<SystemFigures> {
+        let scores = self.raw_scores(evaluators);
+        let mut all: BTreeMap<&str, SystemSums<'_>> = BTreeMap::new();
+        for (pair, RevisionPair { sample, human, .. }) in self.pairs.iter().enumerate() {
+            for (place, candidate) in sample.candidates.iter().enumerate() {
+                let SystemSums { pairs, preferred, scores: means } = all.entry(&candidate.id).or_default();
+                *pairs += 1;
+                let own = if place == 0 { 1 } else { -1 };
+                preferred.extend(human.map(|human| f64::from(u8::from(human == own))));
+                for (name, scores) in &scores {
+                    means.entry(name).or_default().extend(scores[pair][place]);
+                }
+            }
+        }
+        let copies =
+            self.metrics.iter().map(|metric| (metric.label.clone(), mean(metric.copies.iter().flatten().copied())));
+        let copy = SystemFigures {
+            system: "(copy of the original)".to_owned(),
+            pairs: self.pairs.len(),
+            preferred: None,
+            means: copies.collect(),
+        };
+        let systems = all.into_iter().map(|(system, SystemSums { pairs, preferred, scores: means })| SystemFigures {
+            system: system.to_owned(),
+            pairs,
+            preferred: mean(preferred),
+            means: scores
+                .iter()
+                .map(|(name, _)| ((*name).to_owned(), means.get(name).and_then(|all| mean(all.iter().copied()))))
+                .collect(),
+        });
+        std::iter::once(copy).chain(systems).collect()
+    }
+
+    /// Pearson's r between all scores of texts.
+    fn correlations(&self, evaluators: &[RevisionEvaluator]) -> Correlations {
+        let scores = self.raw_scores(evaluators);
+        let flat: Vec<Vec<Option<f64>>> =
+            scores.iter().map(|(_, all)| all.iter().flatten().copied().collect()).collect();
+        let r = |a: &[Option<f64>], b: &[Option<f64>]| {
+            let (a, b): (Vec<f64>, Vec<f64>) = a.iter().zip(b).filter_map(|(a, b)| Some(((*a)?, (*b)?))).unzip();
+            pearson(&a, &b)
+        };
+        let cells = flat.iter().map(|a| flat.iter().map(|b| r(a, b)).collect()).collect();
+        Correlations { names: scores.iter().map(|(name, _)| (*name).to_owned()).collect(), cells }
+    }
+}
+
+/// What is known of a system, before means are taken.
+#[derive(Default)]
+struct SystemSums<'a> {
+    pairs: usize,
+    /// 1 where people prefer it.
+    preferred: Vec<f64>,
+    scores: BTreeMap<&'a str, Vec<f64>>,
+}
+
+/// A system's means.
+#[derive(Debug, Clone, Serialize)]
+struct SystemFigures {
+    system: String,
+    pairs: usize,
+    /// The share of its pairs in which people prefer it.
+    preferred: Option<f64>,
+    means: Vec<(String, Option<f64>)>,
+}
+
+/// A matrix of correlations.
+#[derive(Debug, Clone, Serialize)]
+struct Correlations {
+    names: Vec<String>,
+    cells: Vec<Vec<Option<f64>>>,
+}
+
+impl Correlations {
+    /// The columns of the edit distances for people; the whole is a figure of the report.
+    fn section(&self) -> Option<Section> {
+        let edits: Vec<usize> =
+            (0..self.names.len()).filter(|place| self.names[*place].starts_with("levenshtein")).collect();
+        if edits.is_empty() {
+            return None;
+        }
+        let columns = std::iter::once("score".to_owned()).chain(edits.iter().map(|place| self.names[*place].clone()));
+        let mut table = Section::new("Correlation with edit distances", columns);
+        for (place, name) in self.names.iter().enumerate().filter(|(place, _)| !edits.contains(place)) {
+            let cells = edits.iter().map(|edit| number(self.cells[place][*edit]));
+            table.push(std::iter::once(name.clone()).chain(cells));
+        }
+        table.note("Pearson's r over all revisions; the report has the matrix of all scores.");
+        Some(table)
+    }
+}
+
+fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> EvaluatorCost {
+    let sum = |of: fn(&super::cascade::CascadeStep) -> f64| {
+        (hybrid.steps.iter().map(of).sum::<f64>() * pairs as f64).round() as usize
+    };
+    EvaluatorCost {
+        requests: sum(|step| step.requests),
+        tokens_in: sum(|step| step.tokens_in),
+        tokens_out: sum(|step| step.tokens_out),
+    }
+}
+
+fn alignment_section(figures: &[EvaluatorFigures], guess: Option<f64>) -> Section {
+    let columns = [
+        "by", "pairs", "accuracy", "V", "κ", "ties", "calibrated", "95 % interval", "κ calibrated",
+        "95 % interval of κ",
+    ];
+    let mut table = Section::new("Agreement with people", columns);
+    for one in figures {
+        let (as_is, calibrated) = (&one.as_is, &one.calibrated);
+        table.push([
+            one.by.clone(),
+            as_is.pairs.to_string(),
+            number(as_is.accuracy.figure.value),
+            number(as_is.cramers_v.figure.value),
+            number(as_is.kappa.figure.value),
+            number(as_is.ties),
+            number(calibrated.accuracy.figure.value),
+            bounds(calibrated.accuracy.interval),
+            number(calibrated.kappa.figure.value),
+            bounds(calibrated.kappa.interval),
+        ]);
+    }
+    table.note(format!("Saying of all pairs what people say most often would be right on {}.", number(guess)));
+    table.note(
+        "Accuracy: pairs of which the same is said, ties counting as a verdict. Calibrated: small differences are ties, how \
+         small being fitted on other pairs (cross-validation). Intervals are by the jackknife over paragraphs.",
+    );
+    table
+}
+
+fn part_section<'f>(
+    title: &str,
+    of: &str,
+    figures: &'f [EvaluatorFigures],
+    parts: impl Fn(&'f EvaluatorFigures) -> &'f Vec<PartFigure>,
+) -> Option<Section> {
+    let first = parts(figures.first()?);
+    if first.is_empty() {
+        return None;
+    }
+    let columns =
+        std::iter::once("by".to_owned()).chain(first.iter().map(|part| format!("{} ({})", part.part, part.pairs)));
+    let mut table = Section::new(title, columns);
+    for one in figures {
+        let cell = |part: &PartFigure| {
+            let interval = part.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 2), fixed(i.high, 2)));
+            format!("{}{}", number(part.accuracy), interval.unwrap_or_default())
+        };
+        table.push(std::iter::once(one.by.clone()).chain(parts(one).iter().map(cell)));
+    }
+    table.note(format!("Accuracy by {of} with the number of pairs, scores as they are; a pair may be of several."));
+    Some(table)
+}
+
+fn answers_section(all: &[AnswerAccuracy]) -> Section {
+    let mut table = Section::new("Answers to single questions", ["by", "question", "answers", "accuracy", "majority"]);
+    for one in all {
+        let cells = [one.by.clone(), one.question.to_owned(), one.answers.to_string()];
+        table.push(cells.into_iter().chain([number(one.accuracy), number(one.majority)]));
+    }
+    table
+}
+
+fn systems_section(all: &[SystemFigures]) -> Section {
+    let names =
+        all.last().map(|one| one.means.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).unwrap_or_default();
+    let columns = ["system", "pairs", "preferred"].map(str::to_owned).into_iter().chain(names.iter().cloned());
+    let mut table = Section::new("Systems", columns);
+    for one in all {
+        let of = |name: &String| one.means.iter().find(|(known, _)| known == name).and_then(|(_, mean)| *mean);
+        let cells = [one.system.clone(), one.pairs.to_string(), number(one.preferred)];
+        table.push(cells.into_iter().chain(names.iter().map(|name| number(of(name)))));
+    }
+    table.note("Mean scores, as each measure has them. A measure that is best for the copy rewards changing nothing.");
+    table
+}
+
+fn hybrid_section(hybrid: &CascadeResults, folds: u32) -> Section {
+    let columns = ["step", "asked", "decides", "threshold", "requests a pair", "tokens in a pair", "tokens out a pair"];
+    let mut table = Section::new("Hybrid", columns);
+    for step in &hybrid.steps {
+        let mut found: Vec<f64> = step.thresholds.iter().flatten().copied().collect();
+        found.sort_by(f64::total_cmp);
+        let threshold = match (found.first(), found.last()) {
+            (Some(low), Some(high)) if low == high => number(Some(*low)),
+            (Some(low), Some(high)) => format!("{} … {}", fixed(*low, 3), fixed(*high, 3)),
+            _ => "decides nothing".to_owned(),
+        };
+        table.push([
+            step.by.clone(),
+            number(Some(step.asked)),
+            number(Some(step.decided)),
+            threshold,
+            fixed(step.requests, 2),
+            fixed(step.tokens_in, 1),
+            fixed(step.tokens_out, 1),
+        ]);
+    }
+    table.note(format!(
+        "A step decides where its margin is above its threshold, else the next is asked; what none decides is a tie. \
+         Thresholds are fitted on the pairs outside each of {folds} folds: never on those that they are tested on.",
+    ));
+    table
+}
+
+fn cost_section(figures: &[EvaluatorFigures], pairs: usize) -> Section {
+    let mut table = Section::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
+    let each = |count: usize| fixed(count as f64 / pairs.max(1) as f64, 1);
+    for one in figures.iter().filter(|one| one.cost.requests > 0) {
+        let EvaluatorCost { requests, tokens_in, tokens_out } = one.cost;
+        table.push([one.by.clone(), each(requests), each(tokens_in), each(tokens_out)]);
+    }
+    table.note("As if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
+    table
+}
+
+/// Which measure agrees best with people, and how surely.
+fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>, guess: Option<f64>) -> Conclusion {
+    let value = |one: &&EvaluatorFigures| one.calibrated.kappa.figure.value;
+    let best = figures
+        .iter()
+        .filter(|one| value(one).is_some())
+        .max_by(|a, b| value(a).partial_cmp(&value(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let Some(best) = best else {
+        return Conclusion::without_agreement();
+    };
+    let found = &best.calibrated;
+    let kappa = found.kappa.figure.value.unwrap_or(0.0);
+    // The best of many is by chance the better the more there are.
+    let sure = judged.kappa_interval(&best.decided, 1.0 - 0.05 / figures.len() as f64);
+    let says = format!(
+        "{} agrees best with people: on {} of {}, ties counted (κ {}); saying the same of all pairs agrees on {}",
+        best.by,
+        number(found.accuracy.figure.value),
+        counted(found.pairs, "pair"),
+        fixed(kappa, 2),
+        number(guess)
+    );
+    let of = counted(figures.len(), "measure");
+    let (trust, because) = match sure {
+        None => (Trust::Unreliable, format!("κ has no interval over {}", counted(found.groups, "paragraph"))),
+        Some(interval) if interval.low <= 0.0 => (
+            Trust::Unreliable,
+            format!(
+                "the best of {of} may agree so by chance (κ {} with all of them taken into account)",
+                bounds(Some(interval))
+            ),
+        ),
+        Some(_) if found.groups < FEW_GROUPS => {
+            (Trust::Caution, format!("it was held against people in only {}", counted(found.groups, "paragraph")))
+        }
+        Some(_) if kappa < FAIR => {
+            (Trust::Caution, format!("agreement is better than chance and weak: κ {}", bounds(found.kappa.interval)))
+        }
+        Some(interval) => (
+            Trust::Reliable,
+            format!(
+                "κ {} over {}, all {of} taken into account",
+                bounds(Some(interval)),
+                counted(found.groups, "paragraph")
+            ),
+        ),
+    };
+    let figures = json!({
+        "best": best.by, "accuracy": found.accuracy.figure.value, "accuracy_interval": found.accuracy.interval,
+        "kappa": kappa, "kappa_interval": found.kappa.interval, "pairs": found.pairs, "majority": guess,
+    });
+    Conclusion { about: None, says, trust, because, figures }
+}
