@@ -22,6 +22,7 @@
 
 mod bart_score;
 mod bert_score;
+mod bets;
 mod blanc;
 mod bleu;
 mod choose;

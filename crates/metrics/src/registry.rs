@@ -2,6 +2,7 @@
 
 use crate::bart_score::{BartScore, BartScoreSource};
 use crate::bert_score::BertScore;
+use crate::bets::Bets;
 use crate::blanc::Blanc;
 use crate::bleu::Bleu;
 use crate::chrf::Chrf;
@@ -38,6 +39,7 @@ const METRICS: &[&dyn DynDefinition] = &[
     entry::<BartScore>(),
     entry::<BartScoreSource>(),
     entry::<Blanc>(),
+    entry::<Bets>(),
 ];
 
 /// All metrics, in the order in which they are listed.
@@ -121,6 +123,8 @@ mod tests {
             ("bart-score", -27.5, -26.25),
             ("bart-score-source", -51.0, -31.5),
             ("blanc", 0.25, 0.125),
+            // Of thirteen tokens of the source seven are in the candidate, what stands around them among them; of five three
+            ("bets", 7.0 / 13.0, 0.569_230_769_230_769_2),
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
         let items = [

@@ -26,13 +26,15 @@ impl<'a> DistinctTexts<'a> {
     /// The texts of candidates and references without white space around them, and of each item the positions of its
     /// candidate and then of its references.
     pub(crate) fn of(items: &[MetricItem<'a>]) -> (Self, Vec<Vec<usize>>) {
+        Self::of_lists(items.iter().map(|item| [&[item.candidate][..], &item.references].concat()))
+    }
+
+    /// The same of any texts, by item.
+    pub(crate) fn of_lists(items: impl Iterator<Item = Vec<&'a str>>) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
         // As bert-score does; else a space at the end would make two texts of one.
         let mut position = |text: &'a str| distinct.position(text.trim());
-        let uses = items
-            .iter()
-            .map(|item| [&[item.candidate][..], &item.references].concat().into_iter().map(&mut position).collect());
-        let uses = uses.collect();
+        let uses = items.map(|texts| texts.into_iter().map(&mut position).collect()).collect();
         (distinct, uses)
     }
 
