@@ -208,7 +208,9 @@ impl WordStates {
         for row in states.values.chunks_exact(width) {
             mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
         }
-        mean.iter_mut().for_each(|sum| *sum /= states.tokens as f64);
+        for sum in &mut mean {
+            *sum /= states.tokens as f64;
+        }
         encoded::normalise_rows(&mut states.values, width).then_some(Self { directions: states, mean })
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::facts::{FactPairs, RunFacts};
 use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
-use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
+use crate::plot::{BEATS, Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
 use crate::published;
 use crate::run::ReportedRun;
 use crate::table::fixed;
@@ -209,7 +209,7 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
     if left_out > 0 {
         caption = format!("{caption} The {left_out} lowest candidates are left out.");
     }
-    Ok(heat(id, format!("Who beats whom{}", of(attribute)), &caption, &names, &values))
+    Ok(heat(id, format!("Who beats whom{}", of(attribute)), &caption, &BEATS, &names, &values))
 }
 
 fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> Option<Figure> {

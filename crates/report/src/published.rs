@@ -1,9 +1,10 @@
 //! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of
-//! comparisons, metrics under every kind of reference, and the rounds of an examination.
+//! comparisons, metrics under every kind of reference, the rounds of an examination, and measures of revision by category
+//! and difficulty, and against each other.
 
 use serde_json::Value;
 
-use crate::plot::{Along, Figure, Point, SERIES, Series, lines, map};
+use crate::plot::{Along, CORRELATES, Figure, Point, SERIES, Series, heat, lines, map};
 use crate::run::ReportedRun;
 use crate::text::visible_line;
 
@@ -13,6 +14,8 @@ pub(crate) fn figures(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     figures.extend(references(prefix, run));
     figures.extend(rounds(prefix, run));
     figures.extend(units(prefix, run));
+    figures.extend(parts(prefix, run));
+    figures.extend(correlations(prefix, run));
     figures
 }
 
@@ -174,4 +177,59 @@ fn units(prefix: &str, run: &ReportedRun) -> Option<Figure> {
                    is about the same. Colours tell in which round an answer spoke of it."
             .to_owned();
     map(format!("{prefix}-map"), "Map of the units".to_owned(), caption, &all)
+}
+
+/// Accuracy of the measures of revision that agree best with people, by category of revision and by difficulty (Jourdan
+/// et al. 2025, Figures 5 and 6).
+fn parts(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
+    let all = run.summary.pointer("/values/alignment").and_then(Value::as_array).into_iter().flatten();
+    let kappa = |one: &Value| one.pointer("/calibrated/kappa/value").and_then(Value::as_f64);
+    let mut best: Vec<(&Value, f64)> = all.filter_map(|one| Some((one, kappa(one)?))).collect();
+    // A stable sort: those that are level stay in their order.
+    best.sort_by(|a, b| b.1.total_cmp(&a.1));
+    best.truncate(SERIES);
+    let kinds = [("by_category", "category of revision"), ("by_difficulty", "difficulty")];
+    let figure = |(field, of): (&str, &str)| {
+        let rows = |one: &Value| one[field].as_array().cloned().unwrap_or_default();
+        let names: Vec<String> = rows(best.first()?.0)
+            .iter()
+            .map(|part| format!("{} ({})", text(part, "part").replace('_', " "), part["pairs"].as_u64().unwrap_or(0)))
+            .collect();
+        // One part has nothing to be compared with.
+        if names.len() < 2 {
+            return None;
+        }
+        let point =
+            |(place, part): (usize, &Value)| Some(Point { x: place as f64, y: part["accuracy"].as_f64()?, band: None });
+        let series: Vec<Series> = best
+            .iter()
+            .map(|(one, _)| Series {
+                name: text(one, "by"),
+                points: rows(one).iter().enumerate().filter_map(point).collect(),
+            })
+            .collect();
+        let caption = format!(
+            "Share of pairs, by {of}, of which the measures with the highest κ say what people say; in brackets how many \
+             pairs there are. Intervals are in the table."
+        );
+        let title = format!("Agreement with people by {of}");
+        lines(format!("{prefix}-{field}"), title, caption, &Along::Names(&names), "accuracy", &series)
+    };
+    kinds.into_iter().filter_map(figure).collect()
+}
+
+/// Pearson's r between all scores of revisions, edit distances among them (Jourdan et al. 2025, Figures 3 and 4).
+fn correlations(prefix: &str, run: &ReportedRun) -> Option<Figure> {
+    let found = run.summary.pointer("/values/correlations")?;
+    let names: Vec<&str> = found["names"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let row = |row: &Value| row.as_array().map(|row| row.iter().map(Value::as_f64).collect::<Vec<_>>());
+    let cells: Vec<Vec<Option<f64>>> = found["cells"].as_array()?.iter().filter_map(row).collect();
+    // A summary may be changed: a matrix is as wide as it is high.
+    if names.is_empty() || cells.len() != names.len() || cells.iter().any(|row| row.len() != names.len()) {
+        return None;
+    }
+    let caption = "Pearson's r between scores of single revisions, as each measure has them: distances are lower where \
+                   less was edited. What goes with the edit distances measures how much was changed.";
+    let title = "Measures against each other and against edit distances".to_owned();
+    Some(heat(format!("{prefix}-correlations"), title, caption, &CORRELATES, &names, &cells))
 }

@@ -1,17 +1,40 @@
-//! A matrix of probabilities as coloured cells with their numbers.
+//! A matrix of probabilities or correlations as coloured cells with their numbers.
 
 use maud::html;
 
 use super::{Figure, label, palette, unit};
 use crate::table::fixed;
 
-/// How far from 0.5 the colours reach: the least of these that holds all cells, so that small differences are seen as
-/// such, and named.
-const REACHES: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
+/// What the numbers of a matrix are.
+pub(crate) struct Scale {
+    /// What says nothing either way.
+    middle: f64,
+    /// How far from there the colours reach: the least of these that holds all cells, so that small differences are seen
+    /// as such, and named.
+    reaches: &'static [f64],
+    /// What stands between two names in a cell's title.
+    between: &'static str,
+    /// What the ends mean.
+    ends: [&'static str; 2],
+}
 
-/// `cells[row][column]`: P(row beats column); `None` where the two never met. Rows and columns carry the same names in
-/// the same order.
-pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cells: &[Vec<Option<f64>>]) -> Figure {
+/// P(row beats column).
+pub(crate) const BEATS: Scale =
+    Scale { middle: 0.5, reaches: &[0.05, 0.1, 0.25, 0.5], between: "beats", ends: [" row loses", "row wins "] };
+
+/// Coefficients of correlation.
+pub(crate) const CORRELATES: Scale =
+    Scale { middle: 0.0, reaches: &[0.25, 0.5, 1.0], between: "with", ends: [" opposed", "alike "] };
+
+/// `cells[row][column]`; `None` where there is no number. Rows and columns carry the same names in the same order.
+pub(crate) fn heat(
+    id: String,
+    title: String,
+    caption: &str,
+    scale: &Scale,
+    names: &[&str],
+    cells: &[Vec<Option<f64>>],
+) -> Figure {
     let n = names.len();
     let longest = names.iter().map(|name| label(name, 16).chars().count()).max().unwrap_or(0) as f64;
     let left = longest * 6.6 + 12.0;
@@ -21,8 +44,9 @@ pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cel
     let every = if side >= 11.5 { 1 } else { 2 };
     let top = longest.min(16.0) * 5.2 + 14.0;
     let size = side * n as f64;
-    let furthest = cells.iter().flatten().flatten().map(|p| (p - 0.5).abs()).fold(0.0, f64::max);
-    let reach = REACHES.into_iter().find(|reach| furthest <= *reach).unwrap_or(0.5);
+    let furthest = cells.iter().flatten().flatten().map(|p| (p - scale.middle).abs()).fold(0.0, f64::max);
+    let widest = scale.reaches.last().copied().unwrap_or(1.0);
+    let reach = scale.reaches.iter().copied().find(|reach| furthest <= *reach).unwrap_or(widest);
     let decimals = if reach <= 0.05 { 3 } else { 2 };
     let centre = |index: usize| index as f64 * side + side / 2.0;
     let body = html! {
@@ -36,9 +60,9 @@ pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cel
             @for (column, value) in values.iter().enumerate() {
                 @let (x, y) = (left + column as f64 * side, top + row as f64 * side);
                 @if let Some(p) = value {
-                    @let step = palette::step(0.5 + (p - 0.5) / (2.0 * reach));
+                    @let step = palette::step(0.5 + (p - scale.middle) / (2.0 * reach));
                     rect class=(format!("h{step}")) x=(unit(x)) y=(unit(y)) width=(unit(side - 1.0)) height=(unit(side - 1.0)) {
-                        title { (label(names[row], 40)) " beats " (label(names[column], 40)) ": " (fixed(*p, 3)) }
+                        title { (label(names[row], 40)) " " (scale.between) " " (label(names[column], 40)) ": " (fixed(*p, 3)) }
                     }
                     @if numbers {
                         text class=(format!("cell i{step}")) x=(unit(x + side / 2.0 - 0.5)) y=(unit(y + side / 2.0 + 3.0)) text-anchor="middle" { (short(*p, decimals)) }
@@ -48,28 +72,31 @@ pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cel
                 }
             }
         }
-        (legend(left, top + size + 16.0, size.max(200.0), reach))
+        (legend(left, top + size + 16.0, size.max(200.0), scale, reach))
     };
-    let caption = format!("{caption} The colours reach from {} to {}.", fixed(0.5 - reach, 2), fixed(0.5 + reach, 2));
+    let [low, high] = [scale.middle - reach, scale.middle + reach].map(|end| fixed(end, 2).replace('-', "−"));
+    let caption = format!("{caption} The colours reach from {low} to {high}.");
     let width = (left + size.max(200.0)).max(left + size + longest.min(16.0) * 4.5) + 8.0;
     Figure { id, title, caption, width, height: top + size + 58.0, body }
 }
 
-/// `.53`, `1.0`.
+/// `.53`, `−.2`, `1.0`.
 fn short(p: f64, decimals: usize) -> String {
-    let text = fixed(p, decimals);
-    text.strip_prefix('0').map_or_else(|| "1.0".to_owned(), str::to_owned)
+    let text = fixed(p.abs(), decimals);
+    let sign = if fixed(p, decimals).starts_with('-') { "−" } else { "" };
+    format!("{sign}{}", text.strip_prefix('0').unwrap_or("1.0"))
 }
 
 /// The scale, named at its ends and its middle.
-fn legend(left: f64, top: f64, width: f64, reach: f64) -> maud::Markup {
+fn legend(left: f64, top: f64, width: f64, scale: &Scale, reach: f64) -> maud::Markup {
     let step = width / palette::STEPS as f64;
+    let end = |value: f64| fixed(value, if value == scale.middle { 1 } else { 2 }).replace('-', "−");
     html! {
         @for k in 0..palette::STEPS {
             rect class=(format!("h{k}")) x=(unit(left + k as f64 * step)) y=(unit(top)) width=(unit(step + 0.3)) height="9" {}
         }
-        text.tick x=(unit(left)) y=(unit(top + 24.0)) { (fixed(0.5 - reach, 2)) " row loses" }
-        text.tick x=(unit(left + width / 2.0)) y=(unit(top + 24.0)) text-anchor="middle" { "0.5" }
-        text.tick x=(unit(left + width)) y=(unit(top + 24.0)) text-anchor="end" { "row wins " (fixed(0.5 + reach, 2)) }
+        text.tick x=(unit(left)) y=(unit(top + 24.0)) { (end(scale.middle - reach)) (scale.ends[0]) }
+        text.tick x=(unit(left + width / 2.0)) y=(unit(top + 24.0)) text-anchor="middle" { (end(scale.middle)) }
+        text.tick x=(unit(left + width)) y=(unit(top + 24.0)) text-anchor="end" { (scale.ends[1]) (end(scale.middle + reach)) }
     }
 }

@@ -19,7 +19,7 @@ use probity_lm::text::fixed;
 pub(crate) use bias::bias;
 pub(crate) use boxes::{Spread, boxes};
 pub(crate) use forest::{ForestEstimate, forest};
-pub(crate) use heat::heat;
+pub(crate) use heat::{BEATS, CORRELATES, heat};
 pub(crate) use histogram::{Bars, histogram};
 pub(crate) use lines::{Along, Point, SERIES, Series, lines};
 pub(crate) use map::map;

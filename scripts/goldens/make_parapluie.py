@@ -1,0 +1,135 @@
+"""log P(Yes) - log P(No) of ParaPLUIE's prompts, by transformers on the same weights.
+
+Writes tests/goldens/parapluie.json: for each model and family of templates the value of each candidate of
+tests/goldens/paraphrases.jsonl. The prompts are those that a run of the binary has asked (its answers.sqlite): that they are what the
+templates say is tested elsewhere; here every one of them is rendered, encoded and computed anew. Each label counts with and without a space
+before it, prompt and label are encoded as one text, and their longest common prefix of tokens is the condition. One full pass for each
+text, no cache; log-softmax and sums are float64.
+"""
+
+import argparse
+import json
+import math
+import sqlite3
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, T5ForConditionalGeneration
+
+import chat
+import make_labels
+from provenance import ROOT, versions, write_json
+
+PAIRS = ROOT / "paraphrases.jsonl"
+TEMPLATES = ["direct", "meaning", "indirect", "few-shot-direct"]
+LABELS = {"Yes": ["Yes", " Yes"], "No": ["No", " No"]}
+
+
+class Folder(make_labels.Reference):
+    """A Hugging Face folder of a decoder."""
+
+    def __init__(self, path: Path) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+        config = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))
+        file = path / "chat_template.jinja"
+        self.template = file.read_text(encoding="utf-8") if file.exists() else config["chat_template"]
+        self.tokens = {k: v if isinstance(v, str) else v["content"] for k, v in config.items() if k in ("bos_token", "eos_token") and v}
+
+    def ids(self, case: dict, suffix: str) -> list[int]:
+        """Ids of the chat followed by `suffix`."""
+        prefix = case["answer_prefix"] + suffix
+        return chat.encode(self.tokenizer, self.template, case["messages"], prefix if suffix else prefix.rstrip(" "), **self.tokens)[1]
+
+
+class EncoderDecoder:
+    """A Hugging Face folder of Flan-T5: the encoder reads the text, the label is the decoder's."""
+
+    def __init__(self, path: Path) -> None:
+        self.model = T5ForConditionalGeneration.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+
+    def condition(self, case: dict, suffixes: list[str]) -> tuple[list[int], list[list[int]]]:
+        """(shared condition, charged tokens of each suffix)."""
+        prefix = case["answer_prefix"]
+        start = [self.model.config.decoder_start_token_id]
+        encode = lambda text: start + self.tokenizer.encode(text, add_special_tokens=False).ids if text else start
+        wholes = [encode(prefix + suffix) for suffix in suffixes]
+        length = 0
+        for column in zip(encode(prefix.rstrip(" ")), *wholes):
+            if len(set(column)) > 1:
+                break
+            length += 1
+        return wholes[0][:length], [whole[length:] for whole in wholes]
+
+    @torch.no_grad()
+    def logprobs(self, condition: list[int], charged: list[int]) -> tuple[list[float], None]:
+        """log P of each charged token behind the source that was set."""
+        logits = self.model(input_ids=torch.tensor([self.source]), decoder_input_ids=torch.tensor([condition + charged[:-1]])).logits[0]
+        rows = logits[len(condition) - 1 :].double().log_softmax(-1)
+        return rows.gather(1, torch.tensor(charged)[:, None])[:, 0].tolist(), None
+
+    def read(self, case: dict) -> None:
+        """Sets the source."""
+        self.source = self.tokenizer.encode(case["text"]).ids
+
+
+def log_ratio(reference, case: dict) -> float:
+    """log P(Yes) - log P(No)."""
+    if isinstance(reference, EncoderDecoder):
+        reference.read(case)
+    flat = [(label, text) for label, texts in LABELS.items() for text in texts]
+    condition, charged = reference.condition(case, [text for _, text in flat])
+    events: dict[str, dict[tuple, float]] = {label: {} for label in LABELS}
+    for (label, _), ids in zip(flat, charged):
+        # Variants that a tokenizer makes one of are one event.
+        events[label][tuple(ids)] = math.fsum(reference.logprobs(condition, ids)[0])
+    total = lambda label: math.log(math.fsum(math.exp(p) for p in events[label].values()))
+    return total("Yes") - total("No")
+
+
+def asked(run: Path) -> dict[str, dict]:
+    """The prompts of a run by item and candidate."""
+    rows = sqlite3.connect(f"file:{run / 'answers.sqlite'}?mode=ro", uri=True).execute(
+        "select request, question from requests join answers using (key) order by position"
+    )
+    cases = {}
+    for request, question in rows:
+        prompt = json.loads(question)[0]
+        case = prompt["chat"] if "chat" in prompt else {"answer_prefix": "", "text": prompt["text"]}
+        cases["/".join(request.split("/")[:2])] = case
+    return cases
+
+
+def main() -> None:
+    """Writes the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--probity", type=Path, required=True, help="the binary")
+    parser.add_argument("--smollm2", type=Path, required=True, help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    args = parser.parse_args()
+    models = {
+        "tests/goldens/models/llama": (Folder(ROOT / "models" / "llama"), 2e-4),
+        "tests/goldens/models/qwen2": (Folder(ROOT / "models" / "qwen2"), 2e-4),
+        "tests/goldens/models/tiny-flan-t5": (EncoderDecoder(ROOT / "models" / "tiny-flan-t5"), 2e-4),
+        "smollm2-135m-instruct": (make_labels.Reference(args.smollm2), 2e-3),
+    }
+    out = {}
+    for name, (reference, tolerance) in models.items():
+        model = args.smollm2 if name.startswith("smollm2") else ROOT.parents[1] / name
+        values = {}
+        for template in TEMPLATES:
+            with tempfile.TemporaryDirectory() as folder:
+                run = Path(folder) / "run"
+                command = [args.probity, "--quiet", "parapluie", "--data", PAIRS, "--model", model, "--precision", "exact"]
+                subprocess.run([*command, "--template", template, "--out", run], check=True, stdout=subprocess.DEVNULL)
+                values[template] = {key: log_ratio(reference, case) for key, case in asked(run).items()}
+            print(name, template, {key: round(value, 3) for key, value in list(values[template].items())[:5]})
+        out[name] = {"max_abs_difference": tolerance, "templates": values}
+    write_json(ROOT / "parapluie.json", {"made_with": versions("torch", "transformers", "tokenizers"), "models": out})
+
+
+if __name__ == "__main__":
+    main()
