@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, T5ForConditionalGeneration
 
 import chat
 import make_labels
+from make_real_logits import logits_of
 from provenance import ROOT, versions, write_json
 
 PAIRS = ROOT / "paraphrases.jsonl"
@@ -28,7 +29,15 @@ TEMPLATES = ["direct", "meaning", "indirect", "few-shot-direct"]
 LABELS = {"Yes": ["Yes", " Yes"], "No": ["No", " No"]}
 
 
-class Folder(make_labels.Reference):
+class Decoder(make_labels.Reference):
+    """SmolLM2 as a GGUF file."""
+
+    def rows(self, condition: list[int], begun: list[int]) -> torch.Tensor:
+        """log P of each token behind the condition and behind each of `begun`."""
+        return logits_of(self.model, condition + begun)[len(condition) - 1 :].double().log_softmax(-1)
+
+
+class Folder(Decoder):
     """A Hugging Face folder of a decoder."""
 
     def __init__(self, path: Path) -> None:
@@ -66,15 +75,15 @@ class EncoderDecoder:
         return wholes[0][:length], [whole[length:] for whole in wholes]
 
     @torch.no_grad()
-    def logprobs(self, condition: list[int], charged: list[int]) -> tuple[list[float], None]:
-        """log P of each charged token behind the source that was set."""
-        logits = self.model(input_ids=torch.tensor([self.source]), decoder_input_ids=torch.tensor([condition + charged[:-1]])).logits[0]
-        rows = logits[len(condition) - 1 :].double().log_softmax(-1)
-        return rows.gather(1, torch.tensor(charged)[:, None])[:, 0].tolist(), None
+    def rows(self, condition: list[int], begun: list[int]) -> torch.Tensor:
+        """log P of each token behind the condition and behind each of `begun`, for the source that was set."""
+        logits = self.model(input_ids=torch.tensor([self.source]), decoder_input_ids=torch.tensor([condition + begun])).logits[0]
+        return logits[len(condition) - 1 :].double().log_softmax(-1)
 
     def read(self, case: dict) -> None:
         """Sets the source."""
-        self.source = self.tokenizer.encode(case["text"]).ids
+        text = case["text"] if "text" in case else "\n".join(message["content"] for message in case["messages"])
+        self.source = self.tokenizer.encode(text).ids
 
 
 def log_ratio(reference, case: dict) -> float:
@@ -84,15 +93,23 @@ def log_ratio(reference, case: dict) -> float:
     flat = [(label, text) for label, texts in LABELS.items() for text in texts]
     condition, charged = reference.condition(case, [text for _, text in flat])
     events: dict[str, dict[tuple, float]] = {label: {} for label in LABELS}
+    # What differs in its last token alone is read off one pass.
+    passes: dict[tuple, torch.Tensor] = {}
     for (label, _), ids in zip(flat, charged):
+        begun = tuple(ids[:-1])
+        if begun not in passes:
+            passes[begun] = reference.rows(condition, list(begun))
+        rows = passes[begun]
         # Variants that a tokenizer makes one of are one event.
-        events[label][tuple(ids)] = math.fsum(reference.logprobs(condition, ids)[0])
+        events[label][tuple(ids)] = math.fsum(rows[place, token].item() for place, token in enumerate(ids))
     total = lambda label: math.log(math.fsum(math.exp(p) for p in events[label].values()))
     return total("Yes") - total("No")
 
 
 def asked(run: Path) -> dict[str, dict]:
-    """The prompts of a run by item and candidate."""
+    """The prompts of a run by item and candidate; those that are longer than the model's context are left out, as the run has no score."""
+    rows = [json.loads(line) for line in (run / "scores.jsonl").read_text(encoding="utf-8").splitlines()]
+    scored = {f"{row['item']}/{row['candidate']}" for row in rows if row["score"] is not None}
     rows = sqlite3.connect(f"file:{run / 'answers.sqlite'}?mode=ro", uri=True).execute(
         "select request, question from requests join answers using (key) order by position"
     )
@@ -101,7 +118,7 @@ def asked(run: Path) -> dict[str, dict]:
         prompt = json.loads(question)[0]
         case = prompt["chat"] if "chat" in prompt else {"answer_prefix": "", "text": prompt["text"]}
         cases["/".join(request.split("/")[:2])] = case
-    return cases
+    return {key: case for key, case in cases.items() if key in scored}
 
 
 def main() -> None:
@@ -114,7 +131,7 @@ def main() -> None:
         "tests/goldens/models/llama": (Folder(ROOT / "models" / "llama"), 2e-4),
         "tests/goldens/models/qwen2": (Folder(ROOT / "models" / "qwen2"), 2e-4),
         "tests/goldens/models/tiny-flan-t5": (EncoderDecoder(ROOT / "models" / "tiny-flan-t5"), 2e-4),
-        "smollm2-135m-instruct": (make_labels.Reference(args.smollm2), 2e-3),
+        "smollm2-135m-instruct": (Decoder(args.smollm2), 2e-3),
     }
     out = {}
     for name, (reference, tolerance) in models.items():

@@ -225,3 +225,25 @@ fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
     let cost = |field: &str| manifest["cost"][field].as_f64().expect("a number");
     assert!(cost("tokens_computed") < 0.2 * cost("tokens_unshared"), "{}", manifest["cost"]);
 }
+
+#[test]
+fn a_study_of_revisions_that_ends_anywhere_goes_on_to_the_same_bytes() {
+    let world = World::new();
+    let sample = |k: usize| {
+        json!({"id": format!("s{k}"), "context": "the mill burn down", "instruction": "correct it",
+            "texts": {"categories": "rewriting_light\nconcision", "paragraph": format!("p{}", k / 2)},
+            "candidates": [{"id": "a", "text": "the mill burned down"}, {"id": "b", "text": "mill burn"}],
+            "references": ["The mill burned down."], "preference": ["a", "b"][k % 2]})
+    };
+    let data = world.file("d.jsonl", lines(&(0..3).map(sample).collect::<Vec<_>>()));
+    let model = golden("tiny-flan-t5").display().to_string();
+    let arguments = [
+        "revision", "--data", &data, "--model", &model, "--judge", "choice,likert-gold,parapluie", "--one-order",
+        "--metric", "rouge-l,levenshtein-source",
+    ];
+    goes_on(&world, &arguments, &["choice", "choice_labels", "likert", "likert_labels", "parapluie"]);
+    assert_eq!(world.rows("whole/decisions.jsonl").len() % 3, 0);
+    world.run(&["report", "whole", "--html", "whole.html", "--latex", "whole.tex", "--svg", "plots"]).exits(0);
+    assert!(world.read("whole.html").contains("Measures against each other and against edit distances"));
+    assert!(world.read("whole.tex").contains("Agreement with people"));
+}

@@ -21,6 +21,8 @@ pub(super) struct AnsweredForms<'a> {
     /// By form and question, the probabilities of the answers; absent where they were not asked for.
     probabilities: Option<Vec<Vec<Option<Vec<f64>>>>>,
     label_tokens: Vec<EvaluatorCost>,
+    /// The mass of each label set, and whether it is low.
+    pub(super) masses: Vec<(f64, bool)>,
 }
 
 impl<'a> AnsweredForms<'a> {
@@ -30,6 +32,8 @@ impl<'a> AnsweredForms<'a> {
         labels: Option<(&[AskedAnswer<'_>], &[AnswerProbabilities])>,
     ) -> Self {
         let mut label_tokens = vec![EvaluatorCost::default(); forms.len()];
+        let said = labels.iter().flat_map(|(_, said)| said.iter());
+        let masses = said.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))).collect();
         let probabilities = labels.map(|(asked, said)| {
             let mut all: Vec<Vec<Option<Vec<f64>>>> =
                 forms.iter().map(|form| vec![None; form.form.questions.len()]).collect();
@@ -39,7 +43,7 @@ impl<'a> AnsweredForms<'a> {
             }
             all
         });
-        Self { forms, filled, probabilities, label_tokens }
+        Self { forms, filled, probabilities, label_tokens, masses }
     }
 
     /// The answers of a form: those that were written, or the most probable ones.

@@ -163,9 +163,10 @@ impl Form {
 }
 
 impl FormQuestion {
-    /// Its answers as labels: each ends with the quotation mark, so that none begins another.
+    /// Its answers as labels, none of which begins another. The quotation mark behind them is left out: it is one token
+    /// with the comma that follows it, so that by itself it would hardly ever come.
     pub(super) fn labels(&self) -> Result<LabelSet, MethodError> {
-        let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![format!("{name}\"")] };
+        let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![(*name).to_owned()] };
         Ok(LabelSet::new(self.answers.iter().map(label).collect())?)
     }
 }

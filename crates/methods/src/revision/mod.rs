@@ -151,7 +151,9 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let mut outcomes = Outcomes::default();
         let forms = [&choice, &likert].into_iter().flatten();
         forms.flat_map(AnsweredForms::outcomes).for_each(|outcome| outcomes.add(outcome));
-        paraphrases.iter().flatten().for_each(|one| outcomes.add(&one.outcome));
+        for one in paraphrases.iter().flatten() {
+            outcomes.add(&one.outcome);
+        }
         let skipped = samples.len() - pairs.len();
         outcomes.add_several("not_a_pair", skipped);
         let found = Found {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed};
 use probity_stats::{Interval, pearson};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use super::evaluators::{
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, categories};
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
-use crate::figures::{bounds, mean, number};
+use crate::figures::{Mass, bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
@@ -151,12 +152,22 @@ impl Found<'_> {
             .iter()
             .flat_map(|answers| self.choice.golds.iter().filter_map(|gold| turned(answers, self.pairs.len(), *gold)))
             .collect();
+        let mass = self.mass();
+        values["mass"] = json!(mass);
         if let Some(first) = sections.first_mut() {
             for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
                 let with = if *gold { ", with the author's own revision" } else { "" };
                 first.note(format!(
                     "LLM-Choice prefers another revision when the two are shown the other way round in {} of {of} pairs{with}",
                     number(Some(*share))
+                ));
+            }
+            if mass.answers > 0 {
+                first.note(format!(
+                    "Probabilities of answers: label mass {} on average; {} of {} are low_mass",
+                    number(mass.mean),
+                    mass.low,
+                    mass.answers
                 ));
             }
             outcomes.notes(signature.model.as_ref(), first);
@@ -170,6 +181,15 @@ impl Found<'_> {
             .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
         Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    }
+
+    /// Of all answers whose probabilities were asked for.
+    fn mass(&self) -> Mass {
+        let forms = [self.choice.answers, self.likert.answers].into_iter().flatten();
+        let forms = forms.flat_map(|answers| answers.masses.iter().copied());
+        let paraphrases = self.paraphrases.iter().flat_map(|(_, said)| said.iter());
+        let paraphrases = paraphrases.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass)));
+        Mass::of(forms.chain(paraphrases))
     }
 
     fn evaluators(&self) -> Vec<RevisionEvaluator> {
