@@ -233,7 +233,7 @@ fn a_study_of_revisions_that_ends_anywhere_goes_on_to_the_same_bytes() {
         json!({"id": format!("s{k}"), "context": "the mill burn down", "instruction": "correct it",
             "texts": {"categories": "rewriting_light\nconcision", "paragraph": format!("p{}", k / 2)},
             "candidates": [{"id": "a", "text": "the mill burned down"}, {"id": "b", "text": "mill burn"}],
-            "references": ["The mill burned down."], "preference": ["a", "b"][k % 2]})
+            "references": ["The mill burned down."], "preference": if k % 2 == 0 { "a" } else { "b" }})
     };
     let data = world.file("d.jsonl", lines(&(0..3).map(sample).collect::<Vec<_>>()));
     let model = golden("tiny-flan-t5").display().to_string();

@@ -12,7 +12,12 @@ pub(crate) fn tiny() -> PathBuf {
 
 /// A folder of `tests/goldens/models`.
 pub(crate) fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/models").join(name)
+    root("tests/goldens/models").join(name)
+}
+
+/// A file or folder of the project.
+pub(crate) fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// Options with which a method runs on candidates that have scores of coherence, however many of them a sample has.
@@ -25,6 +30,7 @@ pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
             &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"]
         }
         "metacritique" => &["--max-tokens", "8", "--most-aius", "2"],
+        "revision" => &["--judge", "parapluie", "--template", "direct", "--metric", "levenshtein-source"],
         _ => &["--attribute", "coherence"],
     }
 }
@@ -40,6 +46,7 @@ pub(crate) fn table(method: &str) -> (&'static str, usize) {
     match method {
         "revise" => ("revisions", 1),
         "metacritique" => ("scores", 3),
+        "revision" => ("scores", 2),
         _ => ("scores", 1),
     }
 }

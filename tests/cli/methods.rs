@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, golden, judging, lines, smallest, table, tiny};
+use crate::harness::{Ran, World, golden, judging, lines, root, smallest, table, tiny};
 
 fn sample(id: &str, texts: &[&str]) -> Value {
     let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
@@ -266,4 +266,61 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     }
     assert_eq!(world.rows("demo/pairs/comparisons.jsonl").len(), 60);
     assert_eq!(world.rows("demo/scores.jsonl").len(), 20);
+}
+
+#[test]
+fn parapluie_is_what_transformers_compute_with_every_family_of_templates() {
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(root("tests/goldens/parapluie.json")).expect("a file")).expect("JSON");
+    let world = World::new();
+    let pairs = root("tests/goldens/paraphrases.jsonl").display().to_string();
+    for (name, expected) in golden["models"].as_object().expect("models") {
+        let model = if name.starts_with("tests/") {
+            root(name)
+        } else if let Some(models) = std::env::var_os("PROBITY_MODELS") {
+            std::path::PathBuf::from(models).join(name).join("SmolLM2-135M-Instruct.Q4_1.gguf")
+        } else {
+            eprintln!("skipped: PROBITY_MODELS has no {name}");
+            continue;
+        };
+        let tolerance = expected["max_abs_difference"].as_f64().expect("a tolerance");
+        for (template, values) in expected["templates"].as_object().expect("templates") {
+            let out = format!("{}-{template}", name.replace('/', "-"));
+            let scores = |out: &str, more: &[&str]| -> Vec<(String, Option<f64>)> {
+                let model = model.display().to_string();
+                let arguments = [
+                    "parapluie", "--data", &pairs, "--model", &model, "--precision", "exact", "--template", template,
+                    "--out", out,
+                ];
+                world.run(&[&arguments, more].concat()).exits(0);
+                let row = |row: &Value| {
+                    (
+                        format!(
+                            "{}/{}",
+                            row["item"].as_str().expect("an id"),
+                            row["candidate"].as_str().expect("an id")
+                        ),
+                        row["score"].as_f64(),
+                    )
+                };
+                world.rows(&format!("{out}/scores.jsonl")).iter().map(row).collect()
+            };
+            let found = scores(&out, &[]);
+            for (key, score) in &found {
+                // Prompts that are longer than a tiny model's context have no score, and no golden value.
+                let expected = values[key].as_f64();
+                let is_near =
+                    score.zip(expected).is_some_and(|(score, expected)| (score - expected).abs() <= tolerance);
+                assert!(
+                    is_near || score.is_none() && expected.is_none(),
+                    "{name} {template} {key}: {score:?}, {expected:?}"
+                );
+            }
+            if name.ends_with("llama") {
+                // The same question with the answers exchanged is the negative, to the last bit.
+                let turned = scores(&format!("{out}-turned"), &["--label-words", "No,Yes", "--prompt-words", "Yes,No"]);
+                assert!(found.iter().zip(&turned).all(|(a, b)| a.1.map(|score| -score) == b.1), "{template}");
+            }
+        }
+    }
 }

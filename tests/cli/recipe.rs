@@ -43,6 +43,10 @@ fn needed(method: &str) -> (&'static [&'static str], &'static str) {
             (&["--attribute", "coherence", "--mode", "pointwise"], "attribute = \"coherence\"\nmode = \"pointwise\"")
         }
         "metacritique" => (&["--max-tokens", "4", "--most-aius", "2"], "max-tokens = 4\nmost-aius = 2"),
+        "revision" => (
+            &["--judge", "parapluie", "--template", "direct", "--metric", "levenshtein-source"],
+            "judge = [\"parapluie\"]\ntemplate = [\"direct\"]\nmetric = [\"levenshtein-source\"]",
+        ),
         "revise" => (&["--mode", "pointwise", "--seed", "3"], "mode = \"pointwise\"\nseed = 3"),
         "reviseval" => (
             &["--attribute", "coherence", "--mode", "pointwise", "--reference", "none", "--verdict", "label"],

@@ -207,6 +207,33 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
 }
 
 #[test]
+fn bets_is_what_its_authors_script_says_with_a_model_and_a_comparator() {
+    let (golden, model) = (read(&goldens().join("embedding/bets.json")), Arc::new(tiny(LoadOptions::default())));
+    let text = |value: &Value| -> &'static str { value.as_str().expect("a text").to_owned().leak() };
+    let items: Vec<MetricItem<'_>> = golden["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|item| MetricItem {
+            candidate: text(&item["candidate"]),
+            references: Vec::new(),
+            source: Some(text(&item["source"])),
+        })
+        .collect();
+    let file = goldens().join("embedding/bets.safetensors");
+    let metric = format!("bets:comparator={},tok=none,alpha=2", file.display());
+    let tolerance = golden["max_abs_difference"].as_f64().expect("a tolerance");
+    for (row, expected) in
+        scored(&metric, &model, &items).iter().zip(golden["meaning_and_simplicity"].as_array().expect("rows"))
+    {
+        let [meaning, simplicity] = [0, 1].map(|place| expected[place].as_f64().expect("a number"));
+        for (score, expected) in row.iter().zip([2.0 * simplicity + meaning, meaning, simplicity]) {
+            assert!(score.value().is_some_and(|value| (value - expected).abs() <= tolerance), "{row:?}: {expected}");
+        }
+    }
+}
+
+#[test]
 fn minilm_embeds_as_sentence_transformers_do() {
     let Some(model) = minilm() else { return eprintln!("skipped: PROBITY_MODELS has no all-minilm-l6-v2") };
     let golden = read(&goldens().join("embedding/minilm.json"));

@@ -16,8 +16,8 @@ pub(super) struct RevisionEvaluator {
     pub(super) name: String,
     /// By pair: how much speaks for the first candidate, below 0 for the second. Absent where nothing was said.
     pub(super) margins: Vec<Option<f64>>,
-    /// By pair and candidate, of those that score texts one by one; higher is better.
-    pub(super) scores: Option<Vec<[Option<f64>; 2]>>,
+    /// By revision, of those that score texts one by one; higher is better.
+    pub(super) scores: Option<Vec<Option<f64>>>,
     pub(super) cost: EvaluatorCost,
 }
 
@@ -47,13 +47,19 @@ impl EvaluatorCost {
 
 impl RevisionEvaluator {
     /// Of one that scores texts one by one.
-    pub(super) fn of_scores(name: String, scores: Vec<[Option<f64>; 2]>, cost: EvaluatorCost) -> Self {
-        let margin = |[first, second]: &[Option<f64>; 2]| {
-            let (first, second) = ((*first)?, (*second)?);
+    pub(super) fn of_scores(
+        name: String,
+        scores: Vec<Option<f64>>,
+        pairs: &[RevisionPair<'_>],
+        cost: EvaluatorCost,
+    ) -> Self {
+        let margin = |pair: &RevisionPair<'_>| {
+            let [first, second] = pair.texts.map(|text| scores[text]);
+            let (first, second) = (first?, second?);
             // What is equal but for rounding is equal.
             Some(if order(first, second) == Ordering::Equal { 0.0 } else { first - second })
         };
-        Self { name, margins: scores.iter().map(margin).collect(), scores: Some(scores), cost }
+        Self { name, margins: pairs.iter().map(margin).collect(), scores: Some(scores), cost }
     }
 }
 

@@ -120,7 +120,7 @@ mod tests {
     use probity_data::Preference;
 
     use super::super::agreement::EvaluatorCost;
-    use super::super::pairs::RevisionPair;
+    use super::super::pairs::Revisions;
     use super::*;
     use crate::testing::sample;
 
@@ -134,7 +134,7 @@ mod tests {
                 one
             })
             .collect();
-        let pairs = RevisionPair::all(&samples);
+        let pairs = Revisions::of(&samples).pairs;
         let sign = |number: usize| if number.is_multiple_of(2) { 1.0 } else { -1.0 };
         let is_clear = |number: usize| (number / 2).is_multiple_of(2);
         let evaluator = |name: &str, margin: &dyn Fn(usize) -> f64| RevisionEvaluator {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::agreement::{EvaluatorCost, RevisionEvaluator};
 use super::forms::{AskedForm, CATEGORIES, GRADES};
-use super::pairs::RevisionPair;
+use super::pairs::Revisions;
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
 use super::stages::{AnswerProbabilities, AskedAnswer, FilledForm};
 use crate::figures::mean;
@@ -62,7 +62,7 @@ impl<'a> AnsweredForms<'a> {
     fn by_pair(&self, pairs: usize, gold: bool, of: impl Fn(usize, &AskedForm<'_>) -> Option<f64>) -> Vec<Option<f64>> {
         let mut sums: Vec<(f64, usize, bool)> = vec![(0.0, 0, true); pairs];
         for (number, form) in self.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
-            let sum = &mut sums[form.pair];
+            let sum = &mut sums[form.of];
             match of(number, form) {
                 Some(value) => *sum = (sum.0 + value, sum.1 + 1, sum.2),
                 // An order that was not read would leave the place that the other prefers.
@@ -122,18 +122,18 @@ pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[boo
             };
             add("", &|number, form| {
                 let said = extended(form, &answered.answers(number, by_labels)?);
-                Some(said.map_or(0.0, |shown| if form.shown[shown] == 0 { 1.0 } else { -1.0 }))
+                Some(form.upright(said.map_or(0.0, |shown| [1.0, -1.0][shown])))
             });
             add("/related", &|number, form| {
                 let related = |name: &str| answered.relatedness(number, form.form.place(name)?, by_labels);
                 let margin = related("related_a")? - related("related_b")?;
-                Some(if form.shown[0] == 0 { margin } else { -margin })
+                Some(form.upright(margin))
             });
             if by_labels {
                 add("/best", &|number, form| {
                     let best = answered.probabilities.as_ref()?[number][form.form.place("best")?].as_ref()?;
                     let margin = best[0] - best[1];
-                    Some(if form.shown[0] == 0 { margin } else { -margin })
+                    Some(form.upright(margin))
                 });
             }
         }
@@ -151,17 +151,20 @@ fn extended(form: &AskedForm<'_>, answers: &[usize]) -> Option<usize> {
 }
 
 /// The evaluators of statements about each text: the mean grade, and the mean of expected ones.
-pub(super) fn of_likert(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
+pub(super) fn of_likert(
+    answered: &AnsweredForms<'_>,
+    revisions: &Revisions<'_>,
+    golds: &[bool],
+) -> Vec<RevisionEvaluator> {
     let mut all = Vec::new();
     for gold in golds.iter().copied() {
         for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
-            let mut scores = vec![[None, None]; pairs];
+            let mut scores = vec![None; revisions.texts.len()];
             for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
-                scores[form.pair][form.shown[0]] =
-                    if by_labels { answered.expected(number) } else { answered.graded(number) };
+                scores[form.of] = if by_labels { answered.expected(number) } else { answered.graded(number) };
             }
             let name = named("likert", gold, by_labels, "");
-            all.push(RevisionEvaluator::of_scores(name, scores, answered.cost(gold, by_labels)));
+            all.push(RevisionEvaluator::of_scores(name, scores, &revisions.pairs, answered.cost(gold, by_labels)));
         }
     }
     all
@@ -188,20 +191,22 @@ impl AnsweredForms<'_> {
 }
 
 /// The evaluators of `ParaPLUIE`: one for each template.
-pub(super) fn of_paraphrases(stage: &ParaphraseStage<'_>, said: &[ParaphraseScore]) -> Vec<RevisionEvaluator> {
+pub(super) fn of_paraphrases(
+    stage: &ParaphraseStage<'_>,
+    said: &[ParaphraseScore],
+    revisions: &Revisions<'_>,
+) -> Vec<RevisionEvaluator> {
     let evaluator = |(place, template): (usize, &crate::template::Template)| {
         let mut cost = EvaluatorCost::default();
-        let scores = (0..stage.pairs.len()).map(|pair| {
-            [0, 1].map(|candidate| {
-                let one = &said[stage.part(pair, candidate, place)];
-                cost.add(one.prompt_tokens, None);
-                one.score
-            })
+        let own = (0..stage.texts.len()).map(|text| &said[stage.part(text, place)]);
+        let scores = own.map(|one| {
+            cost.add(one.prompt_tokens, None);
+            one.score
         });
         let scores = scores.collect();
         let several = stage.templates.len() > 1;
         let name = if several { format!("parapluie/{}", template.name()) } else { "parapluie".to_owned() };
-        RevisionEvaluator::of_scores(name, scores, cost)
+        RevisionEvaluator::of_scores(name, scores, &revisions.pairs, cost)
     };
     stage.templates.iter().enumerate().map(evaluator).collect()
 }
@@ -210,10 +215,10 @@ pub(super) fn of_paraphrases(stage: &ParaphraseStage<'_>, said: &[ParaphraseScor
 pub(super) struct ScoredMetric {
     pub(super) label: String,
     /// The scale's direction.
-    pub(super) direction: Direction,
-    /// By pair and candidate, as the metric has them.
-    pub(super) scores: Vec<[Option<f64>; 2]>,
-    /// By pair, of the original itself: what a system has that changes nothing.
+    direction: Direction,
+    /// By revision, as the metric has them.
+    pub(super) scores: Vec<Option<f64>>,
+    /// Of each original itself: what a system has that changes nothing.
     pub(super) copies: Vec<Option<f64>>,
     pub(super) signature: String,
 }
@@ -221,34 +226,30 @@ pub(super) struct ScoredMetric {
 /// Scores each text, and each original as if it were a revision.
 pub(super) fn score(
     choice: &ChosenMetric,
-    pairs: &[RevisionPair<'_>],
+    revisions: &Revisions<'_>,
     models: &MetricModels,
     run: &mut Run<'_>,
 ) -> Result<ScoredMetric, MethodError> {
     let metric = choice.build(models)?;
-    let mut items: Vec<MetricItem<'_>> = Vec::with_capacity(3 * pairs.len());
-    for RevisionPair { sample, .. } in pairs {
-        let texts = sample.candidates.iter().map(|candidate| candidate.text.as_str()).chain([sample.context.as_str()]);
-        items.extend(texts.map(|text| item(sample, text, references(sample))));
-    }
+    let texts = revisions.texts.iter().map(|text| item(text.sample, text.text(), references(text.sample)));
+    // The first revision of each original stands for it.
+    let originals = revisions.texts.iter().filter(|text| text.place == 0);
+    let originals = originals.map(|text| item(text.sample, &text.sample.context, references(text.sample)));
+    let items: Vec<MetricItem<'_>> = texts.chain(originals).collect();
     let scores = run.measure(Some(choice.label()), metric.as_ref(), &items)?.items;
-    let value = |place: usize| Score::value(scores[place][0]);
-    let of = |pair: usize| [value(3 * pair), value(3 * pair + 1)];
-    Ok(ScoredMetric {
-        label: choice.label().to_owned(),
-        direction: Direction::of(choice.definition()),
-        scores: (0..pairs.len()).map(of).collect(),
-        copies: (0..pairs.len()).map(|pair| value(3 * pair + 2)).collect(),
-        signature: choice.signature(metric.item_settings(), &items),
-    })
+    let mut scores: Vec<Option<f64>> = scores.iter().map(|row| Score::value(row[0])).collect();
+    let copies = scores.split_off(revisions.texts.len());
+    let signature = choice.signature(metric.item_settings(), &items);
+    let direction = Direction::of(choice.definition());
+    Ok(ScoredMetric { label: choice.label().to_owned(), direction, scores, copies, signature })
 }
 
 impl ScoredMetric {
     /// What it says of pairs: the better score is the better text.
-    pub(super) fn evaluator(&self) -> RevisionEvaluator {
-        let upwards = |score: Option<f64>| score.map(|score| self.direction.upwards(score));
-        let scores = self.scores.iter().map(|both| both.map(upwards)).collect();
-        RevisionEvaluator::of_scores(self.label.clone(), scores, EvaluatorCost::default())
+    pub(super) fn evaluator(&self, revisions: &Revisions<'_>) -> RevisionEvaluator {
+        let upwards = |score: &Option<f64>| score.map(|score| self.direction.upwards(score));
+        let scores = self.scores.iter().map(upwards).collect();
+        RevisionEvaluator::of_scores(self.label.clone(), scores, &revisions.pairs, EvaluatorCost::default())
     }
 }
 
@@ -335,8 +336,8 @@ pub(super) fn turned(answered: &AnsweredForms<'_>, pairs: usize, gold: bool) -> 
     let mut seen: Vec<Vec<i8>> = vec![Vec::new(); pairs];
     for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
         if let Some(answers) = answered.answers(number, false) {
-            let side = extended(form, &answers).map_or(0, |shown| if form.shown[shown] == 0 { 1 } else { -1 });
-            seen[form.pair].push(side);
+            let side = extended(form, &answers).map_or(0.0, |shown| [1.0, -1.0][shown]);
+            seen[form.of].push(form.upright(side) as i8);
         }
     }
     let both: Vec<&Vec<i8>> = seen.iter().filter(|sides| sides.len() == 2).collect();

@@ -6,7 +6,7 @@ use probity_data::Sample;
 use probity_lm::{Constraint, Label, LabelSet};
 use serde_json::{Map, Value, json};
 
-use super::pairs::{RevisionPair, categories};
+use super::pairs::{RevisionPair, RevisionText, categories};
 use crate::MethodError;
 
 /// Whether a text does what was asked for: strictly, with more besides, or not at all.
@@ -180,10 +180,13 @@ fn asked_categories(sample: &Sample) -> impl Iterator<Item = (&'static str, &'st
 /// Who is asked about, in which order, and whether the author's own revision is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AskedForm<'a> {
-    pub(super) pair: usize,
+    /// The position of the pair, or of the revision.
+    pub(super) of: usize,
     pub(super) sample: &'a Sample,
     /// The places of the candidates: two, in the order in which they are shown, or one.
     pub(super) shown: Vec<usize>,
+    /// Whether the second of a pair is shown first.
+    pub(super) turned: bool,
     pub(super) gold: bool,
     pub(super) form: Form,
 }
@@ -191,24 +194,31 @@ pub(super) struct AskedForm<'a> {
 impl<'a> AskedForm<'a> {
     /// Both orders of each pair, or one.
     pub(super) fn choices(pairs: &[RevisionPair<'a>], gold: bool, one_order: bool) -> Vec<Self> {
-        let of = |(pair, one): (usize, &RevisionPair<'a>)| {
-            let form = Form::choice(one.sample);
-            let orders: &[[usize; 2]] = if one_order { &[[0, 1]] } else { &[[0, 1], [1, 0]] };
-            orders
-                .iter()
-                .map(|order| Self { pair, sample: one.sample, shown: order.to_vec(), gold, form: form.clone() })
-                .collect::<Vec<_>>()
+        let orders: &[bool] = if one_order { &[false] } else { &[false, true] };
+        let of = |(of, pair): (usize, &RevisionPair<'a>)| {
+            let (sample, form) = (pair.sample, Form::choice(pair.sample));
+            let [first, second] = pair.places;
+            let asked = |turned: &bool| {
+                let shown = if *turned { vec![second, first] } else { vec![first, second] };
+                Self { of, sample, shown, turned: *turned, gold, form: form.clone() }
+            };
+            orders.iter().map(asked).collect::<Vec<_>>()
         };
         pairs.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Each text of each pair.
-    pub(super) fn grades(pairs: &[RevisionPair<'a>], gold: bool) -> Vec<Self> {
-        let of = |(pair, one): (usize, &RevisionPair<'a>)| {
-            let (sample, form) = (one.sample, Form::likert(one.sample, gold));
-            [0, 1].map(|candidate| Self { pair, sample, shown: vec![candidate], gold, form: form.clone() })
+    /// Each revision.
+    pub(super) fn grades(texts: &[RevisionText<'a>], gold: bool) -> Vec<Self> {
+        let of = |(of, text): (usize, &RevisionText<'a>)| {
+            let (sample, form) = (text.sample, Form::likert(text.sample, gold));
+            Self { of, sample, shown: vec![text.place], turned: false, gold, form }
         };
-        pairs.iter().enumerate().flat_map(of).collect()
+        texts.iter().enumerate().map(of).collect()
+    }
+
+    /// A margin of what is shown first, as one of the pair's first.
+    pub(super) fn upright(&self, margin: f64) -> f64 {
+        if self.turned { -margin } else { margin }
     }
 
     /// The texts of the prompt by slot.

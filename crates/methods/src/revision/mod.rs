@@ -26,7 +26,7 @@ use crate::template::{PromptLayout, Template};
 use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
 use evaluators::{AnsweredForms, ScoredMetric};
 use forms::AskedForm;
-use pairs::RevisionPair;
+use pairs::Revisions;
 use paraphrase::{PARAPLUIE, ParaphraseScore, ParaphraseStage};
 use report::{FormResults, Found};
 use stages::{AnswerStage, AskedAnswer, Choice, FormKind, FormStage, Likert};
@@ -59,8 +59,8 @@ impl Method for RevisionStudy {
     const LONG_ABOUT: &'static str = "\
 Hold judges and metrics of text revision against people: which of them can be trusted.
 
-Each sample is an original text (its context), what was to be changed (its instruction), two revisions (its \
-candidates), and maybe the author's own revision (its reference) and which of the two people prefer. Judges are \
+Each sample is an original text (its context), what was to be changed (its instruction), two revisions and more (its \
+candidates, each two of which are a pair), and maybe the author's own revision (its reference) and which of the two people prefer. Judges are \
 LLM-Choice (questions about both revisions at once), LLM-Likert (statements about each, graded 1 to 5), both with and \
 without the author's revision, and ParaPLUIE against the original; metrics are those of --metric (Jourdan et al. 2025).
 
@@ -109,7 +109,8 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 
     fn run(params: &RevisionParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let metrics = params.check(samples)?;
-        let pairs = RevisionPair::all(samples);
+        let revisions = Revisions::of(samples);
+        let (texts, pairs) = (revisions.texts.as_slice(), revisions.pairs.as_slice());
         let model = run.model();
         let prompts = PromptSet::load(
             TEMPLATES,
@@ -124,15 +125,15 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let study = Study { params, prompts: &prompts, signature: &signature };
 
         let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
-        let forms = choice_golds.iter().flat_map(|gold| AskedForm::choices(&pairs, *gold, params.one_order));
+        let forms = choice_golds.iter().flat_map(|gold| AskedForm::choices(pairs, *gold, params.one_order));
         let choice_forms: Vec<AskedForm<'_>> = forms.collect();
         let choice = study.fill::<Choice>(&choice_forms, run)?;
         let likert_golds = params.golds(RevisionJudge::Likert, RevisionJudge::LikertGold);
-        let forms = likert_golds.iter().flat_map(|gold| AskedForm::grades(&pairs, *gold));
+        let forms = likert_golds.iter().flat_map(|gold| AskedForm::grades(texts, *gold));
         let likert_forms: Vec<AskedForm<'_>> = forms.collect();
         let likert = study.fill::<Likert>(&likert_forms, run)?;
         let stage = ParaphraseStage {
-            pairs: &pairs,
+            texts,
             templates: &templates,
             layout: &layout,
             labels: LabelSet::words(["Yes", "No"])?,
@@ -145,8 +146,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
             return Err(MethodError::Rehearsed);
         }
         let models = run.metric_models().clone();
-        let scored: Vec<ScoredMetric> =
-            metrics.iter().map(|choice| evaluators::score(choice, &pairs, &models, run)).collect::<Result<_, _>>()?;
+        let scored: Vec<ScoredMetric> = metrics
+            .iter()
+            .map(|choice| evaluators::score(choice, &revisions, &models, run))
+            .collect::<Result<_, _>>()?;
 
         let mut outcomes = Outcomes::default();
         let forms = [&choice, &likert].into_iter().flatten();
@@ -154,11 +157,11 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         for one in paraphrases.iter().flatten() {
             outcomes.add(&one.outcome);
         }
-        let skipped = samples.len() - pairs.len();
+        let skipped = samples.iter().filter(|sample| sample.candidates.len() < 2).count();
         outcomes.add_several("not_a_pair", skipped);
         let found = Found {
             params,
-            pairs: &pairs,
+            revisions: &revisions,
             choice: FormResults { answers: choice.as_ref(), golds: &choice_golds },
             likert: FormResults { answers: likert.as_ref(), golds: &likert_golds },
             paraphrases: paraphrases.as_deref().map(|said| (&stage, said)),

@@ -34,9 +34,10 @@ pub struct RevisionParams {
     #[schemars(length(min = 1), extend("form" = "JUDGE,…"))]
     #[default(vec![RevisionJudge::Choice, RevisionJudge::Likert, RevisionJudge::Parapluie])]
     pub judge: Vec<RevisionJudge>,
-    /// Metrics that score each revision, as in `probity metrics`: bleu,rouge-l:stem=yes.
+    /// Metrics that score each revision, as in `probity metrics`: bleu,rouge-l:stem=yes. Left out: bleu, rouge-l, meteor,
+    /// gleu-napoles, gleu-google, sari-easse, levenshtein and levenshtein-source, of which the last alone does without
+    /// references.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
-    #[default(DEFAULT_METRICS.map(str::to_owned).to_vec())]
     pub metric: Vec<String>,
     /// The encoder of bert-score, mover-score, blanc and bets.
     #[schemars(extend("form" = "NAME|PATH"))]
@@ -75,8 +76,9 @@ pub struct RevisionParams {
 }
 
 /// Those of the paper that need no further model, and the edit distances that they are held against.
-const DEFAULT_METRICS: [&str; 8] =
-    ["bleu", "rouge-l", "meteor", "gleu-napoles", "gleu-google", "sari-easse", "levenshtein", "levenshtein-source"];
+const USUAL: &str = "bleu,rouge-l,meteor,gleu-napoles,gleu-google,sari-easse,levenshtein,levenshtein-source";
+/// Those of them that look at no reference.
+const WITHOUT_REFERENCES: &str = "levenshtein-source";
 
 /// The most steps of a hybrid: thresholds of all of them are tried together.
 const MOST_STEPS: usize = 4;
@@ -104,9 +106,9 @@ impl RevisionParams {
         if let Some(twice) = given_twice(&self.template) {
             return MethodError::refuse(format!("--template {twice}"), "given twice", "name each once");
         }
-        if samples.iter().all(|sample| sample.candidates.len() != 2) {
+        if samples.iter().all(|sample| sample.candidates.len() < 2) {
             let why = "no sample has two candidates";
-            return MethodError::refuse("--data", why, "give each sample the two revisions that are compared");
+            return MethodError::refuse("--data", why, "give each sample the revisions that are compared");
         }
         let with_gold = [RevisionJudge::ChoiceGold, RevisionJudge::LikertGold].into_iter().find(|one| self.has(*one));
         let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
@@ -122,9 +124,10 @@ impl RevisionParams {
         if let Some(twice) = given_twice(&self.hybrid) {
             return MethodError::refuse(format!("--hybrid {twice}"), "given twice", "name each step once");
         }
-        let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
-        let pairs = || samples.iter().filter(|sample| sample.candidates.len() == 2);
-        let own: Vec<Sample> = pairs().cloned().collect();
+        let own: Vec<Sample> = samples.iter().filter(|sample| sample.candidates.len() > 1).cloned().collect();
+        let usual = if own.iter().any(|sample| sample.references.is_empty()) { WITHOUT_REFERENCES } else { USUAL };
+        let named = self.metric.join(",");
+        let metrics = choose(if named.is_empty() { usual } else { &named })?;
         check_needs(&metrics, self.encoder.as_deref(), self.seq2seq.as_deref(), &own, |sample| {
             item(sample, "", references(sample))
         })?;

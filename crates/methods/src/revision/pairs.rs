@@ -5,13 +5,60 @@ use std::collections::BTreeSet;
 use probity_data::{Preference, Sample};
 use serde::Serialize;
 
+/// A revision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RevisionText<'a> {
+    pub(super) sample: &'a Sample,
+    /// Its place among the sample's candidates.
+    pub(super) place: usize,
+}
+
 /// Two revisions of one text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RevisionPair<'a> {
     pub(super) sample: &'a Sample,
-    /// What people prefer: 1 the first candidate, −1 the second, 0 neither; absent where nobody was asked.
+    /// Their places among the sample's candidates.
+    pub(super) places: [usize; 2],
+    /// Their positions among all revisions.
+    pub(super) texts: [usize; 2],
+    /// What people prefer: 1 the first, −1 the second, 0 neither; absent where nobody was asked.
     pub(super) human: Option<i8>,
     pub(super) difficulty: Option<Difficulty>,
+}
+
+/// All revisions, and all pairs of those of one text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Revisions<'a> {
+    pub(super) texts: Vec<RevisionText<'a>>,
+    pub(super) pairs: Vec<RevisionPair<'a>>,
+}
+
+impl<'a> Revisions<'a> {
+    /// Those of samples with two candidates and more.
+    pub(super) fn of(samples: &'a [Sample]) -> Self {
+        let mut all = Self { texts: Vec::new(), pairs: Vec::new() };
+        for sample in samples.iter().filter(|sample| sample.candidates.len() > 1) {
+            let (before, count) = (all.texts.len(), sample.candidates.len());
+            all.texts.extend((0..count).map(|place| RevisionText { sample, place }));
+            let pairs = (0..count).flat_map(|first| (first + 1..count).map(move |second| [first, second]));
+            all.pairs.extend(pairs.map(|places| {
+                let human = human(sample, places);
+                let difficulty = Difficulty::of(sample, places, human);
+                RevisionPair { sample, places, texts: places.map(|place| before + place), human, difficulty }
+            }));
+        }
+        all
+    }
+}
+
+impl<'a> RevisionText<'a> {
+    pub(super) fn id(&self) -> &'a str {
+        &self.sample.candidates[self.place].id
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        &self.sample.candidates[self.place].text
+    }
 }
 
 /// What it takes to see which revision is preferred.
@@ -38,10 +85,10 @@ impl Difficulty {
     }
 
     /// From people's answers about a pair; `None` where they are missing, and where nothing parts the two.
-    fn of(sample: &Sample, human: Option<i8>) -> Option<Self> {
+    fn of(sample: &Sample, [first, second]: [usize; 2], human: Option<i8>) -> Option<Self> {
         let both = |attribute: &str| -> Option<[bool; 2]> {
             let of = |place: usize| sample.candidates[place].scores.get(attribute).map(|score| *score > 0.0);
-            Some([of(0)?, of(1)?])
+            Some([of(first)?, of(second)?])
         };
         let (related, acceptable) = (both("relatedness")?, both("acceptable")?);
         match (related, acceptable) {
@@ -54,15 +101,6 @@ impl Difficulty {
 }
 
 impl<'a> RevisionPair<'a> {
-    /// The pairs among samples: those with two candidates.
-    pub(super) fn all(samples: &'a [Sample]) -> Vec<Self> {
-        let of = |sample: &'a Sample| {
-            let human = human(sample);
-            Self { sample, human, difficulty: Difficulty::of(sample, human) }
-        };
-        samples.iter().filter(|sample| sample.candidates.len() == 2).map(of).collect()
-    }
-
     /// What it is not independent of: pairs of one paragraph are drawn together.
     pub(super) fn group(&self) -> &'a str {
         self.sample.text("paragraph").unwrap_or(&self.sample.id)
@@ -74,13 +112,14 @@ impl<'a> RevisionPair<'a> {
     }
 }
 
-fn human(sample: &Sample) -> Option<i8> {
+fn human(sample: &Sample, places: [usize; 2]) -> Option<i8> {
     match sample.preference.as_ref()? {
-        Preference::Tie => Some(0),
-        Preference::Candidate(id) => match sample.candidates.iter().position(|candidate| candidate.id == *id)? {
-            0 => Some(1),
-            _ => Some(-1),
-        },
+        // Of more than two it is not said which of them are level.
+        Preference::Tie => (sample.candidates.len() == 2).then_some(0),
+        Preference::Candidate(id) => {
+            let preferred = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
+            [1, -1].into_iter().zip(places).find(|(_, place)| *place == preferred).map(|(side, _)| side)
+        }
     }
 }
 
@@ -109,7 +148,7 @@ mod tests {
                 None => Preference::Tie,
             });
             let samples = [one];
-            let all = RevisionPair::all(&samples);
+            let all = Revisions::of(&samples).pairs;
             (all[0].human, all[0].difficulty)
         };
         assert_eq!(made([2.0, 0.0], [1.0, 1.0], Some("first")), (Some(1), Some(Difficulty::Easy)));
@@ -117,5 +156,16 @@ mod tests {
         assert_eq!(made([1.0, 1.0], [1.0, 1.0], Some("second")), (Some(-1), Some(Difficulty::Hard)));
         assert_eq!(made([1.0, 1.0], [1.0, 1.0], None), (Some(0), None));
         assert_eq!(made([0.0, 0.0], [0.0, 0.0], None), (Some(0), None));
+    }
+
+    #[test]
+    fn of_several_revisions_each_two_are_a_pair() {
+        let mut one = sample("a", &[1.0, 2.0, 3.0]);
+        one.preference = Some(Preference::Candidate(one.candidates[1].id.clone()));
+        let samples = [sample("alone", &[1.0]), one];
+        let all = Revisions::of(&samples);
+        let pairs: Vec<_> = all.pairs.iter().map(|pair| (pair.places, pair.texts, pair.human)).collect();
+        assert_eq!(pairs, [([0, 1], [0, 1], Some(-1)), ([0, 2], [0, 2], None), ([1, 2], [1, 2], Some(1))]);
+        assert_eq!(all.texts.len(), 3);
     }
 }

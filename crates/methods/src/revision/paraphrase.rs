@@ -5,7 +5,7 @@ use probity_lm::{Ask, LabelSet, LanguageModel, Outcome, ScoreRequest, ScoreResul
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pairs::RevisionPair;
+use super::pairs::RevisionText;
 use crate::para_pluie::log_ratio;
 use crate::stage::flatten_into;
 use crate::template::{PromptLayout, Template};
@@ -41,7 +41,7 @@ impl ParaphraseScore {
 
 /// The stage in which texts are held against their originals: a part, and a row, for each text and template.
 pub(super) struct ParaphraseStage<'a> {
-    pub(super) pairs: &'a [RevisionPair<'a>],
+    pub(super) texts: &'a [RevisionText<'a>],
     pub(super) templates: &'a [Template],
     pub(super) layout: &'a PromptLayout,
     pub(super) labels: LabelSet,
@@ -50,26 +50,24 @@ pub(super) struct ParaphraseStage<'a> {
 }
 
 impl ParaphraseStage<'_> {
-    /// The part of a pair's candidate under a template.
-    pub(super) fn part(&self, pair: usize, candidate: usize, template: usize) -> usize {
-        (pair * 2 + candidate) * self.templates.len() + template
+    /// The part of a revision under a template.
+    pub(super) fn part(&self, text: usize, template: usize) -> usize {
+        text * self.templates.len() + template
     }
 
-    fn place(&self, number: usize) -> (usize, usize, usize) {
+    fn place(&self, number: usize) -> (&RevisionText<'_>, &Template) {
         let count = self.templates.len();
-        (number / count / 2, number / count % 2, number % count)
+        (&self.texts[number / count], &self.templates[number % count])
     }
 
     fn slots(&self, number: usize) -> [(&'static str, &str); 2] {
-        let (pair, candidate, _) = self.place(number);
-        let sample = self.pairs[pair].sample;
-        [("candidate", sample.candidates[candidate].text.as_str()), ("other", sample.context.as_str())]
+        let (text, _) = self.place(number);
+        [("candidate", text.text()), ("other", text.sample.context.as_str())]
     }
 
     fn id(&self, number: usize) -> String {
-        let (pair, candidate, template) = self.place(number);
-        let sample = self.pairs[pair].sample;
-        format!("{}/{PARAPLUIE}/{}/{}", sample.id, sample.candidates[candidate].id, self.templates[template].name())
+        let (text, template) = self.place(number);
+        format!("{}/{PARAPLUIE}/{}/{}", text.sample.id, text.id(), template.name())
     }
 }
 
@@ -78,7 +76,7 @@ impl MethodStage for ParaphraseStage<'_> {
     const NAME: &'static str = PARAPLUIE;
 
     fn parts(&self) -> usize {
-        self.pairs.len() * 2 * self.templates.len()
+        self.texts.len() * self.templates.len()
     }
 
     fn inputs(&self) -> Vec<String> {
@@ -89,8 +87,8 @@ impl MethodStage for ParaphraseStage<'_> {
         let has_texts = |number: &usize| self.slots(*number).iter().all(|(_, text)| !text.trim().is_empty());
         let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.parts()).partition(has_texts);
         let render = |number: usize| {
-            let (pair, _, template) = self.place(number);
-            self.templates[template].render(&self.pairs[pair].sample.id, &self.slots(number))
+            let (text, template) = self.place(number);
+            template.render(&text.sample.id, &self.slots(number))
         };
         for number in &asked {
             run.quotes(render(*number)?.quoted);
@@ -109,12 +107,8 @@ impl MethodStage for ParaphraseStage<'_> {
     }
 
     fn identity(&self, number: usize) -> Value {
-        let (pair, candidate, template) = self.place(number);
-        let sample = self.pairs[pair].sample;
-        json!({
-            "item": sample.id, "candidate": sample.candidates[candidate].id,
-            "template": self.templates[template].name(),
-        })
+        let (text, template) = self.place(number);
+        json!({ "item": text.sample.id, "candidate": text.id(), "template": template.name() })
     }
 
     fn rows(&self, number: usize, said: &ParaphraseScore) -> serde_json::Result<Vec<Value>> {

@@ -14,7 +14,7 @@ use super::evaluators::{
     AnswerAccuracy, AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned,
 };
 use super::options::RevisionParams;
-use super::pairs::{Difficulty, RevisionPair, categories};
+use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
 use crate::figures::{Mass, bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
@@ -40,7 +40,7 @@ pub(super) struct FormResults<'a> {
 /// All that was found.
 pub(super) struct Found<'a> {
     pub(super) params: &'a RevisionParams,
-    pub(super) pairs: &'a [RevisionPair<'a>],
+    pub(super) revisions: &'a Revisions<'a>,
     pub(super) choice: FormResults<'a>,
     pub(super) likert: FormResults<'a>,
     pub(super) paraphrases: Option<(&'a ParaphraseStage<'a>, &'a [ParaphraseScore])>,
@@ -87,6 +87,8 @@ struct ScoreRow<'a> {
 #[derive(Serialize)]
 struct DecisionRow<'a> {
     item: &'a str,
+    first: &'a str,
+    second: &'a str,
     by: &'a str,
     /// How much speaks for the first candidate; below 0 for the second.
     margin: Option<f64>,
@@ -106,17 +108,17 @@ impl Found<'_> {
     ) -> Result<MethodReport, MethodError> {
         let evaluators = self.evaluators();
         self.write(&evaluators, run)?;
-        let judged = JudgedPairs::new(self.pairs, self.params.folds as usize);
+        let judged = JudgedPairs::new(&self.revisions.pairs, self.params.folds as usize);
         let steps = self.steps(&evaluators)?;
         let hybrid = (steps.len() > 1).then(|| Cascade { steps }.cross_validated(&judged));
         let mut figures: Vec<EvaluatorFigures> = evaluators.iter().map(|one| self.figures(one, &judged)).collect();
         if let Some(hybrid) = &hybrid {
-            let cost = hybrid_cost(hybrid, self.pairs.len());
+            let cost = hybrid_cost(hybrid, self.revisions.pairs.len());
             figures.push(self.parts(HYBRID_NAME, &judged, [&hybrid.decided, &hybrid.decided], cost));
         }
-        let guess = majority(self.pairs);
+        let guess = majority(&self.revisions.pairs);
         let mut values = json!({
-            "pairs": self.pairs.len(), "paragraphs": judged.groups(), "majority": guess,
+            "pairs": self.revisions.pairs.len(), "paragraphs": judged.groups(), "majority": guess,
             "alignment": figures,
             "metrics": self.metrics.iter().map(|one| json!({ "metric": one.label, "signature": one.signature })).collect::<Vec<_>>(),
         });
@@ -145,12 +147,14 @@ impl Found<'_> {
             values["hybrid"] = json!(hybrid.steps);
             sections.push(hybrid_section(hybrid, self.params.folds));
         }
-        sections.push(cost_section(&figures, self.pairs.len()));
+        sections.push(cost_section(&figures, self.revisions.pairs.len()));
         let turns: Vec<(f64, usize)> = self
             .choice
             .answers
             .iter()
-            .flat_map(|answers| self.choice.golds.iter().filter_map(|gold| turned(answers, self.pairs.len(), *gold)))
+            .flat_map(|answers| {
+                self.choice.golds.iter().filter_map(|gold| turned(answers, self.revisions.pairs.len(), *gold))
+            })
             .collect();
         let mass = self.mass();
         values["mass"] = json!(mass);
@@ -193,16 +197,16 @@ impl Found<'_> {
     }
 
     fn evaluators(&self) -> Vec<RevisionEvaluator> {
-        let pairs = self.pairs.len();
+        let pairs = self.revisions.pairs.len();
         let choice = self.choice.answers.map(|answers| of_choice(answers, pairs, self.choice.golds));
-        let likert = self.likert.answers.map(|answers| of_likert(answers, pairs, self.likert.golds));
-        let paraphrases = self.paraphrases.map(|(stage, said)| of_paraphrases(stage, said));
+        let likert = self.likert.answers.map(|answers| of_likert(answers, self.revisions, self.likert.golds));
+        let paraphrases = self.paraphrases.map(|(stage, said)| of_paraphrases(stage, said, self.revisions));
         let judges = [choice, likert, paraphrases].into_iter().flatten().flatten();
-        judges.chain(self.metrics.iter().map(ScoredMetric::evaluator)).collect()
+        judges.chain(self.metrics.iter().map(|metric| metric.evaluator(self.revisions))).collect()
     }
 
     /// Scores of texts one by one as whoever gave them has them, lower ones being better or not.
-    fn raw_scores<'e>(&'e self, evaluators: &'e [RevisionEvaluator]) -> Vec<(&'e str, &'e [[Option<f64>; 2]])> {
+    fn raw_scores<'e>(&'e self, evaluators: &'e [RevisionEvaluator]) -> Vec<(&'e str, &'e [Option<f64>])> {
         let metric = |name: &str| self.metrics.iter().find(|metric| metric.label == name);
         let of = |one: &'e RevisionEvaluator| {
             let own = one.scores.as_deref()?;
@@ -213,33 +217,30 @@ impl Found<'_> {
 
     fn write(&self, evaluators: &[RevisionEvaluator], run: &mut Run<'_>) -> Result<(), MethodError> {
         let scores = self.raw_scores(evaluators);
-        run.table(SCORES, 2 * self.pairs.len() * scores.len())?;
-        let mut index = 0;
-        for (pair, RevisionPair { sample, .. }) in self.pairs.iter().enumerate() {
-            for (candidate, text) in sample.candidates.iter().enumerate() {
-                for (metric, scores) in &scores {
-                    let score = scores[pair][candidate];
-                    let outcome = if score.is_some() { "scored" } else { "undefined" };
-                    run.row(
-                        SCORES,
-                        index,
-                        &ScoreRow { item: &sample.id, candidate: &text.id, metric, score, outcome },
-                    )?;
-                    index += 1;
-                }
+        let texts = &self.revisions.texts;
+        run.table(SCORES, texts.len() * scores.len())?;
+        for (text, one) in texts.iter().enumerate() {
+            for (place, (metric, all)) in scores.iter().enumerate() {
+                let score = all[text];
+                let outcome = if score.is_some() { "scored" } else { "undefined" };
+                let row = ScoreRow { item: &one.sample.id, candidate: one.id(), metric, score, outcome };
+                run.row(SCORES, text * scores.len() + place, &row)?;
             }
         }
-        run.table(DECISIONS, self.pairs.len() * evaluators.len())?;
-        for (pair, RevisionPair { sample, human, .. }) in self.pairs.iter().enumerate() {
+        run.table(DECISIONS, self.revisions.pairs.len() * evaluators.len())?;
+        for (pair, one) in self.revisions.pairs.iter().enumerate() {
+            let [first, second] = one.places.map(|place| one.sample.candidates[place].id.as_str());
             let named = |side: i8| match side {
-                1 => sample.candidates[0].id.as_str(),
-                -1 => sample.candidates[1].id.as_str(),
+                1 => first,
+                -1 => second,
                 _ => "tie",
             };
-            for (place, one) in evaluators.iter().enumerate() {
-                let margin = one.margins[pair];
+            for (place, evaluator) in evaluators.iter().enumerate() {
+                let margin = evaluator.margins[pair];
                 let choice = margin.map(|margin| named(side(margin, 0.0)));
-                let row = DecisionRow { item: &sample.id, by: &one.name, margin, choice, human: human.map(named) };
+                let human = one.human.map(named);
+                let row =
+                    DecisionRow { item: &one.sample.id, first, second, by: &evaluator.name, margin, choice, human };
                 run.row(DECISIONS, pair * evaluators.len() + place, &row)?;
             }
         }
@@ -281,7 +282,8 @@ impl Found<'_> {
         cost: EvaluatorCost,
     ) -> EvaluatorFigures {
         let part = |name: &str, is: &dyn Fn(&RevisionPair<'_>) -> bool| {
-            let own: Vec<DecidedPair> = as_is.iter().filter(|one| is(&self.pairs[one.pair])).copied().collect();
+            let own: Vec<DecidedPair> =
+                as_is.iter().filter(|one| is(&self.revisions.pairs[one.pair])).copied().collect();
             let found = judged.alignment(&own);
             PartFigure {
                 part: name.to_owned(),
@@ -290,7 +292,7 @@ impl Found<'_> {
                 interval: found.accuracy.interval,
             }
         };
-        let names: BTreeSet<&str> = self.pairs.iter().flat_map(|pair| categories(pair.sample)).collect();
+        let names: BTreeSet<&str> = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect();
         let by_category = names.into_iter().map(|name| part(name, &|pair| pair.is_of(name))).collect();
         let by_difficulty =
             Difficulty::ALL.into_iter().map(|one| part(one.name(), &|pair| pair.difficulty == Some(one)));
@@ -309,28 +311,30 @@ impl Found<'_> {
     fn systems(&self, evaluators: &[RevisionEvaluator]) -> Vec<SystemFigures> {
         let scores = self.raw_scores(evaluators);
         let mut all: BTreeMap<&str, SystemSums<'_>> = BTreeMap::new();
-        for (pair, RevisionPair { sample, human, .. }) in self.pairs.iter().enumerate() {
-            for (place, candidate) in sample.candidates.iter().enumerate() {
-                let SystemSums { pairs, preferred, scores: means } = all.entry(&candidate.id).or_default();
-                *pairs += 1;
-                let own = if place == 0 { 1 } else { -1 };
-                preferred.extend(human.map(|human| f64::from(u8::from(human == own))));
-                for (name, scores) in &scores {
-                    means.entry(name).or_default().extend(scores[pair][place]);
-                }
+        for (text, one) in self.revisions.texts.iter().enumerate() {
+            let sums = all.entry(one.id()).or_default();
+            sums.texts += 1;
+            for (name, scores) in &scores {
+                sums.scores.entry(name).or_default().extend(scores[text]);
+            }
+        }
+        for pair in &self.revisions.pairs {
+            for (text, own) in pair.texts.into_iter().zip([1, -1]) {
+                let preferred = pair.human.map(|human| f64::from(u8::from(human == own)));
+                all.entry(self.revisions.texts[text].id()).or_default().preferred.extend(preferred);
             }
         }
         let copies =
             self.metrics.iter().map(|metric| (metric.label.clone(), mean(metric.copies.iter().flatten().copied())));
         let copy = SystemFigures {
             system: "(copy of the original)".to_owned(),
-            pairs: self.pairs.len(),
+            texts: self.revisions.texts.iter().filter(|text| text.place == 0).count(),
             preferred: None,
             means: copies.collect(),
         };
-        let systems = all.into_iter().map(|(system, SystemSums { pairs, preferred, scores: means })| SystemFigures {
+        let systems = all.into_iter().map(|(system, SystemSums { texts, preferred, scores: means })| SystemFigures {
             system: system.to_owned(),
-            pairs,
+            texts,
             preferred: mean(preferred),
             means: scores
                 .iter()
@@ -343,8 +347,7 @@ impl Found<'_> {
     /// Pearson's r between all scores of texts.
     fn correlations(&self, evaluators: &[RevisionEvaluator]) -> Correlations {
         let scores = self.raw_scores(evaluators);
-        let flat: Vec<Vec<Option<f64>>> =
-            scores.iter().map(|(_, all)| all.iter().flatten().copied().collect()).collect();
+        let flat: Vec<Vec<Option<f64>>> = scores.iter().map(|(_, all)| all.to_vec()).collect();
         let r = |a: &[Option<f64>], b: &[Option<f64>]| {
             let (a, b): (Vec<f64>, Vec<f64>) = a.iter().zip(b).filter_map(|(a, b)| Some(((*a)?, (*b)?))).unzip();
             pearson(&a, &b)
@@ -357,7 +360,7 @@ impl Found<'_> {
 /// What is known of a system, before means are taken.
 #[derive(Default)]
 struct SystemSums<'a> {
-    pairs: usize,
+    texts: usize,
     /// 1 where people prefer it.
     preferred: Vec<f64>,
     scores: BTreeMap<&'a str, Vec<f64>>,
@@ -367,7 +370,7 @@ struct SystemSums<'a> {
 #[derive(Debug, Clone, Serialize)]
 struct SystemFigures {
     system: String,
-    pairs: usize,
+    texts: usize,
     /// The share of its pairs in which people prefer it.
     preferred: Option<f64>,
     means: Vec<(String, Option<f64>)>,
@@ -475,11 +478,11 @@ fn answers_section(all: &[AnswerAccuracy]) -> Section {
 fn systems_section(all: &[SystemFigures]) -> Section {
     let names =
         all.last().map(|one| one.means.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).unwrap_or_default();
-    let columns = ["system", "pairs", "preferred"].map(str::to_owned).into_iter().chain(names.iter().cloned());
+    let columns = ["system", "texts", "preferred"].map(str::to_owned).into_iter().chain(names.iter().cloned());
     let mut table = Section::new("Systems", columns);
     for one in all {
         let of = |name: &String| one.means.iter().find(|(known, _)| known == name).and_then(|(_, mean)| *mean);
-        let cells = [one.system.clone(), one.pairs.to_string(), number(one.preferred)];
+        let cells = [one.system.clone(), one.texts.to_string(), number(one.preferred)];
         table.push(cells.into_iter().chain(names.iter().map(|name| number(of(name)))));
     }
     table.note("Mean scores, as each measure has them. A measure that is best for the copy rewards changing nothing.");

@@ -159,7 +159,7 @@ fn who_knows_the_texts_agrees_with_people_in_every_way() {
     // Who changes nothing has no edits, and is best for metrics that like copies.
     let systems = summary.values["systems"].as_array().expect("a list");
     assert_eq!(systems[0]["means"][1], json!(["levenshtein-source", 0.0]));
-    assert_eq!(systems[1]["pairs"], 12);
+    assert_eq!(systems[1]["texts"], 12);
     let correlations = &summary.values["correlations"];
     assert_eq!(
         correlations["names"].as_array().expect("a list").len(),
