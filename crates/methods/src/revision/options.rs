@@ -59,8 +59,8 @@ pub struct RevisionParams {
     /// Do not ask for the probabilities of the answers in forms.
     pub no_labels: bool,
     /// The hybrid: evaluators as the first table names them, with commas between them. The first decides where it sees a
-    /// difference that is large enough, else the next. Left out: what there is of choice/related, parapluie, sari-easse
-    /// and gleu-napoles.
+    /// difference that is large enough, else the next. Left out: what there is of choice-labels/related (or
+    /// choice/related), parapluie, sari-easse and gleu-napoles.
     #[schemars(extend("form" = "NAME,…"))]
     pub hybrid: Vec<String>,
     /// Folds of cross-validation: thresholds are fitted on all others, and pairs of one paragraph are in one fold.

@@ -22,8 +22,13 @@ use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Sect
 const SCORES: &str = "scores";
 const DECISIONS: &str = "decisions";
 /// The steps of the hybrid where none are named: who follows the instruction, what keeps the meaning, what is nearer to
-/// the author's own revision (the paper's conclusion).
-const HYBRID: [&str; 4] = ["choice/related", "parapluie", "sari-easse", "gleu-napoles"];
+/// the author's own revision (the paper's conclusion). Of a step that may be had in several ways it is the first.
+const HYBRID: [&[&str]; 4] = [
+    &["choice-labels/related", "choice-gold-labels/related", "choice/related", "choice-gold/related"],
+    &["parapluie", "parapluie/few-shot-direct"],
+    &["sari-easse"],
+    &["gleu-napoles"],
+];
 /// What the hybrid is called.
 const HYBRID_NAME: &str = "hybrid";
 /// κ above this is more than weak.
@@ -251,7 +256,7 @@ impl Found<'_> {
     fn steps<'e>(&self, evaluators: &'e [RevisionEvaluator]) -> Result<Vec<&'e RevisionEvaluator>, MethodError> {
         let find = |name: &str| evaluators.iter().find(|one| one.name == name);
         if self.params.hybrid.is_empty() {
-            return Ok(HYBRID.into_iter().filter_map(find).collect());
+            return Ok(HYBRID.into_iter().filter_map(|ways| ways.iter().find_map(|name| find(name))).collect());
         }
         let known = || evaluators.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         self.params
