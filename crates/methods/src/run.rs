@@ -241,6 +241,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What comes now rests on something that a rehearsal does not have, though every stage before was given.
+    pub(crate) fn stands_in(&mut self) {
+        self.stood_in |= self.staging.stands_in;
+    }
+
     /// Whether the stage's table, which is done, came from a file.
     pub(crate) fn is_given(&self, stage: &str) -> bool {
         self.given.iter().any(|(name, ..)| *name == stage)

@@ -92,7 +92,8 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
         // A run that was interrupted has no summary; its tables are counted.
         None => facts.outcome_counts.iter().map(|(name, count)| (name.clone(), *count)).collect(),
     };
-    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    // A summary may be changed.
+    let all: u64 = counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
     for (name, count) in counts {
         table.rows.push(vec![
             TableCell::Text(name),

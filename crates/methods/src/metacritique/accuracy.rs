@@ -26,6 +26,8 @@ pub(super) struct AccuracyFigures {
     pub(super) task: &'static str,
     /// Whose critiques.
     pub(super) critiques: &'static str,
+    /// Samples that the claims are of.
+    pub(super) samples: usize,
     pub(super) claims: usize,
     pub(super) read: usize,
     /// The share that is right, of all claims.
@@ -84,6 +86,7 @@ impl AccuracyFigures {
         Self {
             task,
             critiques,
+            samples: by_item.len(),
             claims: claims.len(),
             read: read.len(),
             accuracy: FigureEstimate::new(ShareFigure { share: Some(share(claims, is_right)) }, interval),

@@ -458,6 +458,9 @@ fn best(board: &Leaderboard) -> Option<String> {
     Some(format!("; {called}: {} with F1 {}{clear}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
 }
 
+/// Agreement over fewer samples is a beginning.
+const FEW_SAMPLES: usize = 10;
+
 /// Of a judge's labels in one task, over all critiques.
 fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     if figures.critiques != "all" {
@@ -473,7 +476,13 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     let chance = figures.kappa_interval.is_none_or(|interval| interval.low <= 0.0);
     let above = figures.above_majority.and_then(|above| above.interval).is_some_and(|interval| interval.low > 0.0);
     let unread = figures.claims - figures.read;
-    let (trust, because) = if figures.kappa_interval.is_none() {
+    // Where all is the same whatever is left out there is no interval: of agreement without exception that is no fault.
+    let is_perfect = figures.kappa == Some(1.0) && unread == 0;
+    let (trust, because) = if is_perfect && figures.samples >= FEW_SAMPLES {
+        (Trust::Reliable, format!("it says what people say of every claim of {}", counted(figures.samples, "sample")))
+    } else if figures.samples < FEW_SAMPLES && (is_perfect || !chance && above) {
+        (Trust::Caution, format!("it was held against people in only {}", counted(figures.samples, "sample")))
+    } else if figures.kappa_interval.is_none() {
         (Trust::Unreliable, "Cohen's κ has no interval: too few samples, or labels that are all the same".to_owned())
     } else if chance {
         (Trust::Unreliable, "the interval of Cohen's κ contains 0, which is chance".to_owned())

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::clustering::{cosine, embed};
+use super::judgements::Verdict;
 use super::options::RefEvalBaseline;
 use super::prompts::VERDICTS;
 use super::work::{AskedUnits, ExaminationResults, RefEvalWork};
@@ -88,12 +89,12 @@ pub(super) fn no_reference<'a>(work: &'a RefEvalWork<'_>, asked: &'a [AskedUnits
 }
 
 /// What a judge without units says of each unit: what it says of the answer that covered it.
-pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[TwoLabels]) -> Vec<Option<bool>> {
+pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[TwoLabels]) -> Vec<Option<Verdict>> {
     let mut said = vec![None; results.units.len()];
     for (asked, verdict) in results.asked.iter().zip(verdicts) {
         for (unit, judgement) in &asked.judged {
             if judgement.covers() {
-                said[*unit] = verdict.is_first;
+                said[*unit] = verdict.is_first.map(Verdict::of_right);
             }
         }
     }

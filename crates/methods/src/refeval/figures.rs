@@ -289,7 +289,7 @@ fn push_cost(table: &mut Section, stage: &str, one: TokenTally, each: &dyn Fn(us
 pub(super) struct VerdictAgreement {
     /// Who is compared.
     pub(super) by: &'static str,
-    /// Units of which both have a verdict.
+    /// Units of which both have a verdict; of people's also that an answer leaves them open.
     pub(super) units: usize,
     /// The share of what is right, by this one over all units that it covers.
     pub(super) accuracy: Option<f64>,
@@ -304,20 +304,25 @@ pub(super) struct VerdictAgreement {
 
 impl VerdictAgreement {
     /// Of `said` with `other`, each by unit; `documents` tells each unit's.
-    pub(super) fn of(by: &'static str, said: &[Option<bool>], other: &[Option<bool>], documents: &[usize]) -> Self {
+    pub(super) fn of(
+        by: &'static str,
+        said: &[Option<Verdict>],
+        other: &[Option<Verdict>],
+        documents: &[usize],
+    ) -> Self {
         let verdicts = said.iter().zip(other).zip(documents);
-        let by_unit: Vec<(usize, bool, bool)> =
+        let by_unit: Vec<(usize, Verdict, Verdict)> =
             verdicts.filter_map(|((a, b), document)| Some((*document, (*a)?, (*b)?))).collect();
-        let both: Vec<(bool, bool)> = by_unit.iter().map(|(_, a, b)| (*a, *b)).collect();
-        let (a, b): (Vec<bool>, Vec<bool>) = both.iter().copied().unzip();
-        let groups: Vec<&[(usize, bool, bool)]> = by_unit.chunk_by(|one, next| one.0 == next.0).collect();
+        let both: Vec<(Verdict, Verdict)> = by_unit.iter().map(|(_, a, b)| (*a, *b)).collect();
+        let (a, b): (Vec<Verdict>, Vec<Verdict>) = both.iter().copied().unzip();
+        let groups: Vec<&[(usize, Verdict, Verdict)]> = by_unit.chunk_by(|one, next| one.0 == next.0).collect();
         let kappa_interval =
             jackknife(groups.len(), Resampling::default().confidence, Range::Within(-1.0, 1.0), |kept| {
                 let kept = kept.iter().flat_map(|group| groups[*group]);
-                let (a, b): (Vec<bool>, Vec<bool>) = kept.map(|(_, a, b)| (*a, *b)).unzip();
+                let (a, b): (Vec<Verdict>, Vec<Verdict>) = kept.map(|(_, a, b)| (*a, *b)).unzip();
                 cohen_kappa(&a, &b, KappaWeights::Plain)
             });
-        let own: Vec<bool> = said.iter().flatten().copied().collect();
+        let own: Vec<bool> = said.iter().flatten().filter_map(|verdict| verdict.is_right()).collect();
         let share =
             |all: &[bool]| (!all.is_empty()).then(|| all.iter().filter(|one| **one).count() as f64 / all.len() as f64);
         let same: Vec<bool> = both.iter().map(|(a, b)| a == b).collect();
@@ -326,7 +331,10 @@ impl VerdictAgreement {
             units: both.len(),
             accuracy: share(&own),
             agree: share(&same),
-            majority: share(&b).map(|right| right.max(1.0 - right)),
+            majority: Verdict::ALL
+                .into_iter()
+                .filter_map(|verdict| share(&b.iter().map(|one| *one == verdict).collect::<Vec<_>>()))
+                .reduce(f64::max),
             kappa: cohen_kappa(&a, &b, KappaWeights::Plain),
             kappa_interval: kappa_interval.ok(),
         }
@@ -344,9 +352,15 @@ impl VerdictAgreement {
     }
 }
 
-/// What was said of each unit: right, wrong, or nothing.
-pub(super) fn said(results: &ExaminationResults) -> Vec<Option<bool>> {
-    results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| is_right)).collect()
+/// What was said of each unit that an answer spoke of.
+pub(super) fn said(results: &ExaminationResults) -> Vec<Option<Verdict>> {
+    results.units.iter().map(|unit| unit.covered.map(|(is_right, ..)| Verdict::of_right(is_right))).collect()
+}
+
+/// The same, and that of others which were asked for no answer spoke.
+pub(super) fn said_of_asked(results: &ExaminationResults) -> Vec<Option<Verdict>> {
+    let open = results.units.iter().map(|unit| (unit.asked > 0).then_some(Verdict::Unrelated));
+    said(results).into_iter().zip(open).map(|(said, open)| said.or(open)).collect()
 }
 
 #[cfg(test)]

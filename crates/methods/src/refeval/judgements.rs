@@ -30,9 +30,23 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    const ALL: [Self; 3] = [Self::Correct, Self::Incorrect, Self::Unrelated];
+    pub(super) const ALL: [Self; 3] = [Self::Correct, Self::Incorrect, Self::Unrelated];
 
-    fn named(name: &str) -> Option<Self> {
+    /// Of what is covered.
+    pub(super) fn of_right(is_right: bool) -> Self {
+        if is_right { Self::Correct } else { Self::Incorrect }
+    }
+
+    /// Whether it is right; nothing of what is not covered.
+    pub(super) fn is_right(self) -> Option<bool> {
+        (self != Self::Unrelated).then_some(self == Self::Correct)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        VERDICTS[self as usize]
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
         VERDICTS.iter().position(|known| *known == name).map(|place| Self::ALL[place])
     }
 }
@@ -243,18 +257,23 @@ impl<A: Asked> MethodStage for JudgementsStage<'_, A> {
         let probabilities = given.probabilities.map(|all| {
             let found = VERDICTS.map(|name| all.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN));
             let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < 0.01;
-            is_whole.then_some(found).ok_or("`probabilities` are not one for each verdict that sum to 1")
+            let are_shares = found.iter().all(|p| (0.0..=1.0).contains(p));
+            (is_whole && are_shares)
+                .then_some(found)
+                .ok_or("`probabilities` are not one for each verdict that sum to 1")
         });
+        let probabilities = probabilities.transpose()?;
+        if let (Some(all), Some(verdict)) = (probabilities, verdict) {
+            let most = all.iter().copied().fold(0.0, f64::max);
+            if all[verdict as usize] < most {
+                return Err(format!("`verdict` is {}, and another is more probable", verdict.name()).into());
+            }
+        }
         let GivenJudgement { mass, reason, prompt_tokens, tokens, .. } = given;
-        Ok(Judgement {
-            verdict,
-            probabilities: probabilities.transpose()?,
-            mass,
-            reason,
-            outcome,
-            prompt_tokens,
-            tokens,
-        })
+        if let Some(mass) = mass.filter(|mass| !(0.0..=1.0 + 1e-9).contains(mass)) {
+            return Err(format!("`mass` is {mass}, and a probability is from 0 to 1").into());
+        }
+        Ok(Judgement { verdict, probabilities, mass, reason, outcome, prompt_tokens, tokens })
     }
 
     /// Nothing is covered: then all is asked for that may be asked for in a round.

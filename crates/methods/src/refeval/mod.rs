@@ -28,7 +28,8 @@ pub use options::{JudgementMode, RefEvalBaseline, RefEvalParams};
 use answers::{Answerer, GivenAnswers};
 use baselines::NoReferenceStage;
 use clustering::embed;
-use prompts::TEMPLATES;
+use judgements::Verdict;
+use prompts::{TEMPLATES, VERDICTS};
 use questions::{Asked as _, ClustersStage, Examination, OneByOne};
 use report::{Found, report};
 use units::{Passage, Unit, UnitsStage, WeightsStage};
@@ -169,7 +170,8 @@ of each document) and `summary.json`.";
         if let Some(gold) = gold.as_ref().filter(|_| !run.is_rehearsal()) {
             check_gold(gold, &units)?;
         }
-        // Where nothing is answered the units are stand-ins, and nothing is loaded to embed them.
+        // Where nothing is answered nothing is loaded to embed the units, and clusters are stood in for.
+        run.stands_in();
         let texts: Vec<&str> = units.iter().map(|unit| unit.text.as_str()).collect();
         let vectors = if run.is_rehearsal() { Vec::new() } else { embed(&*encoder, &texts, run)? };
         let work = RefEvalWork {
@@ -196,7 +198,7 @@ of each document) and `summary.json`.";
         };
         // What is computed of files and vectors alone comes when all is asked.
         let is_right = |unit: usize| match &gold {
-            Some(gold) => gold.get(&work.units[unit].id).copied(),
+            Some(gold) => gold.get(&work.units[unit].id).and_then(|verdict| verdict.is_right()),
             None => results.units[unit].covered.map(|(is_right, ..)| is_right),
         };
         let parters = baselines::parters(&work, &results, &*encoder, is_right, run)?;
@@ -240,7 +242,7 @@ fn data(source: DataError, option: &'static str) -> MethodError {
 }
 
 /// People's judgements by unit: whether it was said right.
-fn read_gold(path: &Path) -> Result<BTreeMap<String, bool>, DataError> {
+fn read_gold(path: &Path) -> Result<BTreeMap<String, Verdict>, DataError> {
     #[derive(Deserialize)]
     struct GoldRow {
         unit: String,
@@ -254,16 +256,12 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, bool>, DataError> {
     for (line, row) in JsonLines::<GoldRow, _>::new(open_regular(path)?) {
         match row {
             Ok(GoldRow { unit, label }) => {
-                let is_right = match label.as_str() {
-                    "correct" => true,
-                    "incorrect" => false,
-                    _ => {
-                        let why = format!("`{}` is neither correct nor incorrect", label.escape_debug());
-                        problems.push(line, LineError::content("label", why));
-                        continue;
-                    }
+                let Some(verdict) = Verdict::named(&label) else {
+                    let why = format!("`{}` is none of {}", label.escape_debug(), VERDICTS.join(", "));
+                    problems.push(line, LineError::content("label", why));
+                    continue;
                 };
-                if gold.insert(unit.clone(), is_right).is_some() {
+                if gold.insert(unit.clone(), verdict).is_some() {
                     let why = format!("the unit `{}` has a label already", unit.escape_debug());
                     problems.push(line, LineError::content("unit", why));
                 }
@@ -278,7 +276,7 @@ fn read_gold(path: &Path) -> Result<BTreeMap<String, bool>, DataError> {
 }
 
 /// Labels of units that there are not.
-fn check_gold(gold: &BTreeMap<String, bool>, units: &[Unit]) -> Result<(), MethodError> {
+fn check_gold(gold: &BTreeMap<String, Verdict>, units: &[Unit]) -> Result<(), MethodError> {
     let known: BTreeSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
     match gold.keys().find(|id| !known.contains(id.as_str())) {
         None => Ok(()),

@@ -54,7 +54,8 @@ pub struct RefEvalParams {
     /// The table `units` of another run, or your own: what each passage states.
     #[schemars(extend("form" = "FILE", "table" = "units"))]
     pub units: Option<PathBuf>,
-    /// People's judgements, for agreement: JSON lines with a `unit` and a `label`, correct or incorrect.
+    /// People's judgements, for agreement: JSON lines with a `unit` and a `label`: correct, incorrect, or unrelated,
+    /// where an answer does not speak of it.
     #[schemars(extend("form" = "FILE"))]
     pub gold: Option<PathBuf>,
     /// The encoder whose embeddings units are clustered by.

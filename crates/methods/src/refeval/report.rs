@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
     ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_section, ignored, ignored_section, interrogatives,
-    interrogatives_section, rounds_section, said,
+    interrogatives_section, rounds_section, said, said_of_asked,
 };
-use super::judgements::Judgement;
+use super::judgements::{Judgement, Verdict};
 use super::plane::plane;
 use super::prompts::WEIGHTS;
 use super::units::{PassageUnits, Unit};
@@ -37,7 +37,7 @@ pub(super) struct Found<'a> {
     /// Numbers that may part right from wrong.
     pub(super) parters: Vec<ParterFigures>,
     /// People's judgements by unit.
-    pub(super) gold: Option<BTreeMap<String, bool>>,
+    pub(super) gold: Option<BTreeMap<String, Verdict>>,
     /// Units that say what another has said.
     pub(super) again: usize,
     /// Answers in a file that answer nothing.
@@ -88,6 +88,8 @@ struct DocumentRow<'a> {
 const FEW_JUDGEMENTS: usize = 50;
 /// Fewer units that people judged say nothing of a judge.
 const FEW_CHECKED: usize = 10;
+/// More than this share of the units left out is much.
+const MUCH: f64 = 0.1;
 const HARDLY: f64 = 0.02;
 
 /// More points than this are thinned evenly for the map.
@@ -171,7 +173,7 @@ pub(super) fn report(
         values["metrics"] = json!(found.parters);
         sections.push(ParterFigures::section(&found.parters));
     }
-    let agreement = found.against_people(&own);
+    let agreement = found.against_people();
     if !agreement.is_empty() {
         values["gold"] = json!(agreement);
         let mut table = VerdictAgreement::section("Against people's judgements", &agreement);
@@ -199,11 +201,6 @@ fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Vec<Value> {
     by_round.into_iter().map(group).collect()
 }
 
-/// What right and wrong are called.
-fn verdict(is_right: bool) -> &'static str {
-    if is_right { "correct" } else { "incorrect" }
-}
-
 impl Found<'_> {
     fn write(&self, places: &[[f64; 2]], run: &mut Run<'_>) -> Result<(), MethodError> {
         run.table(KNOWLEDGE, self.work.units.len())?;
@@ -214,8 +211,8 @@ impl Found<'_> {
                 document: &self.work.passages[unit.passage].document,
                 text: &unit.text,
                 weight: unit.vital.map(|vital| WEIGHTS[usize::from(!vital)]),
-                verdict: state.covered.map(|(is_right, ..)| verdict(is_right)),
-                gold: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|is_right| verdict(*is_right)),
+                verdict: state.covered.map(|(is_right, ..)| Verdict::of_right(is_right).name()),
+                gold: self.gold.as_ref().and_then(|gold| gold.get(&unit.id)).map(|verdict| verdict.name()),
                 round: state.covered.map(|(_, round, _)| round),
                 turn: state.covered.map(|(.., turn)| turn),
                 asked: state.asked,
@@ -257,11 +254,13 @@ impl Found<'_> {
         let unweighed =
             if self.work.params.no_weights { 0 } else { units.iter().filter(|unit| unit.vital.is_none()).count() };
         let is_open = |unit: &str| {
-            units.iter().zip(&self.results.units).any(|(known, state)| known.id == unit && state.covered.is_none())
+            units.iter().zip(&self.results.units).any(|(known, state)| known.id == unit && state.asked == 0)
         };
         let unanswered = self.gold.iter().flatten().filter(|(unit, _)| is_open(unit)).count();
+        let silent = self.passages.iter().filter(|one| one.units.is_empty()).count();
         let notes = [
-            (unanswered, "labels by people are of units that no answer spoke of, and say nothing of the judge"),
+            (silent, "passages have no unit, and count nowhere"),
+            (unanswered, "labels by people are of units that no question asked for, and say nothing of the judge"),
             (unweighed, "units have no weight that could be read, and count as vital"),
             (wordy, "units were left out, having more words than --unit-words allows"),
             (ungrounded, "units were left out, most of whose words are not in their passage"),
@@ -306,15 +305,18 @@ impl Found<'_> {
     }
 
     /// Agreement with people, where there are their judgements.
-    fn against_people(&self, own: &[Option<bool>]) -> Vec<VerdictAgreement> {
+    fn against_people(&self) -> Vec<VerdictAgreement> {
         let Some(gold) = &self.gold else { return Vec::new() };
-        let people: Vec<Option<bool>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
+        let people: Vec<Option<Verdict>> = self.work.units.iter().map(|unit| gold.get(&unit.id).copied()).collect();
         let documents = self.documents();
-        let mut all = vec![VerdictAgreement::of("in rounds", own, &people, &documents)];
+        let own = said_of_asked(&self.results);
+        let mut all = vec![VerdictAgreement::of("in rounds", &own, &people, &documents)];
         let blind = self.blind.iter().map(|blind| by_unit(&self.results, blind));
         all.extend(blind.map(|said| VerdictAgreement::of("without reference", &said, &people, &documents)));
         all.extend(
-            self.single.iter().map(|single| VerdictAgreement::of("one by one", &said(single), &people, &documents)),
+            self.single
+                .iter()
+                .map(|single| VerdictAgreement::of("one by one", &said_of_asked(single), &people, &documents)),
         );
         all
     }
@@ -355,7 +357,14 @@ fn conclusion(
     } else if low > 0.5 {
         (Trust::Unreliable, "in most judgements the model hardly considers the labels".to_owned())
     } else if let Some(people) = people.filter(|people| people.units > 0) {
-        against_people(people)
+        let (trust, why) = against_people(people);
+        // Whatever the judge is worth, an examination that leaves much out says little of what is known.
+        let is_partial = never as f64 > MUCH * tally.units as f64;
+        if trust == Trust::Reliable && is_partial {
+            (Trust::Caution, format!("{never} of {} units were never asked for; {why}", tally.units))
+        } else {
+            (trust, why)
+        }
     } else if one_sided {
         (Trust::Caution, "all judgements are the same: a judge that always says so would say it here, too".to_owned())
     } else if judged >= FEW_JUDGEMENTS && (open as f64) < HARDLY * judged as f64 {
@@ -396,6 +405,10 @@ fn against_people(people: &VerdictAgreement) -> (Trust, String) {
         (Some(_), Some(interval)) if interval.low <= 0.0 => {
             (Trust::Unreliable, format!("{said} (κ {}, which may be chance)", bounds(Some(*interval))))
         }
+        (Some(kappa), None) => (
+            Trust::Caution,
+            format!("{said} (κ {}, without an interval: too few documents, or all alike)", fixed(*kappa, 2)),
+        ),
         (Some(kappa), _) if *kappa > 0.4 => (Trust::Reliable, format!("{said} (κ {})", fixed(*kappa, 2))),
         (Some(kappa), _) => (Trust::Caution, format!("{said} (κ {})", fixed(*kappa, 2))),
         (None, _) => (Trust::Caution, said),

@@ -333,22 +333,39 @@ fn tables_and_options_that_do_not_fit_are_refused() {
 #[test]
 fn people_are_heard_where_they_judged() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let documents = documents(folder.path(), 2);
+    let documents = documents(folder.path(), 10);
     let path = folder.path().join("gold.jsonl");
-    let gold = |label: &str| {
-        // The judge says that 0 to 6 are right, and 7 to 9 are wrong.
-        let line = |k: usize| {
-            json!({"unit": format!("d0/1.{}", k + 1), "label": if k < 6 { "correct" } else { label }}).to_string()
+    // What the judge says of the first units of each document; the last of a document is spoken of nowhere.
+    let judged = |document: usize, k: usize| match k {
+        PER_DOCUMENT.. => "unrelated",
+        _ if k == PER_DOCUMENT - 1 => "unrelated",
+        _ if (15 * document + k) % 10 < 7 => "correct",
+        _ => "incorrect",
+    };
+    let gold = |of: usize, says: &dyn Fn(usize, usize) -> &'static str| {
+        let places = (0..of).flat_map(|document| [0, 1, 8, PER_DOCUMENT - 1].map(|k| (document, k)));
+        let line = |(document, k): (usize, usize)| {
+            json!({"unit": format!("d{document}/1.{}", k + 1), "label": says(document, k)}).to_string()
         };
-        std::fs::write(&path, (0..10).map(line).collect::<Vec<_>>().join("\n")).expect("written");
+        std::fs::write(&path, places.map(line).collect::<Vec<_>>().join("\n")).expect("written");
         run(&format!("refeval --documents {documents} --gold {}", path.display())).0
     };
-    let summary = gold("incorrect").expect("runs");
+    let but_one = |document, k| if (document, k) == (0, 0) { "incorrect" } else { judged(document, k) };
+    let summary = gold(10, &but_one).expect("runs");
     let agreement = &summary.values["gold"][0];
-    assert_eq!((&agreement["units"], &agreement["agree"]), (&json!(10), &json!(0.9)), "{agreement}");
+    assert_eq!((&agreement["units"], &agreement["agree"]), (&json!(40), &json!(39.0 / 40.0)), "{agreement}");
+    assert!(agreement["kappa_interval"]["low"].as_f64().is_some_and(|low| low > 0.5), "{agreement}");
+    // A quarter of the units is never spoken of, but asked for.
     assert_eq!(summary.verdict[0].trust, crate::Trust::Reliable, "{:?}", summary.verdict);
-    let error = told(&gold("so-so").expect_err("refused"));
-    assert!(error.contains("lines 7") && error.contains("neither correct nor incorrect"), "{error}");
+    let opposite = |document, k| if judged(document, k) == "correct" { "incorrect" } else { "correct" };
+    assert_eq!(gold(10, &opposite).expect("runs").verdict[0].trust, crate::Trust::Unreliable);
+    // What people call silence and the judge calls wrong is no agreement.
+    let silent = |_, _| "unrelated";
+    assert_eq!(gold(10, &silent).expect("runs").verdict[0].trust, crate::Trust::Unreliable);
+    let few = gold(2, &judged).expect("runs").verdict[0].clone();
+    assert!(few.trust == crate::Trust::Caution && few.because.contains("only 8 units were checked"), "{few:?}");
+    let error = told(&gold(1, &|_, _| "so-so").expect_err("refused"));
+    assert!(error.contains("lines 1, 2, 3, 4") && error.contains("none of correct, incorrect, unrelated"), "{error}");
 }
 
 #[test]
