@@ -141,6 +141,13 @@ fn an_examination_that_ends_anywhere_goes_on_to_the_same_bytes() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let stages = ["units", "weights", "clusters", "questions", "answers", "judgements", "single_questions"];
     goes_on(&world, &arguments, &stages);
+    // All tables of a run in the place of its work, though clusters are not known before the run.
+    let tables: Vec<String> = stages[..6].iter().map(|stage| format!("{stage}=whole/{stage}.jsonl")).collect();
+    let given: Vec<&str> = tables.iter().flat_map(|table| ["--from", table.as_str()]).collect();
+    let place = arguments.iter().position(|argument| *argument == "--units").expect("there");
+    let bare = [&arguments[..place], &arguments[place + 2..]].concat();
+    world.run(&[bare.as_slice(), &["--out", "given"], given.as_slice()].concat()).exits(0);
+    assert_eq!(world.read("given/knowledge.jsonl"), world.read("whole/knowledge.jsonl"));
     world.run(&["report", "whole", "--html", "report.html"]).exits(0);
     world.run(&["check", "whole"]).exits(0);
     let dry = world.run(&[&arguments[..], &["--dry-run"]].concat()).exits(0);
@@ -233,7 +240,7 @@ fn a_study_of_revisions_that_ends_anywhere_goes_on_to_the_same_bytes() {
         json!({"id": format!("s{k}"), "context": "the mill burn down", "instruction": "correct it",
             "texts": {"categories": "rewriting_light\nconcision", "paragraph": format!("p{}", k / 2)},
             "candidates": [{"id": "a", "text": "the mill burned down"}, {"id": "b", "text": "mill burn"}],
-            "references": ["The mill burned down."], "preference": if k % 2 == 0 { "a" } else { "b" }})
+            "references": ["The mill burned down."], "preference": if k.is_multiple_of(2) { "a" } else { "b" }})
     };
     let data = world.file("d.jsonl", lines(&(0..3).map(sample).collect::<Vec<_>>()));
     let model = golden("tiny-flan-t5").display().to_string();

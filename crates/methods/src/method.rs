@@ -275,7 +275,8 @@ impl<M: Method> Configured for WithOptions<M> {
         run.staging().check(M::NAME, &stages)?;
         run.begin(stages, samples);
         let mut report = M::run(params, samples, run)?;
-        flags.tell(samples, run.quoted(), &mut report);
+        let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
+        flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);
         let summary = RunSummary::new(M::NAME, report, run.cost());
         Ok(RunSummary { scores_within: M::scores_within(params), ..summary })

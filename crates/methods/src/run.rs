@@ -140,6 +140,8 @@ pub struct Run<'a> {
     in_stage: bool,
     /// A stage before was stood in for.
     stood_in: bool,
+    /// Texts of a method without samples that may speak about their own judgement, as samples have them.
+    texts: Vec<Sample>,
     /// The stages whose tables were given, each with its file and key.
     given: Vec<(&'static str, String, String)>,
     /// The stages that are done in rounds, as far as they have come.
@@ -168,6 +170,7 @@ impl<'a> Run<'a> {
             samples_key: String::new(),
             in_stage: false,
             stood_in: false,
+            texts: Vec::new(),
             given: Vec::new(),
             rounds: Vec::new(),
             quoted: Quoted::default(),
@@ -239,6 +242,16 @@ impl<'a> Run<'a> {
             let note = format!("the table `{name}` was taken from {file}: no model was asked for it");
             report.sections.iter_mut().take(1).for_each(|section| section.note(note.clone()));
         }
+    }
+
+    /// Texts that were judged though they are of no sample: those that speak about their own judgement are told.
+    pub(crate) fn judged(&mut self, texts: Vec<Sample>) {
+        self.texts = texts;
+    }
+
+    /// What was handed to [`Self::judged`].
+    pub(crate) fn judged_texts(&self) -> &[Sample] {
+        &self.texts
     }
 
     /// What comes now rests on something that a rehearsal does not have, though every stage before was given.

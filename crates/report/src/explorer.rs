@@ -192,6 +192,13 @@ impl Index {
     }
 }
 
+/// The texts of all rows.
+fn words(tables: &Value) -> impl Iterator<Item = &str> {
+    let tables = tables.as_array().into_iter().flatten();
+    let rows = tables.flat_map(|table| table["rows"].as_array().into_iter().flatten());
+    rows.flat_map(|row| row.as_array().into_iter().flatten()).filter_map(Value::as_str)
+}
+
 /// The first text of several words in a row's first table: the question, the unit.
 fn first_text(detail: &Value) -> Option<&str> {
     let cells = detail["tables"][0]["rows"][0].as_array()?;
@@ -256,9 +263,14 @@ impl<'a> RunReader<'a> {
         let id = self.part.facts.ids.text(number);
         let asked = self.asked(number, prompts)?;
         let all: usize = self.asked[number as usize].iter().map(ExactSizeIterator::len).sum();
-        let text = self.texts(number, &asked)?;
+        let mut text = self.texts(number, &asked)?;
         let mut detail = Map::new();
-        detail.insert("tables".into(), self.rows(number)?);
+        let tables = self.rows(number)?;
+        if text.get("k").is_none() {
+            // What has no texts of its own is found by those of its rows.
+            text["w"] = Value::Array(words(&tables).map(Value::from).collect());
+        }
+        detail.insert("tables".into(), tables);
         let mut lines = PromptLines::default();
         let shown: Vec<Value> = asked.iter().map(|asked| lines.request(id, asked)).collect();
         detail.insert("asked".into(), json!(all));

@@ -110,10 +110,9 @@ pub(crate) struct RunFacts {
 /// As a summary says it.
 fn scores_within(ends: &Value) -> Range {
     let end = |place: usize| ends.get(place).and_then(Value::as_f64);
-    end(0)
-        .zip(end(1))
-        .filter(|(low, high)| low <= high)
-        .map_or(Range::Unbounded, |(low, high)| Range::Within(low, high))
+    // A summary may be changed: what is wider than any number is no scale.
+    let is_scale = |(low, high): &(f64, f64)| low <= high && (high - low).is_finite();
+    end(0).zip(end(1)).filter(is_scale).map_or(Range::Unbounded, |(low, high)| Range::Within(low, high))
 }
 
 /// The comparisons of one sample, attribute and template that wait for their other order.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use probity_data::{Candidate, Sample};
 use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed, thousands};
 use serde::Serialize;
@@ -106,6 +107,7 @@ pub(super) fn report(
     let places = plane(work.vectors);
     found.write(&places, run)?;
     found.write_scores(run)?;
+    run.judged(found.answers());
     let blind = found.blind.iter().flatten();
     blind.for_each(|verdict| outcomes.add(&verdict.outcome));
     for (name, count) in &results.names {
@@ -239,6 +241,24 @@ impl Found<'_> {
             run.row(SCORES, index, &DocumentRow { item, attribute, candidate, score, outcome, units })?;
         }
         Ok(())
+    }
+
+    /// The answers as candidates of their questions.
+    fn answers(&self) -> Vec<Sample> {
+        let of = |asked: &super::work::AskedUnits| Sample {
+            id: asked.id.clone(),
+            context: asked.question.clone(),
+            instruction: None,
+            texts: BTreeMap::new(),
+            candidates: vec![Candidate {
+                id: self.examined().to_owned(),
+                text: asked.answer.usable().unwrap_or_default().to_owned(),
+                scores: BTreeMap::new(),
+            }],
+            references: Vec::new(),
+            preference: None,
+        };
+        self.results.asked.iter().chain(self.single.iter().flat_map(|single| &single.asked)).map(of).collect()
     }
 
     /// Who answered: a model, or whoever has written the file.
