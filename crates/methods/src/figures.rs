@@ -40,6 +40,31 @@ impl Mass {
     }
 }
 
+/// Tokens in and out of one kind of question to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct TokenTally {
+    pub(crate) requests: usize,
+    pub(crate) tokens_in: usize,
+    pub(crate) tokens_out: usize,
+}
+
+impl TokenTally {
+    /// Counts one.
+    pub(crate) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
+        self.requests += 1;
+        self.tokens_in += tokens_in.unwrap_or(0);
+        self.tokens_out += tokens_out.unwrap_or(0);
+    }
+
+    pub(crate) fn sum(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |sum, one| Self {
+            requests: sum.requests + one.requests,
+            tokens_in: sum.tokens_in + one.tokens_in,
+            tokens_out: sum.tokens_out + one.tokens_out,
+        })
+    }
+}
+
 /// Three decimals, or a dash where there is nothing.
 pub(crate) fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3))

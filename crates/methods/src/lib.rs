@@ -57,7 +57,7 @@ pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
-pub use metrics::{Metrics, MetricsParams};
+pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
 pub use pairs::PairSelection;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};

@@ -77,7 +77,7 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
 
     fn models(params: &RevisEvalParams) -> Vec<RoleModel> {
         let judge = params.judge_model.iter().map(|name| RoleModel::language("judge", name));
-        judge.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
+        judge.chain(params.models.roles()).collect()
     }
 
     const STAGES: &'static [StageSpec] = &[
@@ -156,8 +156,8 @@ fn sign(params: &RevisEvalParams, chosen: &Chosen, signature: Signature) -> Sign
         .with("reference", &references.join(","))
         .with("metric", &metrics.join(","))
         .with("similarity", chosen.similarity.label())
-        .with("encoder", params.encoder.as_deref().unwrap_or("none"))
-        .with("seq2seq", params.seq2seq.as_deref().unwrap_or("none"))
+        .with("encoder", params.models.encoder.as_deref().unwrap_or("none"))
+        .with("seq2seq", params.models.seq2seq.as_deref().unwrap_or("none"))
 }
 
 /// The judge in all parts that it has.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 
-use probity_data::Sample;
-use probity_lm::SinkError;
+use probity_data::{Sample, from_value};
+use probity_lm::{Outcome, SinkError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -38,6 +38,14 @@ pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_js
         row.extend(fields);
     }
     Ok(())
+}
+
+/// How a part ended that a given row is of; one that says nothing of it stands.
+pub(crate) fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
+    match row.get("outcome").filter(|outcome| !outcome.is_null()) {
+        Some(_) => Ok(from_value(row)?),
+        None => Ok(Outcome::Scored),
+    }
 }
 
 /// A stage of a method's work, ready to begin.

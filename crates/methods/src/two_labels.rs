@@ -5,7 +5,7 @@ use probity_lm::{Outcome, ScoreResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::stage::{RowError, flatten_into};
+use crate::stage::{RowError, flatten_into, given_outcome};
 
 /// Which of two labels it is, or why neither.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,10 +63,7 @@ impl TwoLabels {
                 None => return Err(format!("`{field}` is {label}, and may be {} or {}", names[0], names[1]).into()),
             },
         };
-        let outcome = match row.get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(row)?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(row)?;
         if outcome.has_answer() != is_first.is_some() {
             let label = row.get(field).cloned().unwrap_or_default();
             return Err(format!("`{field}` is {label}, and `outcome` is `{}`", outcome.name()).into());

@@ -11,6 +11,7 @@ use super::options::ClaimMode;
 use super::prompts::LABELS;
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::question::labels_in_any_case;
+use crate::stage::given_outcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Behind this a rationale says what it comes to.
@@ -250,10 +251,7 @@ impl<T: Task> MethodStage for ClaimStage<'_, T> {
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<ClaimVerdict, RowError> {
         let given: GivenClaim = from_value(&rows[0])?;
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(&rows[0])?;
         let GivenClaim { label, p, mass, rationale, prompt_tokens, tokens } = given;
         if let Some(p) = p.filter(|p| !(0.0..=1.0).contains(p)) {
             return Err(format!("`p` is {p}, and a probability is from 0 to 1").into());

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use probity_data::{LineError, Sample};
 use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Need, Score};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::MethodError;
+use crate::{MethodError, RoleModel};
 
 /// Samples candidate by candidate.
 pub(super) struct MetricMaterial<'s> {
@@ -46,11 +47,29 @@ pub(super) fn lacking(choices: &[ChosenMetric], sample: &Sample) -> Vec<LineErro
     wrong
 }
 
+/// The models that metrics of a method ask: options of every method that has metrics besides.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MetricModelOptions {
+    /// The encoder of bert-score, mover-score, blanc and bets.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub encoder: Option<String>,
+    /// The sequence-to-sequence model of bart-score.
+    #[schemars(extend("form" = "NAME|PATH"))]
+    pub seq2seq: Option<String>,
+}
+
+impl MetricModelOptions {
+    /// Those that are named.
+    pub(crate) fn roles(&self) -> Vec<RoleModel> {
+        RoleModel::of_metrics(self.encoder.as_deref(), self.seq2seq.as_deref())
+    }
+}
+
 /// Metrics of a method that lack what they work with: a model that no option names, or what a sample does not have.
 pub(crate) fn check_needs<'c, 's>(
     choices: impl IntoIterator<Item = &'c ChosenMetric>,
-    encoder: Option<&str>,
-    seq2seq: Option<&str>,
+    models: &MetricModelOptions,
     samples: &'s [Sample],
     item: impl Fn(&'s Sample) -> MetricItem<'s>,
 ) -> Result<(), MethodError> {
@@ -58,8 +77,8 @@ pub(crate) fn check_needs<'c, 's>(
         for need in choice.definition().needs() {
             let bare = samples.iter().find(|sample| need.is_missing(&item(sample)));
             let hint = match need {
-                Need::Encoder if encoder.is_none() => "name one with --encoder",
-                Need::LanguageModel if seq2seq.is_none() => "name one with --seq2seq",
+                Need::Encoder if models.encoder.is_none() => "name one with --encoder",
+                Need::LanguageModel if models.seq2seq.is_none() => "name one with --seq2seq",
                 Need::Source | Need::References if bare.is_some() => need.hint(),
                 _ => continue,
             };

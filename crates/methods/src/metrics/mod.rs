@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, RunSummary, Signature};
 use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
+pub use material::MetricModelOptions;
 use material::{MetricMaterial, lacking};
 pub(crate) use material::{check_needs, item, references};
 

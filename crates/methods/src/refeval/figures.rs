@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::judgements::Verdict;
 use super::units::{Passage, Unit};
 use super::words::INTERROGATIVES;
-use super::work::{AskedUnits, ExaminationResults, RoundTally, TokenTally, UnitState};
+use super::work::{AskedUnits, ExaminationResults, RoundTally, UnitState};
 use crate::Section;
-use crate::figures::{ShareFigure, bounds, number};
+use crate::figures::{ShareFigure, TokenTally, bounds, number};
 
 /// Units and what was said of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -264,14 +264,10 @@ pub(super) fn cost_section(tokens: &BTreeMap<&'static str, TokenTally>, units: u
     let columns = ["stage", "requests", "tokens in", "tokens out", "requests a unit", "in a unit", "out a unit"];
     let mut table = Section::new("Cost by unit", columns);
     let each = |count: usize| if units == 0 { "–".to_owned() } else { fixed(count as f64 / units as f64, 2) };
-    let mut sum = TokenTally::default();
     for (stage, one) in tokens {
-        sum.requests += one.requests;
-        sum.tokens_in += one.tokens_in;
-        sum.tokens_out += one.tokens_out;
         push_cost(&mut table, stage, *one, &each);
     }
-    push_cost(&mut table, "all", sum, &each);
+    push_cost(&mut table, "all", TokenTally::sum(tokens.values().copied()), &each);
     table
         .note("Tokens as if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
     table

@@ -12,7 +12,7 @@ use super::prompts::VERDICTS;
 use super::questions::Asked;
 use crate::prompt_set::ReadyPrompt;
 use crate::question::labels_in_any_case;
-use crate::stage::flatten_into;
+use crate::stage::{flatten_into, given_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// The longest reason, in characters, and what a judgement may have in tokens.
@@ -239,10 +239,7 @@ impl<A: Asked> MethodStage for JudgementsStage<'_, A> {
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<Judgement, RowError> {
         let given: GivenJudgement = from_value(&rows[0])?;
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(&rows[0])?;
         let verdict = match given.verdict.as_deref() {
             None => None,
             Some(name) => Some(

@@ -33,9 +33,10 @@ use prompts::{TEMPLATES, VERDICTS};
 use questions::{Asked as _, ClustersStage, Examination, OneByOne};
 use report::{Found, report};
 use units::{Passage, Unit, UnitsStage, WeightsStage};
-use work::{RefEvalWork, TokenTally};
+use work::RefEvalWork;
 
 use crate::builtin::Builtin;
+use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::question::given_twice;
 use crate::{

@@ -13,6 +13,7 @@ use super::questions::{
     Asked, ClustersStage, Examination, OneByOne, Question, QuestionOutcome, QuestionsStage, Turn, Wanted, question_id,
 };
 use super::units::{Passage, Unit};
+use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
 use crate::{Artefact, MethodError, MethodStage as _, Run, Signature};
@@ -73,22 +74,6 @@ pub(super) struct RoundTally {
     pub(super) correct: usize,
     /// Units that are open behind it.
     pub(super) left: usize,
-}
-
-/// Tokens in and out of one kind of question to a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub(super) struct TokenTally {
-    pub(super) requests: usize,
-    pub(super) tokens_in: usize,
-    pub(super) tokens_out: usize,
-}
-
-impl TokenTally {
-    pub(super) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
-        self.requests += 1;
-        self.tokens_in += tokens_in.unwrap_or(0);
-        self.tokens_out += tokens_out.unwrap_or(0);
-    }
 }
 
 /// What all rounds came to.

@@ -11,7 +11,7 @@ use smart_default::SmartDefault;
 use super::evaluators::Evaluator;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
-use crate::metrics::{check_needs, item};
+use crate::metrics::{MetricModelOptions, check_needs, item};
 use crate::question::given_twice;
 use crate::revise::{ReviserOptions, RevisionKind};
 
@@ -88,12 +88,9 @@ pub struct RevisEvalParams {
     /// the better score is preferred; several metrics vote.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
-    /// The encoder of bert-score, mover-score and blanc.
-    #[schemars(extend("form" = "NAME|PATH"))]
-    pub encoder: Option<String>,
-    /// The sequence-to-sequence model of bart-score.
-    #[schemars(extend("form" = "NAME|PATH"))]
-    pub seq2seq: Option<String>,
+    /// The models that metrics ask.
+    #[serde(flatten)]
+    pub models: MetricModelOptions,
     /// How references are made.
     #[serde(flatten)]
     pub reviser: ReviserOptions,
@@ -153,7 +150,7 @@ impl RevisEvalParams {
         let chosen = self.choices()?;
         let metrics = chosen.metrics.iter().chain([&chosen.similarity]);
         let item = |sample| item(sample, "", vec![""]);
-        check_needs(metrics, self.encoder.as_deref(), self.seq2seq.as_deref(), samples, item)?;
+        check_needs(metrics, &self.models, samples, item)?;
         Ok(chosen)
     }
 
@@ -199,7 +196,7 @@ impl RevisEvalParams {
 
     /// The metric by which references and candidates are alike.
     pub(super) fn similarity(&self) -> &str {
-        self.similarity.as_deref().unwrap_or(if self.encoder.is_some() { "bert-score" } else { "rouge-l" })
+        self.similarity.as_deref().unwrap_or(if self.models.encoder.is_some() { "bert-score" } else { "rouge-l" })
     }
 
     fn choices(&self) -> Result<Chosen, MethodError> {

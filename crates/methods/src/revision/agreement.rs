@@ -1,6 +1,7 @@
 //! What judges and metrics say of pairs, held against people's preferences.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use probity_stats::{
     FigureEstimate, Interval, KappaWeights, NoInterval, Range, Resampling, association, cohen_kappa, jackknife, order,
@@ -9,6 +10,7 @@ use probity_stats::{
 use serde::Serialize;
 
 use super::pairs::RevisionPair;
+use crate::figures::TokenTally;
 
 /// Who says something of pairs.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,31 +20,8 @@ pub(super) struct RevisionEvaluator {
     pub(super) margins: Vec<Option<f64>>,
     /// By revision, of those that score texts one by one; higher is better.
     pub(super) scores: Option<Vec<Option<f64>>>,
-    pub(super) cost: EvaluatorCost,
-}
-
-/// What an evaluator asked models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct EvaluatorCost {
-    pub(super) requests: usize,
-    pub(super) tokens_in: usize,
-    pub(super) tokens_out: usize,
-}
-
-impl EvaluatorCost {
-    pub(super) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
-        self.requests += usize::from(tokens_in.is_some());
-        self.tokens_in += tokens_in.unwrap_or(0);
-        self.tokens_out += tokens_out.unwrap_or(0);
-    }
-
-    pub(super) fn sum(all: impl IntoIterator<Item = Self>) -> Self {
-        all.into_iter().fold(Self::default(), |sum, one| Self {
-            requests: sum.requests + one.requests,
-            tokens_in: sum.tokens_in + one.tokens_in,
-            tokens_out: sum.tokens_out + one.tokens_out,
-        })
-    }
+    /// What it asked models.
+    pub(super) cost: TokenTally,
 }
 
 impl RevisionEvaluator {
@@ -51,7 +30,7 @@ impl RevisionEvaluator {
         name: String,
         scores: Vec<Option<f64>>,
         pairs: &[RevisionPair<'_>],
-        cost: EvaluatorCost,
+        cost: TokenTally,
     ) -> Self {
         let margin = |pair: &RevisionPair<'_>| {
             let [first, second] = pair.texts.map(|text| scores[text]);
@@ -91,13 +70,10 @@ pub(super) struct JudgedPairs<'a> {
 
 impl<'a> JudgedPairs<'a> {
     pub(super) fn new(pairs: &'a [RevisionPair<'a>], folds: usize) -> Self {
-        let mut known: Vec<&str> = Vec::new();
-        let mut places = std::collections::BTreeMap::new();
+        let mut places = BTreeMap::new();
         let groups = pairs.iter().map(|pair| {
-            *places.entry(pair.group()).or_insert_with(|| {
-                known.push(pair.group());
-                known.len() - 1
-            })
+            let next = places.len();
+            *places.entry(pair.group()).or_insert(next)
         });
         let groups = groups.collect();
         Self { pairs, groups, folds }

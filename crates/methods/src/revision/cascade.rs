@@ -119,9 +119,9 @@ fn grid(step: &RevisionEvaluator, pairs: &[usize]) -> Vec<f64> {
 mod tests {
     use probity_data::Preference;
 
-    use super::super::agreement::EvaluatorCost;
     use super::super::pairs::Revisions;
     use super::*;
+    use crate::figures::TokenTally;
     use crate::testing::sample;
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             name: name.to_owned(),
             margins: (0..40).map(|number| Some(margin(number))).collect(),
             scores: None,
-            cost: EvaluatorCost { requests: 40, tokens_in: 400, tokens_out: 0 },
+            cost: TokenTally { requests: 40, tokens_in: 400, tokens_out: 0 },
         };
         let first = evaluator("first", &|n| if is_clear(n) { 2.0 * sign(n) } else { -0.5 * sign(n) });
         let second = evaluator("second", &|n| if is_clear(n) { -sign(n) } else { sign(n) });

@@ -5,12 +5,12 @@ use probity_lm::Outcome;
 use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricModels, Score};
 use serde::Serialize;
 
-use super::agreement::{EvaluatorCost, RevisionEvaluator};
+use super::agreement::RevisionEvaluator;
 use super::forms::{AskedForm, CATEGORIES, GRADES};
 use super::pairs::Revisions;
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
 use super::stages::{AnswerProbabilities, AskedAnswer, FilledForm};
-use crate::figures::mean;
+use crate::figures::{TokenTally, mean};
 use crate::metrics::{item, references};
 use crate::{MethodError, Run};
 
@@ -20,7 +20,7 @@ pub(super) struct AnsweredForms<'a> {
     filled: Vec<FilledForm>,
     /// By form and question, the probabilities of the answers; absent where they were not asked for.
     probabilities: Option<Vec<Vec<Option<Vec<f64>>>>>,
-    label_tokens: Vec<EvaluatorCost>,
+    label_tokens: Vec<TokenTally>,
     /// The mass of each label set, and whether it is low.
     pub(super) masses: Vec<(f64, bool)>,
 }
@@ -31,7 +31,7 @@ impl<'a> AnsweredForms<'a> {
         filled: Vec<FilledForm>,
         labels: Option<(&[AskedAnswer<'_>], &[AnswerProbabilities])>,
     ) -> Self {
-        let mut label_tokens = vec![EvaluatorCost::default(); forms.len()];
+        let mut label_tokens = vec![TokenTally::default(); forms.len()];
         let said = labels.iter().flat_map(|(_, said)| said.iter());
         let masses = said.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))).collect();
         let probabilities = labels.map(|(asked, said)| {
@@ -82,12 +82,14 @@ impl<'a> AnsweredForms<'a> {
         Some(probabilities.iter().zip([2.0, 1.0, 0.0]).map(|(p, value)| p * value).sum())
     }
 
-    fn cost(&self, gold: bool, with_labels: bool) -> EvaluatorCost {
+    fn cost(&self, gold: bool, with_labels: bool) -> TokenTally {
         let own =
             self.forms.iter().zip(&self.filled).zip(&self.label_tokens).filter(|((form, _), _)| form.gold == gold);
-        EvaluatorCost::sum(own.map(|((_, filled), labels)| {
-            let mut cost = if with_labels { *labels } else { EvaluatorCost::default() };
-            cost.add(filled.prompt_tokens, filled.tokens);
+        TokenTally::sum(own.map(|((_, filled), labels)| {
+            let mut cost = if with_labels { *labels } else { TokenTally::default() };
+            if filled.prompt_tokens.is_some() {
+                cost.add(filled.prompt_tokens, filled.tokens);
+            }
             cost
         }))
     }
@@ -197,10 +199,12 @@ pub(super) fn of_paraphrases(
     revisions: &Revisions<'_>,
 ) -> Vec<RevisionEvaluator> {
     let evaluator = |(place, template): (usize, &crate::template::Template)| {
-        let mut cost = EvaluatorCost::default();
+        let mut cost = TokenTally::default();
         let own = (0..stage.texts.len()).map(|text| &said[stage.part(text, place)]);
         let scores = own.map(|one| {
-            cost.add(one.prompt_tokens, None);
+            if one.prompt_tokens.is_some() {
+                cost.add(one.prompt_tokens, None);
+            }
             one.score
         });
         let scores = scores.collect();
@@ -249,7 +253,7 @@ impl ScoredMetric {
     pub(super) fn evaluator(&self, revisions: &Revisions<'_>) -> RevisionEvaluator {
         let upwards = |score: &Option<f64>| score.map(|score| self.direction.upwards(score));
         let scores = self.scores.iter().map(upwards).collect();
-        RevisionEvaluator::of_scores(self.label.clone(), scores, &revisions.pairs, EvaluatorCost::default())
+        RevisionEvaluator::of_scores(self.label.clone(), scores, &revisions.pairs, TokenTally::default())
     }
 }
 

@@ -83,7 +83,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 
     fn models(params: &RevisionParams) -> Vec<RoleModel> {
         let other = params.parapluie_model.iter().map(|name| RoleModel::language("paraphrases", name));
-        other.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
+        other.chain(params.models.roles()).collect()
     }
 
     const STAGES: &'static [StageSpec] = &[

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MethodError;
-use crate::metrics::{check_needs, item, references};
+use crate::metrics::{MetricModelOptions, check_needs, item, references};
 use crate::question::{LayoutOptions, given_twice};
 
 /// Who judges revisions by a language model.
@@ -39,12 +39,9 @@ pub struct RevisionParams {
     /// references.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
-    /// The encoder of bert-score, mover-score, blanc and bets.
-    #[schemars(extend("form" = "NAME|PATH"))]
-    pub encoder: Option<String>,
-    /// The sequence-to-sequence model of bart-score.
-    #[schemars(extend("form" = "NAME|PATH"))]
-    pub seq2seq: Option<String>,
+    /// The models that metrics ask.
+    #[serde(flatten)]
+    pub models: MetricModelOptions,
     /// Another model for `ParaPLUIE`, a causal one or an encoder-decoder.
     #[schemars(extend("form" = "NAME|PATH"))]
     pub parapluie_model: Option<String>,
@@ -128,9 +125,7 @@ impl RevisionParams {
         let usual = if own.iter().any(|sample| sample.references.is_empty()) { WITHOUT_REFERENCES } else { USUAL };
         let named = self.metric.join(",");
         let metrics = choose(if named.is_empty() { usual } else { &named })?;
-        check_needs(&metrics, self.encoder.as_deref(), self.seq2seq.as_deref(), &own, |sample| {
-            item(sample, "", references(sample))
-        })?;
+        check_needs(&metrics, &self.models, &own, |sample| item(sample, "", references(sample)))?;
         Ok(metrics)
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::pairs::RevisionText;
 use crate::para_pluie::log_ratio;
-use crate::stage::flatten_into;
+use crate::stage::{flatten_into, given_outcome};
 use crate::template::{PromptLayout, Template};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
@@ -128,10 +128,7 @@ impl MethodStage for ParaphraseStage<'_> {
             prompt_tokens: Option<usize>,
         }
         let Given { log_ratio, mass, prompt_tokens } = from_value(&rows[0])?;
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(&rows[0])?;
         if outcome.has_answer() != log_ratio.is_some() {
             let said = json!(log_ratio);
             return Err(format!("`log_ratio` is {said}, and `outcome` is `{}`", outcome.name()).into());

@@ -8,7 +8,7 @@ use probity_stats::{Interval, pearson};
 use serde::Serialize;
 use serde_json::json;
 
-use super::agreement::{Alignment, DecidedPair, EvaluatorCost, JudgedPairs, RevisionEvaluator, majority, side};
+use super::agreement::{Alignment, DecidedPair, JudgedPairs, RevisionEvaluator, majority, side};
 use super::cascade::{Cascade, CascadeResults};
 use super::evaluators::{
     AnswerAccuracy, AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned,
@@ -16,7 +16,7 @@ use super::evaluators::{
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
-use crate::figures::{Mass, bounds, mean, number};
+use crate::figures::{Mass, TokenTally, bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
@@ -66,7 +66,7 @@ struct EvaluatorFigures {
     /// The share of right pairs with scores as they are, by category of revision and by difficulty.
     by_category: Vec<PartFigure>,
     by_difficulty: Vec<PartFigure>,
-    cost: EvaluatorCost,
+    cost: TokenTally,
 }
 
 /// Accuracy on a part of the pairs.
@@ -284,7 +284,7 @@ impl Found<'_> {
         by: &str,
         judged: &JudgedPairs<'_>,
         [as_is, calibrated]: [&[DecidedPair]; 2],
-        cost: EvaluatorCost,
+        cost: TokenTally,
     ) -> EvaluatorFigures {
         let part = |name: &str, is: &dyn Fn(&RevisionPair<'_>) -> bool| {
             let own: Vec<DecidedPair> =
@@ -407,11 +407,11 @@ impl Correlations {
     }
 }
 
-fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> EvaluatorCost {
+fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> TokenTally {
     let sum = |of: fn(&super::cascade::CascadeStep) -> f64| {
         (hybrid.steps.iter().map(of).sum::<f64>() * pairs as f64).round() as usize
     };
-    EvaluatorCost {
+    TokenTally {
         requests: sum(|step| step.requests),
         tokens_in: sum(|step| step.tokens_in),
         tokens_out: sum(|step| step.tokens_out),
@@ -526,7 +526,7 @@ fn cost_section(figures: &[EvaluatorFigures], pairs: usize) -> Section {
     let mut table = Section::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
     let each = |count: usize| fixed(count as f64 / pairs.max(1) as f64, 1);
     for one in figures.iter().filter(|one| one.cost.requests > 0) {
-        let EvaluatorCost { requests, tokens_in, tokens_out } = one.cost;
+        let TokenTally { requests, tokens_in, tokens_out } = one.cost;
         table.push([one.by.clone(), each(requests), each(tokens_in), each(tokens_out)]);
     }
     table.note("As if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::forms::AskedForm;
 use crate::prompt_set::ReadyPrompt;
-use crate::stage::flatten_into;
+use crate::stage::{flatten_into, given_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Which kind of form.
@@ -147,10 +147,7 @@ impl<K: FormKind> MethodStage for FormStage<'_, K> {
                 format!("`answers` lacks one, or has what cannot be an answer: {}", wanted.join("; "))
             })?),
         };
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(&rows[0])?;
         if outcome.has_answer() != answers.is_some() {
             let said = if answers.is_some() { "there" } else { "missing" };
             return Err(format!("`answers` is {said}, and `outcome` is `{}`", outcome.name()).into());
@@ -299,10 +296,7 @@ impl<K: FormKind> MethodStage for AnswerStage<'_, K> {
                 Some(found)
             }
         };
-        let outcome = match rows[0].get("outcome").filter(|outcome| !outcome.is_null()) {
-            Some(_) => from_value(&rows[0])?,
-            None => Outcome::Scored,
-        };
+        let outcome = given_outcome(&rows[0])?;
         if outcome.has_answer() != probabilities.is_some() {
             let said = if probabilities.is_some() { "there" } else { "missing" };
             return Err(format!("`probabilities` is {said}, and `outcome` is `{}`", outcome.name()).into());
