@@ -8,6 +8,7 @@ mod options;
 mod pairs;
 mod paraphrase;
 mod report;
+mod sections;
 mod stages;
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,13 @@ use serde_json::json;
 
 use super::agreement::{Alignment, DecidedPair, JudgedPairs, RevisionEvaluator, majority, side};
 use super::cascade::{Cascade, CascadeResults};
-use super::evaluators::{
-    AnswerAccuracy, AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned,
-};
+use super::evaluators::{AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned};
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
+use super::sections::{
+    alignment_section, answers_section, cost_section, hybrid_section, part_section, systems_section,
+};
 use crate::figures::{Mass, TokenTally, bounds, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
@@ -54,28 +55,28 @@ pub(super) struct Found<'a> {
 
 /// How an evaluator agrees with people.
 #[derive(Debug, Clone, Serialize)]
-struct EvaluatorFigures {
-    by: String,
+pub(super) struct EvaluatorFigures {
+    pub(super) by: String,
     /// With scores as they are.
-    as_is: Alignment,
+    pub(super) as_is: Alignment,
     /// With small differences taken for ties.
-    calibrated: Alignment,
+    pub(super) calibrated: Alignment,
     /// What is said so.
     #[serde(skip)]
-    decided: Vec<DecidedPair>,
+    pub(super) decided: Vec<DecidedPair>,
     /// The share of right pairs with scores as they are, by category of revision and by difficulty.
-    by_category: Vec<PartFigure>,
-    by_difficulty: Vec<PartFigure>,
-    cost: TokenTally,
+    pub(super) by_category: Vec<PartFigure>,
+    pub(super) by_difficulty: Vec<PartFigure>,
+    pub(super) cost: TokenTally,
 }
 
 /// Accuracy on a part of the pairs.
 #[derive(Debug, Clone, Serialize)]
-struct PartFigure {
-    part: String,
-    pairs: usize,
-    accuracy: Option<f64>,
-    interval: Option<Interval>,
+pub(super) struct PartFigure {
+    pub(super) part: String,
+    pub(super) pairs: usize,
+    pub(super) accuracy: Option<f64>,
+    pub(super) interval: Option<Interval>,
 }
 
 /// A text's score.
@@ -373,12 +374,12 @@ struct SystemSums<'a> {
 
 /// A system's means.
 #[derive(Debug, Clone, Serialize)]
-struct SystemFigures {
-    system: String,
-    texts: usize,
+pub(super) struct SystemFigures {
+    pub(super) system: String,
+    pub(super) texts: usize,
     /// The share of its pairs in which people prefer it.
-    preferred: Option<f64>,
-    means: Vec<(String, Option<f64>)>,
+    pub(super) preferred: Option<f64>,
+    pub(super) means: Vec<(String, Option<f64>)>,
 }
 
 /// A matrix of correlations.
@@ -416,121 +417,6 @@ fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> TokenTally {
         tokens_in: sum(|step| step.tokens_in),
         tokens_out: sum(|step| step.tokens_out),
     }
-}
-
-fn alignment_section(figures: &[EvaluatorFigures], guess: Option<f64>) -> Section {
-    let columns = [
-        "by", "pairs", "accuracy", "V", "κ", "ties", "calibrated", "95 % interval", "κ calibrated",
-        "95 % interval of κ",
-    ];
-    let mut table = Section::new("Agreement with people", columns);
-    for one in figures {
-        let (as_is, calibrated) = (&one.as_is, &one.calibrated);
-        table.push([
-            one.by.clone(),
-            as_is.pairs.to_string(),
-            number(as_is.accuracy.figure.value),
-            number(as_is.cramers_v.figure.value),
-            number(as_is.kappa.figure.value),
-            number(as_is.ties),
-            number(calibrated.accuracy.figure.value),
-            bounds(calibrated.accuracy.interval),
-            number(calibrated.kappa.figure.value),
-            bounds(calibrated.kappa.interval),
-        ]);
-    }
-    table.note(format!("Saying of all pairs what people say most often would be right on {}.", number(guess)));
-    table.note(
-        "Accuracy: pairs of which the same is said, ties counting as a verdict. Calibrated: small differences are ties, how \
-         small being fitted on other pairs (cross-validation). Intervals are by the jackknife over paragraphs.",
-    );
-    table
-}
-
-fn part_section<'f>(
-    title: &str,
-    of: &str,
-    figures: &'f [EvaluatorFigures],
-    parts: impl Fn(&'f EvaluatorFigures) -> &'f Vec<PartFigure>,
-) -> Option<Section> {
-    let first = parts(figures.first()?);
-    if first.is_empty() {
-        return None;
-    }
-    let columns =
-        std::iter::once("by".to_owned()).chain(first.iter().map(|part| format!("{} ({})", part.part, part.pairs)));
-    let mut table = Section::new(title, columns);
-    for one in figures {
-        let cell = |part: &PartFigure| {
-            let interval = part.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 2), fixed(i.high, 2)));
-            format!("{}{}", number(part.accuracy), interval.unwrap_or_default())
-        };
-        table.push(std::iter::once(one.by.clone()).chain(parts(one).iter().map(cell)));
-    }
-    table.note(format!("Accuracy by {of} with the number of pairs, scores as they are; a pair may be of several."));
-    Some(table)
-}
-
-fn answers_section(all: &[AnswerAccuracy]) -> Section {
-    let mut table = Section::new("Answers to single questions", ["by", "question", "answers", "accuracy", "majority"]);
-    for one in all {
-        let cells = [one.by.clone(), one.question.to_owned(), one.answers.to_string()];
-        table.push(cells.into_iter().chain([number(one.accuracy), number(one.majority)]));
-    }
-    table
-}
-
-fn systems_section(all: &[SystemFigures]) -> Section {
-    let names =
-        all.last().map(|one| one.means.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).unwrap_or_default();
-    let columns = ["system", "texts", "preferred"].map(str::to_owned).into_iter().chain(names.iter().cloned());
-    let mut table = Section::new("Systems", columns);
-    for one in all {
-        let of = |name: &String| one.means.iter().find(|(known, _)| known == name).and_then(|(_, mean)| *mean);
-        let cells = [one.system.clone(), one.texts.to_string(), number(one.preferred)];
-        table.push(cells.into_iter().chain(names.iter().map(|name| number(of(name)))));
-    }
-    table.note("Mean scores, as each measure has them. A measure that is best for the copy rewards changing nothing.");
-    table
-}
-
-fn hybrid_section(hybrid: &CascadeResults, folds: u32) -> Section {
-    let columns = ["step", "asked", "decides", "threshold", "requests a pair", "tokens in a pair", "tokens out a pair"];
-    let mut table = Section::new("Hybrid", columns);
-    for step in &hybrid.steps {
-        let mut found: Vec<f64> = step.thresholds.iter().flatten().copied().collect();
-        found.sort_by(f64::total_cmp);
-        let threshold = match (found.first(), found.last()) {
-            (Some(low), Some(high)) if low == high => number(Some(*low)),
-            (Some(low), Some(high)) => format!("{} … {}", fixed(*low, 3), fixed(*high, 3)),
-            _ => "decides nothing".to_owned(),
-        };
-        table.push([
-            step.by.clone(),
-            number(Some(step.asked)),
-            number(Some(step.decided)),
-            threshold,
-            fixed(step.requests, 2),
-            fixed(step.tokens_in, 1),
-            fixed(step.tokens_out, 1),
-        ]);
-    }
-    table.note(format!(
-        "A step decides where its margin is above its threshold, else the next is asked; what none decides is a tie. \
-         Thresholds are fitted on the pairs outside each of {folds} folds: never on those that they are tested on.",
-    ));
-    table
-}
-
-fn cost_section(figures: &[EvaluatorFigures], pairs: usize) -> Section {
-    let mut table = Section::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
-    let each = |count: usize| fixed(count as f64 / pairs.max(1) as f64, 1);
-    for one in figures.iter().filter(|one| one.cost.requests > 0) {
-        let TokenTally { requests, tokens_in, tokens_out } = one.cost;
-        table.push([one.by.clone(), each(requests), each(tokens_in), each(tokens_out)]);
-    }
-    table.note("As if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
-    table
 }
 
 /// Which measure agrees best with people, and how surely.
