@@ -20,7 +20,8 @@ pub(super) struct AnsweredForms<'a> {
     filled: Vec<FilledForm>,
     /// By form and question, the probabilities of the answers; absent where they were not asked for.
     probabilities: Option<Vec<Vec<Option<Vec<f64>>>>>,
-    label_tokens: Vec<TokenTally>,
+    /// By form and question.
+    label_tokens: Vec<Vec<TokenTally>>,
     /// The mass of each label set, and whether it is low.
     pub(super) masses: Vec<(f64, bool)>,
 }
@@ -31,7 +32,8 @@ impl<'a> AnsweredForms<'a> {
         filled: Vec<FilledForm>,
         labels: Option<(&[AskedAnswer<'_>], &[AnswerProbabilities])>,
     ) -> Self {
-        let mut label_tokens = vec![TokenTally::default(); forms.len()];
+        let mut label_tokens: Vec<Vec<TokenTally>> =
+            forms.iter().map(|form| vec![TokenTally::default(); form.form.questions.len()]).collect();
         let said = labels.iter().flat_map(|(_, said)| said.iter());
         let masses = said.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))).collect();
         let probabilities = labels.map(|(asked, said)| {
@@ -39,7 +41,7 @@ impl<'a> AnsweredForms<'a> {
                 forms.iter().map(|form| vec![None; form.form.questions.len()]).collect();
             for (one, said) in asked.iter().zip(said) {
                 all[one.form][one.question].clone_from(&said.probabilities);
-                label_tokens[one.form].add(said.prompt_tokens, None);
+                label_tokens[one.form][one.question].add(said.prompt_tokens, None);
             }
             all
         });
@@ -82,11 +84,13 @@ impl<'a> AnsweredForms<'a> {
         Some(probabilities.iter().zip([2.0, 1.0, 0.0]).map(|(p, value)| p * value).sum())
     }
 
-    fn cost(&self, gold: bool, with_labels: bool) -> TokenTally {
+    /// What forms cost, and the probabilities of those of their questions that are looked at.
+    fn cost(&self, gold: bool, looked_at: impl Fn(&str) -> bool) -> TokenTally {
         let own =
             self.forms.iter().zip(&self.filled).zip(&self.label_tokens).filter(|((form, _), _)| form.gold == gold);
-        TokenTally::sum(own.map(|((_, filled), labels)| {
-            let mut cost = if with_labels { *labels } else { TokenTally::default() };
+        TokenTally::sum(own.map(|((form, filled), labels)| {
+            let asked = form.form.questions.iter().zip(labels).filter(|(question, _)| looked_at(question.name));
+            let mut cost = TokenTally::sum(asked.map(|(_, labels)| *labels));
             if filled.prompt_tokens.is_some() {
                 cost.add(filled.prompt_tokens, filled.tokens);
             }
@@ -112,8 +116,9 @@ pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[boo
     let mut all = Vec::new();
     for gold in golds.iter().copied() {
         for by_labels in [false, true].into_iter().filter(|by_labels| !by_labels || answered.has_labels()) {
-            let cost = answered.cost(gold, by_labels);
             let mut add = |part: &str, of: &dyn Fn(usize, &AskedForm<'_>) -> Option<f64>| {
+                let looked_at = |question: &str| by_labels && question.starts_with(part.trim_start_matches('/'));
+                let cost = answered.cost(gold, looked_at);
                 let margins = answered.by_pair(pairs, gold, of);
                 all.push(RevisionEvaluator {
                     name: named("choice", gold, by_labels, part),
@@ -166,7 +171,7 @@ pub(super) fn of_likert(
                 scores[form.of] = if by_labels { answered.expected(number) } else { answered.graded(number) };
             }
             let name = named("likert", gold, by_labels, "");
-            all.push(RevisionEvaluator::of_scores(name, scores, &revisions.pairs, answered.cost(gold, by_labels)));
+            all.push(RevisionEvaluator::of_scores(name, scores, &revisions.pairs, answered.cost(gold, |_| by_labels)));
         }
     }
     all

@@ -106,15 +106,16 @@ impl Form {
     /// The questions as a prompt has them, a line for each.
     pub(super) fn lines(&self) -> Vec<String> {
         let answers = |one: &FormQuestion| {
-            if one.answers == GRADES { String::new() } else { format!(" ({})", one.answers.join(", ")) }
+            if one.is_number() { String::new() } else { format!(" ({})", one.answers.join(", ")) }
         };
         self.questions.iter().map(|one| format!("{}: {}{}", one.name, one.text, answers(one))).collect()
     }
 
     /// JSON with each question's name and one of its answers, in this order.
     pub(super) fn constraint(&self) -> Constraint {
+        let answers = |one: &FormQuestion| (0..one.answers.len()).map(|place| one.json(place)).collect::<Vec<_>>();
         let properties: Map<String, Value> =
-            self.questions.iter().map(|one| (one.name.to_owned(), json!({ "enum": one.answers }))).collect();
+            self.questions.iter().map(|one| (one.name.to_owned(), json!({ "enum": answers(one) }))).collect();
         let names: Vec<&str> = self.questions.iter().map(|one| one.name).collect();
         Constraint::JsonSchema(json!({
             "type": "object", "properties": properties, "required": names, "additionalProperties": false
@@ -135,8 +136,8 @@ impl Form {
     /// The same of an object.
     pub(super) fn read_map(&self, all: &Map<String, Value>) -> Option<Vec<usize>> {
         let answer = |one: &FormQuestion| {
-            let said = all.get(one.name)?.as_str()?;
-            one.answers.iter().position(|answer| *answer == said)
+            let said = all.get(one.name)?;
+            (0..one.answers.len()).find(|place| one.json(*place) == *said)
         };
         self.questions.iter().map(answer).collect()
     }
@@ -144,7 +145,7 @@ impl Form {
     /// The answers by name.
     pub(super) fn map(&self, answers: &[usize]) -> Map<String, Value> {
         let named = self.questions.iter().zip(answers);
-        named.map(|(one, answer)| (one.name.to_owned(), json!(one.answers[*answer]))).collect()
+        named.map(|(one, answer)| (one.name.to_owned(), one.json(*answer))).collect()
     }
 
     /// The position of the question of that name.
@@ -156,17 +157,29 @@ impl Form {
     pub(super) fn begun(&self, question: usize, answers: &[usize]) -> String {
         let mut text = "{".to_owned();
         for (one, answer) in self.questions.iter().zip(answers).take(question) {
-            let _ = write!(text, "\"{}\": \"{}\", ", one.name, one.answers[*answer]);
+            let _ = write!(text, "\"{}\": {}, ", one.name, one.json(*answer));
         }
-        format!("{text}\"{}\": \"", self.questions[question].name)
+        let asked = &self.questions[question];
+        format!("{text}\"{}\":{}", asked.name, if asked.is_number() { "" } else { " \"" })
     }
 }
 
 impl FormQuestion {
+    /// Grades are numbers: a model that is asked for a number writes one, and in other tokens than a text of digits.
+    fn is_number(&self) -> bool {
+        self.answers == GRADES
+    }
+
+    /// An answer as JSON has it.
+    fn json(&self, place: usize) -> Value {
+        if self.is_number() { json!(place + 1) } else { json!(self.answers[place]) }
+    }
+
     /// Its answers as labels, none of which begins another. The quotation mark behind them is left out: it is one token
     /// with the comma that follows it, so that by itself it would hardly ever come.
     pub(super) fn labels(&self) -> Result<LabelSet, MethodError> {
-        let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![(*name).to_owned()] };
+        let space = if self.is_number() { " " } else { "" };
+        let label = |name: &&str| Label { name: (*name).to_owned(), variants: vec![format!("{space}{name}")] };
         Ok(LabelSet::new(self.answers.iter().map(label).collect())?)
     }
 }
@@ -276,6 +289,14 @@ mod tests {
         assert!(text.starts_with(&form.begun(4, &answers)) && form.begun(0, &[]) == "{\"related_a\": \"");
         assert_eq!(Value::Object(form.map(&answers)), serde_json::from_str::<Value>(text).expect("JSON"));
         assert_eq!(form.read(&text.replace("both", "nobody")), None);
-        assert_eq!(Form::likert(&one, true).lines().len(), 4);
+        let grades = Form::likert(&one, true);
+        assert_eq!(grades.lines().len(), 4);
+        let text = r#"{"similar": 2, "related": 5, "correct": 1, "concision": 3}"#;
+        let answers = grades.read(text).expect("all grades");
+        assert_eq!(
+            (answers.as_slice(), grades.begun(1, &answers)),
+            (&[1, 4, 0, 2][..], "{\"similar\": 2, \"related\":".to_owned())
+        );
+        assert_eq!(grades.read(&text.replace('5', "6")), None);
     }
 }

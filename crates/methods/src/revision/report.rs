@@ -188,7 +188,7 @@ impl Found<'_> {
         let headline = figures
             .iter()
             .filter(|one| one.calibrated.pairs > 0)
-            .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
+            .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.as_is.accuracy.figure.value))
             .collect();
         Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
     }
@@ -300,15 +300,17 @@ impl Found<'_> {
         };
         let names: BTreeSet<&str> = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect();
         let by_category = names.into_iter().map(|name| part(name, &|pair| pair.is_of(name))).collect();
-        let by_difficulty =
-            Difficulty::ALL.into_iter().map(|one| part(one.name(), &|pair| pair.difficulty == Some(one)));
+        // Of whom nothing was read in a part has a place there all the same.
+        let there = |one: &Difficulty| self.revisions.pairs.iter().any(|pair| pair.difficulty == Some(*one));
+        let by_difficulty = Difficulty::ALL.into_iter().filter(there);
+        let by_difficulty = by_difficulty.map(|one| part(one.name(), &|pair| pair.difficulty == Some(one)));
         EvaluatorFigures {
             by: by.to_owned(),
             as_is: judged.alignment(as_is),
             calibrated: judged.alignment(calibrated),
             decided: calibrated.to_vec(),
             by_category,
-            by_difficulty: by_difficulty.filter(|part| part.pairs > 0).collect(),
+            by_difficulty: by_difficulty.collect(),
             cost,
         }
     }
@@ -434,7 +436,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>, guess: Opt
     // The best of many is by chance the better the more there are.
     let sure = judged.kappa_interval(&best.decided, 1.0 - 0.05 / figures.len() as f64);
     let says = format!(
-        "{} agrees best with people: on {} of {}, ties counted (κ {}); saying the same of all pairs agrees on {}",
+        "{} agrees best with people: on {} of {}, ties counted and calibrated (κ {}); saying the same of all pairs agrees on {}",
         best.by,
         number(found.accuracy.figure.value),
         counted(found.pairs, "pair"),

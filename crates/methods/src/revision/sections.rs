@@ -47,8 +47,10 @@ pub(super) fn part_section<'f>(
     if first.is_empty() {
         return None;
     }
-    let columns =
-        std::iter::once("by".to_owned()).chain(first.iter().map(|part| format!("{} ({})", part.part, part.pairs)));
+    // Some may have left pairs out.
+    let most = |place: usize| figures.iter().map(|one| parts(one)[place].pairs).max().unwrap_or(0);
+    let names = first.iter().enumerate().map(|(place, part)| format!("{} ({})", part.part, most(place)));
+    let columns = std::iter::once("by".to_owned()).chain(names);
     let mut table = Section::new(title, columns);
     for one in figures {
         let cell = |part: &PartFigure| {
@@ -67,6 +69,9 @@ pub(super) fn answers_section(all: &[AnswerAccuracy]) -> Section {
         let cells = [one.by.clone(), one.question.to_owned(), one.answers.to_string()];
         table.push(cells.into_iter().chain([number(one.accuracy), number(one.majority)]));
     }
+    table.note(
+        "Related, strictly: three answers; related at all: two. Of categories both and none are one answer, a tie.",
+    );
     table
 }
 
@@ -119,6 +124,7 @@ pub(super) fn cost_section(figures: &[EvaluatorFigures], pairs: usize) -> Sectio
         let TokenTally { requests, tokens_in, tokens_out } = one.cost;
         table.push([one.by.clone(), each(requests), each(tokens_in), each(tokens_out)]);
     }
-    table.note("As if each request were computed from scratch; seconds by stage are in the manifest (`stages`).");
+    table.note("As if each request were computed from scratch, of the questions that are looked at; of the hybrid the mean of each step by \
+         how often it is asked. Seconds by stage are in the manifest (`stages`).");
     table
 }

@@ -68,7 +68,7 @@ fn fill(request: &GenerateRequest) -> GenerateResult {
         }
         all
     } else {
-        let grade = (of[0] as usize + 1).to_string();
+        let grade = of[0] as usize + 1;
         let mut all = json!({ "related": grade, "correct": grade });
         for name in
             ["similar", "rewriting_light", "concision"].iter().filter(|name| prompt.contains(&format!("{name}: ")))
@@ -95,10 +95,12 @@ fn probabilities(request: &ScoreRequest) -> Vec<f64> {
     let filled = fill(&GenerateRequest::greedy("x", request.prompt.clone(), 1));
     let answers: Value = serde_json::from_str(&filled.text).expect("JSON");
     let prompt = request.prompt.text();
-    let question = prompt.rsplit('"').nth(2).expect("the name before the colon");
-    let said = answers[question].as_str().unwrap_or(names[0]);
+    // Behind the colon a text has begun, and a number has not.
+    let question =
+        prompt.rsplit('"').nth(if prompt.ends_with(':') { 1 } else { 2 }).expect("the name before the colon");
+    let said = answers[question].to_string();
     let rest = 0.1 / (names.len() - 1) as f64;
-    names.iter().map(|name| if *name == said { 0.9 } else { rest }).collect()
+    names.iter().map(|name| if *name == said.trim_matches('"') { 0.9 } else { rest }).collect()
 }
 
 fn model() -> ScriptedModel {
