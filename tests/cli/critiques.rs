@@ -179,7 +179,7 @@ fn what_cannot_be_examined_is_told_with_its_file_and_line() {
     world.file("long.jsonl", lines(&[unit(&"word ".repeat(30))]));
     refused("--units", "long.jsonl", &["long.jsonl:1", "30 words", "--unit-words"]);
     world.file("gold.jsonl", "{\"unit\": \"a.txt/1.1\", \"label\": \"right\"}\n");
-    refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "neither correct nor incorrect"]);
+    refused("--gold", "gold.jsonl", &["line 1 of", "gold.jsonl", "none of correct, incorrect, unrelated"]);
     refused("--encoder", &tiny().display().to_string(), &["encoder"]);
 }
 
