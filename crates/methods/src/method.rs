@@ -95,6 +95,10 @@ pub trait Method {
         None
     }
 
+    /// Whether its own tables hold its scores against people, so that a report need not do it for each score and
+    /// attribute.
+    const TELLS_AGREEMENT: bool = false;
+
     /// What it works with and a sample lacks.
     fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
         Vec::new()
@@ -279,6 +283,7 @@ impl<M: Method> Configured for WithOptions<M> {
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);
         let summary = RunSummary::new(M::NAME, report, run.cost());
-        Ok(RunSummary { scores_within: M::scores_within(params), ..summary })
+        let (scores_within, tells_agreement) = (M::scores_within(params), M::TELLS_AGREEMENT);
+        Ok(RunSummary { scores_within, tells_agreement, ..summary })
     }
 }

@@ -205,6 +205,9 @@ pub struct RunSummary {
     /// Between which values scores lie, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scores_within: Option<[f64; 2]>,
+    /// Whether the sections hold all scores against people.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tells_agreement: bool,
     /// The method's own figures.
     pub values: Value,
     /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
@@ -226,6 +229,7 @@ impl RunSummary {
             outcomes,
             headline,
             scores_within: None,
+            tells_agreement: false,
             values,
             cost,
             sections,

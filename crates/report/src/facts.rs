@@ -103,6 +103,8 @@ pub(crate) struct RunFacts {
     pub(crate) mass: Histogram,
     /// Samples in the run's own file.
     pub(crate) with_texts: usize,
+    /// Whether the method itself holds its scores against each attribute that people judged.
+    pub(crate) tells_agreement: bool,
     /// Where scores of the method can lie.
     pub(crate) scores_within: Range,
 }
@@ -138,6 +140,7 @@ impl RunFacts {
             outcome_counts: BTreeMap::new(),
             mass: Histogram::new(0.0, 1.0, BINS),
             with_texts: 0,
+            tells_agreement: run.summary["tells_agreement"] == true,
             scores_within: scores_within(&run.summary["scores_within"]),
         };
         if let Some(path) = run.samples() {

@@ -20,6 +20,8 @@ use crate::text::{counted, thousands, visible_line};
 const MATRIX_LIMIT: usize = 60;
 /// More candidates than this are left to the tables.
 const BOXES_LIMIT: usize = 30;
+/// More plots against gold than this nobody looks through.
+const GOLD_LIMIT: usize = 12;
 /// Bins of the histogram of scores.
 const BINS: usize = 24;
 
@@ -37,7 +39,8 @@ pub(crate) fn plots(
     attributes: &[Attribute],
     resampling: &Resampling,
 ) -> Plots {
-    let mut plots = Plots { figures: Vec::new(), notes: Vec::new() };
+    // What the method's paper draws comes first.
+    let mut plots = Plots { figures: published::figures(prefix, run), notes: Vec::new() };
     plots.figures.extend(position_bias(prefix, run));
     for (number, pairs) in &facts.pairs {
         let name = facts.attributes.text(*number);
@@ -52,17 +55,32 @@ pub(crate) fn plots(
             }
         }
     }
+    let (mut drawn, mut left_out) = (0, 0);
     // Parts of what metrics tell are left to the tables.
     for (number, attribute) in attributes.iter().filter(|attribute| !attribute.is_part()).enumerate() {
         let id = |what: &str| format!("{prefix}-{what}-{number}");
-        plots.figures.extend(against_gold(id("gold"), attribute, resampling));
+        match against_gold(id("gold"), attribute, resampling) {
+            Some(figure) if drawn < GOLD_LIMIT => {
+                plots.figures.push(figure);
+                drawn += 1;
+            }
+            Some(_) => left_out += 1,
+            None => {}
+        }
         if attribute.is_agreement {
             continue;
         }
         plots.figures.extend(score_histogram(id("scores"), run, attribute));
         plots.figures.extend(by_candidate(id("systems"), facts, attribute));
     }
-    plots.figures.extend(published::figures(prefix, run));
+    if left_out > 0 {
+        let why = "the tables have what they would show";
+        plots.notes.push(format!(
+            "{} against gold {} left out: {why}.",
+            counted(left_out, "more plot"),
+            if left_out == 1 { "is" } else { "are" }
+        ));
+    }
     if facts.mass.total > 0 {
         plots.figures.push(mass(format!("{prefix}-mass"), &facts.mass));
     }

@@ -1,7 +1,7 @@
 //! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole
 //! samples.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_metrics::{Direction, whole};
 use probity_stats::{
@@ -131,7 +131,7 @@ pub(crate) fn attributes(facts: &RunFacts, resampling: &Resampling) -> Vec<Attri
         let group = (is_part[score.metric as usize], score.attribute, score.metric);
         groups.entry(group).or_default().push(*score);
     }
-    let gold = facts.gold_attributes();
+    let gold = if facts.tells_agreement { BTreeSet::new() } else { facts.gold_attributes() };
     let mut attributes = Vec::new();
     for scores in groups.into_values() {
         let own = Attribute::new(facts, scores, resampling);

@@ -81,6 +81,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
+    const TELLS_AGREEMENT: bool = true;
 
     fn models(params: &RevisionParams) -> Vec<RoleModel> {
         let other = params.parapluie_model.iter().map(|name| RoleModel::language("paraphrases", name));
