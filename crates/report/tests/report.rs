@@ -333,7 +333,7 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
         samples.replace(&text, &format!("{text},\"scores\":{{\"q\":{gold}}}"))
     });
     fs::write(folder.path().join("samples.jsonl"), with_gold).expect("written");
-    let report = report(&[&folder.path().to_owned()]);
+    let report = self::report(&[&folder.path().to_owned()]);
     let figures = table(&report, "run1-figures");
     assert_eq!(figures.columns[0], "attribute, metric");
     let of = |name: &str| -> Vec<String> {
@@ -353,6 +353,11 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
     let expected = ["Scores, ter", "Scores by candidate, ter", "Against gold, q, ter"];
     assert_eq!(plots[..3], expected);
     assert_eq!(plots.len(), 6, "{plots:?}");
+    // A method that does so itself leaves the report its scores alone.
+    fs::write(folder.path().join("summary.json"), r#"{"tells_agreement": true}"#).expect("written");
+    let told = self::report(&[&folder.path().to_owned()]);
+    assert!(table(&told, "run1-figures").rows.iter().all(|row| !row[0].shown().starts_with("q, ")));
+    assert_eq!(told.figures().count(), 4);
 }
 
 #[test]
