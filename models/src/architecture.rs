@@ -66,6 +66,15 @@ impl ModelConfig {
         }
     }
 
+    /// Layers of the part that a text's tokens run through last: an encoder-decoder's decoder.
+    pub fn layers(&self) -> usize {
+        match self {
+            Self::Decoder(config) => config.num_layers,
+            Self::EncoderDecoder(config) => config.decoder.1.num_layers,
+            Self::Encoder(config) => config.num_layers,
+        }
+    }
+
     /// The configuration of a decoder-only model, where it is one.
     pub fn decoder(self) -> Option<DecoderConfig> {
         if let Self::Decoder(config) = self { Some(config) } else { None }

@@ -9,7 +9,7 @@ use probity_kernels::{Activation, RopeLayout, RopeTable};
 use crate::cpu::{NormKind, Workspace};
 use crate::head::VocabularyHead;
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
-use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
+use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, StackConfig};
 use crate::transformer::{ForwardPass, LayerStack, RowRotation, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
@@ -183,7 +183,7 @@ pub(crate) fn frequencies(
 }
 
 impl PackedDecoder for LlamaFamily {
-    fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         // A call that panicked leaves buffers of no meaning, which is no reason to give up: each call says how long
         // they are and writes them before it reads.
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,7 +192,13 @@ impl PackedDecoder for LlamaFamily {
         let hidden_size = self.config.hidden_size;
         w.x.set_len(tokens.len() * hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
-        let spans = self.stack.run(w, &self.pass(segments), |_, _| ());
+        taps.show(0, &w.x);
+        let last = self.config.num_layers;
+        let spans = self.stack.run(w, &self.pass(segments), |layer, x| {
+            if layer + 1 < last {
+                taps.show(layer + 1, x);
+            }
+        });
         let hidden = self.stack.finish(w, self.compute);
         let hidden = Tensor::from_vec(hidden, (w.x.len() / hidden_size, hidden_size), &Device::Cpu)?;
         let spans = segments.iter().zip(spans).map(|(s, span)| Arc::new(KvSpan::new(s.tokens.len(), span))).collect();

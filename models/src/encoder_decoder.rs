@@ -9,7 +9,7 @@ use crate::decoder::OUTPUT;
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
 use crate::linear::TensorLoader;
-use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
+use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, SourceError, WeightSource};
@@ -99,7 +99,12 @@ impl EncoderDecoder {
     }
 
     /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
-    fn texts(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<(Vec<f32>, Vec<KvSpan>)> {
+    fn texts(
+        &self,
+        w: &mut Workspace,
+        segments: &[&PackedSegment],
+        taps: &mut LayerTaps<'_>,
+    ) -> Result<(Vec<f32>, Vec<KvSpan>)> {
         let stretches: Vec<TextRows<'_>> = segments
             .iter()
             .copied()
@@ -113,11 +118,17 @@ impl EncoderDecoder {
         let placed: Vec<_> =
             segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
+        taps.show(0, &w.x);
+        let last = stack.config().num_layers;
         let wanted = segments.iter().map(|s| &*s.wanted).collect();
         let spans = stack.run(
             w,
             &ForwardPass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None },
-            |_, _| (),
+            |layer, x| {
+                if layer + 1 < last {
+                    taps.show(layer + 1, x);
+                }
+            },
         );
         let mut hidden = stack.finish(w, self.compute);
         if let Some(scale) = self.hidden_scale {
@@ -130,14 +141,14 @@ impl EncoderDecoder {
 }
 
 impl PackedDecoder for EncoderDecoder {
-    fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
         // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
         let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
-        let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts)? };
+        let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts, taps)? };
         let mut written = written.into_iter();
         let span = |s: &PackedSegment| if s.past.is_empty() { read.next() } else { written.next() };
         let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();

@@ -44,7 +44,7 @@ pub use encoder::EncoderShape;
 pub use encoder_decoder::EncoderDecoderConfig;
 pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
-pub use packed::{HeadRow, KvSpan, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
+pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
 pub use registry::{
     architectures, gguf_config, gguf_names, load_decoder, load_encoder, load_encoder_decoder, read_config,

@@ -66,12 +66,38 @@ pub struct PackedOutput {
     pub spans: Vec<Arc<KvSpan>>,
 }
 
+/// Shows the residual stream on its way through the layers.
+pub struct LayerTaps<'a> {
+    /// Behind how many layers somebody looks, ascending and each once: from 0, what the first layer is given, to one
+    /// less than there are. Behind the last layer only wanted rows are left, and they are in
+    /// [`PackedOutput::hidden`].
+    pub layers: &'a [usize],
+    /// Gets a place in `layers` and the rows `(new tokens, hidden_size)` of all segments, one after another; those of
+    /// sources are left out.
+    pub see: &'a mut (dyn FnMut(usize, &[f32]) + Send),
+}
+
+impl LayerTaps<'_> {
+    /// Shows the rows behind that many layers, where somebody looks.
+    pub(crate) fn show(&mut self, layer: usize, rows: &[f32]) {
+        if let Ok(place) = self.layers.binary_search(&layer) {
+            (self.see)(place, rows);
+        }
+    }
+}
+
 /// A language model on the packed contract: decoder-only, or a decoder with the encoder of what it looks at. A row's
 /// result does not depend on what else is in the batch, nor on how its past is cut into spans: not in any bit with our
 /// kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait PackedDecoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
-    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;
+    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
+        self.forward_tapped(segments, &mut LayerTaps { layers: &[], see: &mut |_, _| () })
+    }
+
+    /// The same, and shows the residual stream to whoever looks. No result changes.
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>)
+    -> candle_core::Result<PackedOutput>;
 
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;

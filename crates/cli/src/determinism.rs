@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use probity_lm::{
-    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Precision, Prompt, Sampling, SamplingLimits, ScoreAnswer,
-    ScoreRequest, ScoreResult, Termination, Usage,
+    Ask, ContinuationAnswer, GenerateRequest, Label, LabelSet, LanguageModel, Precision, Prompt, Reading, Sampling,
+    SamplingLimits, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
 };
 use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
@@ -208,7 +208,7 @@ impl WorkList {
                     // A token has a byte at least: bytes bound the tokens of an answer that is not encoded here.
                     set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1
                 }
-                Ask::Continuation(text) => text.len(),
+                Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text.len(),
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
@@ -286,12 +286,20 @@ fn score_bits(result: &ScoreResult) -> Bits {
             bits.push(answer.mass.to_bits());
         }
         Some(ScoreAnswer::Continuation(answer)) => {
-            bits.extend(answer.token_logprobs.iter().map(|logprob| logprob.to_bits()));
-            bits.extend([answer.logprob.to_bits(), u64::from(answer.is_greedy)]);
+            bits.extend(continuation_bits(answer));
+        }
+        Some(ScoreAnswer::Reading(answer)) => {
+            bits.extend(continuation_bits(&answer.continuation));
+            bits.extend(answer.states.iter().flat_map(|state| &state.values).map(|value| u64::from(value.to_bits())));
         }
         None => {}
     }
     bits
+}
+
+fn continuation_bits(answer: &ContinuationAnswer) -> impl Iterator<Item = u64> {
+    let tokens = answer.token_logprobs.iter().map(|logprob| logprob.to_bits());
+    tokens.chain([answer.logprob.to_bits(), u64::from(answer.is_greedy)])
 }
 
 /// Short enough for a context of 256 single characters.
@@ -324,6 +332,11 @@ fn built_in_scores() -> Vec<ScoreRequest> {
                     id: format!("context {c}, {i} itself"),
                     prompt,
                     ask: Ask::Continuation(format!(" {a}")),
+                });
+                requests.push(ScoreRequest {
+                    id: format!("context {c}, {i} and its states"),
+                    prompt: Prompt::Text(format!("{context}A summary:")),
+                    ask: Ask::Reading(Reading { text: format!(" {a}"), layers: vec![1] }),
                 });
             }
         }

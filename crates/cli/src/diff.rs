@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use probity_lm::text::fixed;
-use probity_lm::{LabelScore, ScoreAnswer, ScoreResult};
+use probity_lm::{LabelScore, ReadingAnswer, ScoreAnswer, ScoreResult};
 use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
 use serde_json::Value;
 
@@ -130,12 +130,12 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
         (Some(ScoreAnswer::Labels(a)), Some(ScoreAnswer::Labels(b))) if a.labels.len() == b.labels.len() => {
             a.labels.iter().zip(&b.labels).map(|(a, b)| (a.prob - b.prob).abs()).fold(0.0, f64::max)
         }
-        (Some(ScoreAnswer::Continuation(a)), Some(ScoreAnswer::Continuation(b)))
-            if a.token_ids.len() == b.token_ids.len() =>
-        {
-            (a.logprob - b.logprob).abs() / a.token_ids.len().max(1) as f64
-        }
-        _ => f64::INFINITY,
+        _ => match (first.continuation(), second.continuation()) {
+            (Some(a), Some(b)) if a.token_ids.len() == b.token_ids.len() => {
+                (a.logprob - b.logprob).abs() / a.token_ids.len().max(1) as f64
+            }
+            _ => f64::INFINITY,
+        },
     }
 }
 
@@ -146,7 +146,11 @@ fn said(answer: &AnyAnswer) -> String {
                 let label = |label: &LabelScore| format!("{} {:.6}", label.name, label.prob);
                 labels.labels.iter().map(label).collect::<Vec<_>>().join("  ")
             }
-            Some(ScoreAnswer::Continuation(answer)) => format!("log P {}", fixed(answer.logprob, 6)),
+            Some(
+                ScoreAnswer::Continuation(answer) | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. }),
+            ) => {
+                format!("log P {}", fixed(answer.logprob, 6))
+            }
             None => result.outcome.name().to_owned(),
         },
         AnyAnswer::Generate(result) => result.text.chars().take(40).collect(),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use probity_data::{DataError, LineError, Record, read_strict};
 use probity_lm::{
-    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult,
-    Sink, Termination, Usage,
+    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, PooledState, Reading, Requests, ScoreAnswer,
+    ScoreRequest, ScoreResult, Sink, Termination, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -30,12 +30,15 @@ and, where wanted,
   answer_prefix with messages: what the answer begins with, such as \"Answer:\"
   termination   with labels: \"open\" (the answer starts with the label; the default) or \"end_of_turn\" (the answer \
   is the label)
+  layers        with continuation: [20]: behind how many layers the model's state while it reads the text is wanted, \
+  from 0, what the first is given, to one less than there are
 
 Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; for labels `labels` \
 with the log-probability
 under the full vocabulary (logprob) and the probability among the labels (prob) of each, and their mass under the full \
 vocabulary; for a
-continuation logprob, token_logprobs, tokens, token_ids and is_greedy. Logarithms are natural. A log-probability of \
+continuation logprob, token_logprobs, tokens, token_ids and is_greedy; for layers `states`, each with its layer and the \
+mean of the residual stream over the continuation's tokens (values). Logarithms are natural. A log-probability of \
 minus infinity is null.
 
 Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is \
@@ -53,6 +56,7 @@ pub(crate) struct RequestLine {
     labels: Option<Labels>,
     termination: Option<Termination>,
     continuation: Option<String>,
+    layers: Option<Vec<usize>>,
 }
 
 /// Labels in the order of the file; a name that comes twice is refused.
@@ -104,6 +108,9 @@ impl Record for RequestLine {
         if self.termination.is_some() && self.labels.is_none() {
             wrong.push(LineError::content("termination", "goes with `labels` only"));
         }
+        if self.layers.is_some() && self.continuation.is_none() {
+            wrong.push(LineError::content("layers", "go with `continuation` only"));
+        }
         if let Some(labels) = &self.labels
             && let Err(error) = LabelSet::new(labels.0.clone())
         {
@@ -123,7 +130,13 @@ impl AskedLine for RequestLine {
                 let set = LabelSet::new(labels.0).expect("labels were checked with the line");
                 Ask::Labels(set.with_termination(self.termination.unwrap_or_default()))
             }
-            (None, continuation) => Ask::Continuation(continuation.unwrap_or_default()),
+            (None, continuation) => {
+                let text = continuation.unwrap_or_default();
+                match self.layers {
+                    Some(layers) => Ask::Reading(Reading { text, layers }),
+                    None => Ask::Continuation(text),
+                }
+            }
         };
         ScoreRequest { id: self.id, prompt: prompt(self.prompt, self.messages, self.tokens, self.answer_prefix), ask }
     }
@@ -157,6 +170,13 @@ impl AskedLine for RequestLine {
                 };
                 fields.insert("labels".into(), Value::Object(answer.labels.iter().map(label).collect()));
                 fields.insert("mass".into(), answer.mass.into());
+            }
+            Some(ScoreAnswer::Reading(answer)) => {
+                if let Ok(Value::Object(continuation)) = serde_json::to_value(&answer.continuation) {
+                    fields = continuation;
+                }
+                let state = |state: &PooledState| json!({"layer": state.layer, "values": state.values});
+                fields.insert("states".into(), answer.states.iter().map(state).collect());
             }
             Some(ScoreAnswer::Continuation(answer)) => {
                 if let Ok(Value::Object(answer)) = serde_json::to_value(answer) {

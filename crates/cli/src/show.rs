@@ -9,8 +9,8 @@ use miette::IntoDiagnostic as _;
 use probity_data::{Sample, SampleSource};
 use probity_lm::text::fixed;
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, Prompt,
-    ScoreAnswer, ScoreRequest, ScoreResult, nearest,
+    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, PooledState,
+    Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
 };
 use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
@@ -233,9 +233,10 @@ fn questions(asked: &[AskedRequest]) -> String {
                     let said: Vec<String> = labels.labels.iter().map(label).collect();
                     (said.join("  "), format!("{:.4}", labels.mass))
                 }
-                Some(ScoreAnswer::Continuation(answer)) => {
-                    (format!("log P = {}", fixed(answer.logprob, 4)), String::new())
-                }
+                Some(
+                    ScoreAnswer::Continuation(answer)
+                    | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. }),
+                ) => (format!("log P = {}", fixed(answer.logprob, 4)), String::new()),
                 None => Default::default(),
             },
             AnyAnswer::Generate(result) => (result.text.chars().take(60).collect(), String::new()),
@@ -271,7 +272,9 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
 fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
-        Some(Ask::Continuation(text)) => encoder.encode_continuation(&asked.prompt, text)?.prefix,
+        Some(Ask::Continuation(text) | Ask::Reading(Reading { text, .. })) => {
+            encoder.encode_continuation(&asked.prompt, text)?.prefix
+        }
         None => encoder.encode_prompt(&asked.prompt)?,
     };
     let tokenizer = encoder.tokenizer();
@@ -292,17 +295,23 @@ fn answer(answer: &AnyAnswer) -> String {
     match answer {
         AnyAnswer::Score(ScoreResult { answer: None, .. }) => "no answer".to_owned(),
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Labels(labels)), .. }) => label_tables(labels),
-        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Continuation(answer)), .. }) => {
-            let rows: Vec<Vec<String>> = tokens(answer).collect();
-            let greedy = if answer.is_greedy {
-                "this is what greedy decoding gives"
-            } else {
-                "greedy decoding gives another text"
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Continuation(answer)), .. }) => continuation(answer),
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Reading(answer)), .. }) => {
+            let state = |state: &PooledState| {
+                let length = state.values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+                format!("\nstate behind layer {}: {} numbers of length {length:.3}", state.layer, state.values.len())
             };
-            format!("{}\nlog P = {}; {greedy}", table(&TOKENS.map(str::to_owned), &rows), answer.logprob)
+            continuation(&answer.continuation) + &answer.states.iter().map(state).collect::<String>()
         }
         AnyAnswer::Generate(result) => generated(result),
     }
+}
+
+fn continuation(answer: &ContinuationAnswer) -> String {
+    let rows: Vec<Vec<String>> = tokens(answer).collect();
+    let greedy =
+        if answer.is_greedy { "this is what greedy decoding gives" } else { "greedy decoding gives another text" };
+    format!("{}\nlog P = {}; {greedy}", table(&TOKENS.map(str::to_owned), &rows), answer.logprob)
 }
 
 const TOKENS: [&str; 4] = ["token", "id", "log P", "P"];

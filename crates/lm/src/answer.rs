@@ -157,6 +157,48 @@ pub struct ContinuationAnswer {
     pub is_greedy: bool,
 }
 
+/// A model's state behind a layer while it reads a text: the mean of the residual stream over the text's tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PooledState {
+    /// Behind how many layers.
+    pub layer: usize,
+    /// `(hidden_size)`. Kept as its bits, in base64.
+    #[serde(with = "state_bits")]
+    pub values: Vec<f32>,
+}
+
+/// Little-endian bytes in base64: a fifth of what decimal digits take, and nothing to round.
+mod state_bits {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(values: &[f32], to: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+        let bytes = STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)?;
+        let (values, rest) = bytes.as_chunks::<4>();
+        if rest.is_empty() {
+            Ok(values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        } else {
+            Err(D::Error::custom("a state has four bytes for each number"))
+        }
+    }
+}
+
+/// The probability of a given text, and the states that it was read in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReadingAnswer {
+    /// Of each token.
+    pub continuation: ContinuationAnswer,
+    /// Of the layers that were asked for, in their order; finite.
+    pub states: Vec<PooledState>,
+}
+
 /// The answer to a [`ScoreRequest`](crate::ScoreRequest).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -165,6 +207,8 @@ pub enum ScoreAnswer {
     Labels(LabelAnswer),
     /// To [`Ask::Continuation`](crate::Ask::Continuation).
     Continuation(ContinuationAnswer),
+    /// To [`Ask::Reading`](crate::Ask::Reading).
+    Reading(ReadingAnswer),
 }
 
 /// What a [`ScoreRequest`](crate::ScoreRequest) came to.
@@ -191,6 +235,15 @@ impl ScoreResult {
     pub fn continuation(&self) -> Option<&ContinuationAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Continuation(continuation)) => Some(continuation),
+            Some(ScoreAnswer::Reading(reading)) => Some(&reading.continuation),
+            _ => None,
+        }
+    }
+
+    /// The continuation's probabilities with the states, where they were asked for and had.
+    pub fn reading(&self) -> Option<&ReadingAnswer> {
+        match &self.answer {
+            Some(ScoreAnswer::Reading(reading)) => Some(reading),
             _ => None,
         }
     }

@@ -23,7 +23,8 @@ mod text_encoder;
 mod unique_keys;
 
 pub use answer::{
-    ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage,
+    ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, PooledState, ReadingAnswer,
+    ScoreAnswer, ScoreResult, Usage,
 };
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use model::{
@@ -32,7 +33,7 @@ pub use model::{
 pub use names::{did_you_mean, nearest};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
-pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, ScoreRequest};
+pub use request::{Ask, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
 pub use text_encoder::{

@@ -63,6 +63,9 @@ pub struct ModelDescription {
     /// Tokens the model can see at once, an encoder-decoder on either side; absent where nothing in the model limits
     /// them.
     pub context_length: Option<usize>,
+    /// Layers of the model that says what comes next: an encoder-decoder's decoder. Absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<usize>,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
 }

@@ -24,6 +24,18 @@ pub enum Ask {
     Labels(LabelSet),
     /// How probable is each token of this text?
     Continuation(String),
+    /// The same, and in what states is the model while it reads the text?
+    Reading(Reading),
+}
+
+/// A text that follows the prompt, and the layers whose states are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// What follows the prompt.
+    pub text: String,
+    /// Behind how many layers, each from 0 (what the first layer is given) to one less than
+    /// [`ModelDescription::layers`](crate::ModelDescription::layers): transformers' `hidden_states`, without the last.
+    pub layers: Vec<usize>,
 }
 
 /// A prompt to be continued by the model.

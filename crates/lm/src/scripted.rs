@@ -2,7 +2,8 @@
 
 use crate::{
     Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError,
-    ModelDescription, Outcome, Precision, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
+    ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests, ScoreAnswer, ScoreRequest, ScoreResult,
+    Sink, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
@@ -18,7 +19,8 @@ pub struct ScriptedModel {
 impl ScriptedModel {
     /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may
     /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
-    /// one token per word.
+    /// one token per word. The state of a text that is read is the shares of four kinds of letters in it, and the
+    /// layer.
     pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + Send + Sync + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
@@ -31,14 +33,14 @@ impl ScriptedModel {
                         None => (Outcome::NotFinite { why: "no label has any probability".into() }, None),
                     }
                 }
-                Ask::Continuation(text) => {
-                    let tokens: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-                    let token_logprobs: Vec<f64> = tokens.iter().map(|t| -(t.chars().count() as f64)).collect();
-                    let logprob = token_logprobs.iter().sum();
-                    let token_ids = vec![0; tokens.len()];
-                    let answer = ContinuationAnswer { logprob, token_logprobs, tokens, token_ids, is_greedy: false };
-                    (Outcome::Scored, Some(ScoreAnswer::Continuation(answer)))
+                Ask::Reading(reading) => {
+                    let continuation = by_length(&reading.text);
+                    let state =
+                        |layer: &usize| PooledState { layer: *layer, values: by_letters(&reading.text, *layer) };
+                    let states = reading.layers.iter().map(state).collect();
+                    (Outcome::Scored, Some(ScoreAnswer::Reading(ReadingAnswer { continuation, states })))
                 }
+                Ask::Continuation(text) => (Outcome::Scored, Some(ScoreAnswer::Continuation(by_length(text)))),
             };
             ScoreResult { outcome, prompt_tokens, answer }
         })
@@ -56,6 +58,7 @@ impl ScriptedModel {
             device: "cpu".into(),
             weights: "none".into(),
             context_length: None,
+            layers: Some(3),
             has_chat_template: true,
         };
         let generate = |_: &GenerateRequest| GenerateResult::without_text(Outcome::Empty, 0);
@@ -71,6 +74,23 @@ impl ScriptedModel {
         self.generate = Box::new(generate);
         self
     }
+}
+
+/// log P of a word is minus its number of characters.
+fn by_length(text: &str) -> ContinuationAnswer {
+    let tokens: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    let token_logprobs: Vec<f64> = tokens.iter().map(|t| -(t.chars().count() as f64)).collect();
+    let token_ids = vec![0; tokens.len()];
+    ContinuationAnswer { logprob: token_logprobs.iter().sum(), token_logprobs, tokens, token_ids, is_greedy: false }
+}
+
+/// The shares of four kinds of letters, and the layer.
+fn by_letters(text: &str, layer: usize) -> Vec<f32> {
+    let share =
+        |of: &dyn Fn(char) -> bool| text.chars().filter(|c| of(*c)).count() as f32 / text.chars().count().max(1) as f32;
+    let kinds: [&dyn Fn(char) -> bool; 4] =
+        [&|c| "aeiou".contains(c), &char::is_uppercase, &char::is_numeric, &char::is_whitespace];
+    kinds.into_iter().map(share).chain([layer as f32]).collect()
 }
 
 impl LanguageModel for ScriptedModel {

@@ -41,6 +41,7 @@ impl ScriptedEncoder {
             device: "cpu".into(),
             weights: "none".into(),
             context_length: Some(512),
+            layers: None,
             has_chat_template: false,
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();

@@ -9,7 +9,8 @@ use probity_lm::{
     ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{
-    Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment, weight_types,
+    Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment,
+    weight_types,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -150,6 +151,7 @@ impl Checkpoint {
             device: options.device.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: self.config.context_length(),
+            layers: Some(self.config.layers()),
             has_chat_template: self.encoder.takes_chats(),
         }
     }
@@ -175,8 +177,12 @@ struct ThreadedDecoder {
 }
 
 impl PackedDecoder for ThreadedDecoder {
-    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        let output = self.threads.compute(|| self.decoder.forward(segments))?;
+    fn forward_tapped(
+        &self,
+        segments: &[PackedSegment],
+        taps: &mut LayerTaps<'_>,
+    ) -> candle_core::Result<PackedOutput> {
+        let output = self.threads.compute(|| self.decoder.forward_tapped(segments, taps))?;
         self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
         Ok(output)
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use probity_lm::{
-    Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError,
-    Usage,
+    Ask, ContinuationAnswer, LabelAnswer, LanguageModel, LmError, Outcome, PooledState, Reading, ReadingAnswer,
+    ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 
 use crate::Model;
 use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, PromptEncoder};
 use crate::engine::behind::BehindText;
-use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
+use crate::engine::token_scores::{QueryAnswer, TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::window::Windowed;
 
@@ -78,8 +78,8 @@ impl Model {
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
         let (queries, first) = queries_of(&mut window);
-        let mut scores: Vec<Option<Vec<TokenScore>>> = vec![None; queries.len()];
-        let mut done = |query: usize, result: Vec<TokenScore>| -> Result<(), SinkError> {
+        let mut scores: Vec<Option<QueryAnswer>> = vec![None; queries.len()];
+        let mut done = |query: usize, result: QueryAnswer| -> Result<(), SinkError> {
             scores[query] = Some(result);
             let place = queries[query].request;
             let asked = &window[place];
@@ -88,7 +88,7 @@ impl Model {
                 return Ok(());
             }
             // Taken, not copied: a window holds as many scores as it has queries.
-            let complete: Vec<Vec<TokenScore>> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
+            let complete: Vec<QueryAnswer> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
             sink(asked.index, self.answer(asked, &complete, &queries[range]))
         };
         score_tokens(self.decoder(), &queries, self.schedule(), &mut done).map_err(walk_error)
@@ -104,6 +104,8 @@ impl Model {
         Ok(match self.ask(0, request) {
             Ok(Ok(asked)) => {
                 let scores = behind.score(&asked.queries)?;
+                let scores: Vec<QueryAnswer> =
+                    scores.into_iter().map(|scores| QueryAnswer { scores, states: Vec::new() }).collect();
                 self.answer(&asked, &scores, &asked.queries)
             }
             Ok(Err(result)) => result,
@@ -113,14 +115,26 @@ impl Model {
         })
     }
 
+    /// The layers whose states are asked for, all of which the model has.
+    fn layers_of(&self, request: &ScoreRequest) -> Result<Vec<usize>, LmError> {
+        let Ask::Reading(reading) = &request.ask else { return Ok(Vec::new()) };
+        let layers = self.description().layers.unwrap_or(0);
+        match reading.layers.iter().find(|layer| **layer >= layers) {
+            Some(layer) => Err(request_error(&request.id, NoLayer { layer: *layer, layers })),
+            None => Ok(reading.layers.clone()),
+        }
+    }
+
     /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the
     /// same error.
     pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
+        self.layers_of(request)?;
         check(self.encoder(), request)
     }
 
     fn encode(&self, request: &ScoreRequest) -> Result<EncodedAsk, LmError> {
         let RequestSequences { prefix, source, labels } = sequences(self.encoder(), request)?;
+        let layers = self.layers_of(request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
         let outcome = if prompt_tokens == 0 || longest == 0 {
@@ -132,10 +146,12 @@ impl Model {
         let (mut queries, mut variants) = (Vec::new(), Vec::new());
         for (label, sequences) in labels.into_iter().enumerate() {
             for asked in sequences {
-                let before_last = asked.get(..asked.len().saturating_sub(1)).unwrap_or_default();
+                // A state is of the tokens that are read, the last one included.
+                let read = if layers.is_empty() { asked.len().saturating_sub(1) } else { asked.len() };
+                let before_last = &asked[..read];
                 // A label of one token is asked behind the prompt itself: all such share its tokens.
                 let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
-                queries.push(TokenQuery { seen, source, asked, request: 0 });
+                queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), request: 0 });
                 variants.push(label);
             }
         }
@@ -143,11 +159,11 @@ impl Model {
     }
 
     /// The answer from the scores of a request's queries.
-    fn answer(&self, asked: &TokenisedRequest, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
-        let finite = scores.iter().flatten().all(|score| score.logprob.is_finite());
+    fn answer(&self, asked: &TokenisedRequest, scores: &[QueryAnswer], queries: &[TokenQuery]) -> ScoreResult {
+        let finite = scores.iter().all(QueryAnswer::is_finite);
         let answer = finite.then(|| match &asked.request.ask {
             Ask::Labels(set) => {
-                let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
+                let sums: Vec<f64> = scores.iter().map(|query| query.scores.iter().map(|t| t.logprob).sum()).collect();
                 let of_label =
                     |label| sums.iter().zip(&asked.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
                 let logprobs = set
@@ -157,16 +173,23 @@ impl Model {
                     .map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
                 let mut answer = LabelAnswer::from_logprobs(logprobs)?;
                 for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
-                    answer.labels[*label].variants.push(self.continuation(query, scores));
+                    answer.labels[*label].variants.push(self.continuation(query, &scores.scores));
                 }
                 Some(ScoreAnswer::Labels(answer))
             }
-            Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0]))),
+            Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0].scores))),
+            Ask::Reading(reading) => {
+                let states = reading.layers.iter().zip(scores[0].states.clone());
+                Some(ScoreAnswer::Reading(ReadingAnswer {
+                    continuation: self.continuation(&queries[0], &scores[0].scores),
+                    states: states.map(|(layer, values)| PooledState { layer: *layer, values }).collect(),
+                }))
+            }
         });
         let outcome = match answer.as_ref().and_then(Option::as_ref) {
-            None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+            None => Outcome::NotFinite { why: "what the model computed are not finite numbers".into() },
             Some(ScoreAnswer::Labels(labels)) => labels.outcome(self.options().min_mass),
-            Some(ScoreAnswer::Continuation(_)) => Outcome::Scored,
+            Some(ScoreAnswer::Continuation(_) | ScoreAnswer::Reading(_)) => Outcome::Scored,
         };
         ScoreResult { outcome, prompt_tokens: asked.prompt_tokens, answer: answer.flatten() }
     }
@@ -206,7 +229,7 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
             let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
             RequestSequences { prefix, source, labels }
         }
-        Ask::Continuation(text) => {
+        Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => {
             let EncodedContinuation { prefix, source, continuation } =
                 encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
             RequestSequences { prefix, source, labels: vec![vec![continuation]] }
@@ -236,6 +259,14 @@ pub(crate) fn encode_error(id: &str, error: EncodeError) -> LmError {
 /// The error of a request that is wrong for this model.
 pub(crate) fn request_error(id: &str, source: impl miette::Diagnostic + Send + Sync + 'static) -> LmError {
     LmError::Request { id: id.to_owned(), source: Box::new(source) }
+}
+
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("the model has {layers} layers, and states before the last of them; {layer} is none")]
+#[diagnostic(help("layers are counted from 0, what the first is given, to one less than there are"))]
+struct NoLayer {
+    layer: usize,
+    layers: usize,
 }
 
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]

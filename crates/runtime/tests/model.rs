@@ -5,8 +5,8 @@ mod told;
 use std::path::{Path, PathBuf};
 
 use probity_lm::{
-    Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role,
-    Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
+    Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt,
+    Reading, Role, Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::tokenizer::Tokenizer;
@@ -44,6 +44,43 @@ fn ask(id: &str, prompt: Prompt, ask: Ask) -> ScoreRequest {
 
 fn words(words: &[&str]) -> Ask {
     Ask::Labels(LabelSet::words(words).expect("valid labels"))
+}
+
+#[test]
+fn states_of_a_text_that_is_read_equal_transformers() {
+    let file: Value =
+        serde_json::from_slice(&std::fs::read(goldens().join("states.json")).expect("a file")).expect("JSON");
+    for (name, golden) in file["models"].as_object().expect("models") {
+        let model = match name.as_str() {
+            "smollm2-135m-instruct" => smollm2(LoadOptions::default()),
+            folder => Some(load_path(&goldens().join("../..").join(folder), LoadOptions::default()).expect("loads")),
+        };
+        let Some(model) = model else { continue };
+        for case in golden["cases"].as_array().expect("cases") {
+            let states = case["states"].as_object().expect("states");
+            let layers = states.keys().map(|layer| layer.parse().expect("a number")).collect();
+            let text = case["continuation"].as_str().expect("text").to_owned();
+            let result = model.score_all(&[ask(name, prompt_of(case), Ask::Reading(Reading { text, layers }))]);
+            let result = result.expect("scores").remove(0);
+            let reading = result.reading().expect("an answer");
+            assert_eq!(serde_json::json!(reading.continuation.token_ids), case["tokens"], "{name}");
+            for (state, expected) in reading.states.iter().zip(states.values()) {
+                let expected: Vec<f32> = serde_json::from_value(expected.clone()).expect("numbers");
+                let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+                let difference = state.values.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
+                let most = golden["max_relative_difference"].as_f64().expect("a number");
+                assert!(
+                    state.values.len() == expected.len() && f64::from(difference / largest) < most,
+                    "{name}, layer {}: {difference} of {largest}",
+                    state.layer
+                );
+            }
+        }
+    }
+    let beyond =
+        ask("beyond", Prompt::Text("One".into()), Ask::Reading(Reading { text: " two".into(), layers: vec![2] }));
+    let error = told(&tiny(LoadOptions::default()).score_all(&[beyond]).expect_err("no such layer"));
+    assert!(error.contains("2 layers") && error.contains("hint:"), "{error}");
 }
 
 fn prompt_of(case: &Value) -> Prompt {

@@ -75,6 +75,7 @@ struct AnswerKey([u8; 32]);
 /// How questions about labels and about a continuation are told apart.
 pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
+pub(crate) const READING: &str = "reading";
 
 /// Something that is asked of a model and whose answer is kept.
 pub trait KeptQuestion {
@@ -108,6 +109,7 @@ impl KeptQuestion for ScoreRequest {
         match &self.ask {
             Ask::Labels(labels) => serde_json::to_string(&(&self.prompt, LABELS, labels)),
             Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, CONTINUATION, text)),
+            Ask::Reading(reading) => serde_json::to_string(&(&self.prompt, READING, reading)),
         }
     }
 
@@ -118,6 +120,9 @@ impl KeptQuestion for ScoreRequest {
     fn is_sound(answer: &ScoreResult) -> bool {
         answer.labels().is_none_or(LabelAnswer::is_sound)
             && answer.continuation().is_none_or(|text| text.logprob <= 0.0)
+            && answer
+                .reading()
+                .is_none_or(|reading| reading.states.iter().flat_map(|s| &s.values).all(|v| v.is_finite()))
     }
 }
 

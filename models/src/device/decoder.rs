@@ -9,7 +9,7 @@ use super::attention::LayerSpan;
 use super::layer::{BatchPlan, DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, of_layer};
 use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
 use crate::layer::{StackWeights, WeightLoader};
-use crate::packed::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
+use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
 use crate::{Arithmetic, DecoderConfig, WeightSource, linear};
 
@@ -115,10 +115,10 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
 }
 
 impl PackedDecoder for DeviceDecoder {
-    fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         let rope = (&*self.frequencies, self.config.rope_layout);
         let plan = BatchPlan::new(segments, &self.stack, rope, &self.device)?;
-        let (x, spans) = self.layers.forward(self.embed(segments)?, &plan)?; // (tokens, hidden_size)
+        let (x, spans) = self.layers.forward(self.embed(segments)?, &plan, taps)?; // (tokens, hidden_size)
         let wanted = segments
             .iter()
             .zip(&plan.rows)

@@ -11,7 +11,7 @@ use probity_kernels::{Activation, RopeLayout};
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
 use crate::layer::{AttentionWeights, FeedForwardWeights, LayerWeights, StackWeights, WeightLoader};
-use crate::packed::{KvSpan, PackedSegment};
+use crate::packed::{KvSpan, LayerTaps, PackedSegment};
 use crate::stack_config::StackConfig;
 use crate::{SourceError, linear};
 
@@ -220,9 +220,18 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
 
 impl StackWeights<DeviceLinear, DeviceNorm> {
     /// Takes `(tokens, hidden_size)` through all layers; returns each segment's new span in each of them too.
-    pub(super) fn forward(&self, mut x: Tensor, plan: &BatchPlan<'_>) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
+    pub(super) fn forward(
+        &self,
+        mut x: Tensor,
+        plan: &BatchPlan<'_>,
+        taps: &mut LayerTaps<'_>,
+    ) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
         let mut spans: Vec<Vec<LayerSpan>> = plan.segments.iter().map(|_| Vec::new()).collect();
         for (index, layer) in self.layers.iter().enumerate() {
+            // Fetched from the device only where somebody looks.
+            if taps.layers.contains(&index) {
+                taps.show(index, &x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?);
+            }
             let (y, new) = layer.forward(x, plan, index)?;
             x = y;
             spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
@@ -344,7 +353,11 @@ mod tests {
         let Ok(layers) = StackWeights::load(&loader, config) else { panic!("all is there") };
         let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
         let plan = BatchPlan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
-        let (y, _) = layers.forward(Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?, &plan)?;
+        let (y, _) = layers.forward(
+            Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?,
+            &plan,
+            &mut LayerTaps { layers: &[], see: &mut |_, _| () },
+        )?;
         layers.finish(&y)?.flatten_all()?.to_vec1()
     }
 

@@ -166,6 +166,7 @@ impl Shape {
             device: "cpu".into(),
             weights: "F32".into(),
             context_length: Some(4096),
+            layers: Some(30),
             has_chat_template: true,
         };
         let model = answers.model(&description, "")?;

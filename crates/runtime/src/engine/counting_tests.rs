@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use candle_core::Tensor;
 use probity_lm::Sampling;
-use probity_models::{HeadRow, KvSpan, PackedDecoder, PackedOutput, PackedSegment};
+use probity_models::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use proptest::prelude::*;
 
 use super::generate::{GenerationVocabulary, TokenPrompt, generate};
@@ -51,8 +51,12 @@ impl Counting {
 }
 
 impl PackedDecoder for Counting {
-    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        let output = self.model.forward(segments)?;
+    fn forward_tapped(
+        &self,
+        segments: &[PackedSegment],
+        taps: &mut LayerTaps<'_>,
+    ) -> candle_core::Result<PackedOutput> {
+        let output = self.model.forward_tapped(segments, taps)?;
         self.watch(&output.spans);
         let mut counts = self.counts.lock().expect("one thread");
         counts.tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
@@ -96,7 +100,7 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: ScheduleOptions<'_
     let mut results = vec![Vec::new(); queries.len()];
     let usage = score_tokens(model, queries, schedule, &mut |query, scores| {
         assert!(results[query].is_empty(), "each query once");
-        results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
+        results[query] = scores.scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
         Ok::<(), std::convert::Infallible>(())
     });
     (results, usage.expect("runs").peak_cache_bytes)

@@ -377,7 +377,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
             }
             self.advance(computed.hidden, texts)
         };
-        walk(model, &tree, limits, &last, &mut visit).map(|_| ())
+        walk(model, &tree, limits, &last, None, &mut visit).map(|_| ())
     }
 
     /// One token more for each, and what was guessed right behind it.

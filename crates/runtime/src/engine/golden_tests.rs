@@ -319,7 +319,13 @@ fn joined_spans_change_no_bit() {
 
 /// Asks for the tokens from `from` on.
 pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQuery {
-    TokenQuery { seen: tokens[..tokens.len() - 1].into(), asked: tokens[from..].to_vec(), source: 0, request }
+    TokenQuery {
+        seen: tokens[..tokens.len() - 1].into(),
+        asked: tokens[from..].to_vec(),
+        source: 0,
+        layers: Vec::new(),
+        request,
+    }
 }
 
 pub(super) fn scores(
@@ -341,7 +347,8 @@ pub(super) fn scores(
             progress: &TokenProgress::default(),
         },
         &mut |query, scores| {
-            results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
+            let states = scores.states.iter().flatten().map(|value| (u64::from(value.to_bits()), false));
+            results[query] = scores.scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).chain(states).collect();
             Ok::<(), std::convert::Infallible>(())
         },
     );
@@ -366,10 +373,20 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
             query(&[&t[90..], &t[..5]], 4),
             query(&[&t[..2]], 1),
         ];
+        // The same asked for with states, of one layer and of two, and a text that others begin with.
+        let reading = |query: TokenQuery, layers: Vec<usize>| {
+            let last = query.asked.last().expect("a token");
+            TokenQuery { seen: [&*query.seen, &[*last]].concat().into(), layers, ..query }
+        };
+        queries.push(reading(queries[0].clone(), vec![1]));
+        queries.push(reading(queries[2].clone(), vec![0, 1]));
+        queries.push(reading(query(&[&t[..52]], 50), vec![1]));
         queries.iter_mut().enumerate().for_each(|(request, query)| query.request = request);
         let expected = scores(&*model, &queries, 4096, true);
-        assert!(expected.iter().zip(&queries).all(|(s, q)| s.len() == q.asked.len()));
-        assert!(expected.iter().flatten().all(|(bits, _)| f64::from_bits(*bits).is_finite()));
+        assert!(expected[..6].iter().zip(&queries).all(|(s, q)| s.len() == q.asked.len()));
+        assert!(expected[7].len() - queries[7].asked.len() == 2 * (expected[6].len() - queries[6].asked.len()));
+        assert_eq!(expected[0], expected[6][..10], "states change no probability");
+        assert!(expected[..6].iter().flatten().all(|(bits, _)| f64::from_bits(*bits).is_finite()));
         for (budget, share) in [(1, true), (7, true), (50, true), (7, false), (4096, false)] {
             assert_eq!(scores(&*model, &queries, budget, share), expected, "{name}: budget {budget}, sharing {share}");
         }
@@ -378,7 +395,7 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
         backwards.reverse();
         assert_eq!(backwards, expected, "{name}: order");
         reversed.truncate(1);
-        assert_eq!(scores(&*model, &reversed, 33, true)[0], expected[5], "{name}: alone");
+        assert_eq!(scores(&*model, &reversed, 33, true)[0], expected[8], "{name}: alone");
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
         assert_eq!(pool.install(|| scores(&*model, &queries, 64, true)), expected, "{name}: threads");
     }

@@ -5,6 +5,7 @@ mod draft;
 pub(crate) mod generate;
 mod sample;
 pub(crate) mod scheduler;
+mod states;
 pub(crate) mod token_scores;
 pub(crate) mod tree;
 pub(crate) mod walk;

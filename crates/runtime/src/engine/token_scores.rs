@@ -1,25 +1,28 @@
 //! Log-probabilities of tokens in context: the one question that labels and continuations come down to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use probity_lm::Usage;
 use probity_models::{HeadRow, PackedDecoder};
 
-use super::scheduler::ScheduleLimits;
+use super::scheduler::{NodeStretch, ScheduleLimits};
+use super::states::PooledStates;
 use super::tree::{PrefixTree, in_groups};
-use super::walk::{ComputedGroup, WalkError, plan, walk};
+use super::walk::{ComputedGroup, NodeTaps, WalkError, plan, walk};
 use crate::{Drafting, TokenProgress};
 
 /// Tokens that are asked for, one after another, and what stands before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenQuery {
     /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share
-    /// it.
+    /// it. Where states are wanted, the last token too.
     pub(crate) seen: Arc<[u32]>,
     /// How many of these an encoder reads; 0 in a model without one.
     pub(crate) source: usize,
     /// At least one token, and at least one token of the prompt stands before it.
     pub(crate) asked: Vec<u32>,
+    /// The layers behind which the states of these tokens are wanted; mostly none.
+    pub(crate) layers: Vec<usize>,
     /// Which request it belongs to: the queries of one request always share their beginning.
     pub(crate) request: usize,
 }
@@ -27,7 +30,7 @@ pub(crate) struct TokenQuery {
 impl TokenQuery {
     /// The row, by its place in `seen`, after which the first token is asked for.
     pub(super) fn first_row(&self) -> usize {
-        self.seen.len() - self.asked.len()
+        self.seen.len() - self.asked.len() - usize::from(!self.layers.is_empty())
     }
 }
 
@@ -44,6 +47,23 @@ impl TokenScore {
     /// Of a token with that logit.
     pub(super) fn new(row: &HeadRow, token: u32, logit: f32) -> Self {
         Self { logprob: f64::from(logit) - row.normaliser, is_greedy: row.greedy == token }
+    }
+}
+
+/// What a query came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct QueryAnswer {
+    /// Of each token.
+    pub(crate) scores: Vec<TokenScore>,
+    /// Of each layer, `(hidden_size)`: the mean over the tokens.
+    pub(crate) states: Vec<Vec<f32>>,
+}
+
+impl QueryAnswer {
+    /// Whether all of it are numbers.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.scores.iter().all(|score| score.logprob.is_finite())
+            && self.states.iter().flatten().all(|value| value.is_finite())
     }
 }
 
@@ -83,7 +103,7 @@ pub(crate) fn score_tokens<E>(
     model: &dyn PackedDecoder,
     queries: &[TokenQuery],
     schedule: ScheduleOptions<'_>,
-    done: &mut dyn FnMut(usize, Vec<TokenScore>) -> Result<(), E>,
+    done: &mut dyn FnMut(usize, QueryAnswer) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
     schedule.progress.plan(queries.len(), tree.token_count());
@@ -95,7 +115,17 @@ pub(crate) fn score_tokens<E>(
     };
     let unanswered = TokenScore { logprob: f64::NAN, is_greedy: false };
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
-    let mut open: Vec<usize> = answers.iter().map(Vec::len).collect();
+    // Tokens without an answer, and tokens whose states were not seen.
+    let read = |query: &TokenQuery| if query.layers.is_empty() { 0 } else { query.asked.len() };
+    let mut open: Vec<usize> = queries.iter().map(|query| query.asked.len() + read(query)).collect();
+    let pooled = PooledStates::new(&tree, queries);
+    let layers = pooled.layers().to_vec();
+    // Seen on the model's threads, and taken on this one when they have come back: nobody ever waits.
+    let states = Mutex::new(pooled);
+    let lock = || states.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut see = |stretch: &NodeStretch, place: usize, rows: &[f32]| lock().see(stretch, place, rows);
+    let mut taps = NodeTaps { layers: &layers, see: &mut see };
+    let taps = (!layers.is_empty()).then_some(&mut taps);
     let mut visit = |computed: ComputedGroup<'_>| -> Result<(), WalkError<E>> {
         let mut asked: Vec<&[AskedToken]> = Vec::new();
         for (stretch, rows) in computed.stretches {
@@ -105,27 +135,32 @@ pub(crate) fn score_tokens<E>(
             };
             asked.extend(rows.iter().map(of_row));
         }
-        if asked.is_empty() {
-            return Ok(());
+        let mut finished = Vec::new();
+        let mut settle = |query: usize, tokens: usize| {
+            open[query] -= tokens;
+            if tokens > 0 && open[query] == 0 {
+                finished.push(query);
+            }
+        };
+        for (stretch, _) in computed.stretches {
+            lock().rows_of(stretch).for_each(|(query, rows)| settle(query, rows));
         }
         let token = |target: &AskedToken| queries[target.query].asked[target.answer];
         let tokens: Vec<Vec<u32>> = asked.iter().map(|targets| targets.iter().map(token).collect()).collect();
-        let mut finished = Vec::new();
-        for ((row, targets), tokens) in model.head(computed.hidden, &tokens)?.iter().zip(asked).zip(&tokens) {
+        let rows = if asked.is_empty() { Vec::new() } else { model.head(computed.hidden, &tokens)? };
+        for ((row, targets), tokens) in rows.iter().zip(asked).zip(&tokens) {
             for ((target, token), logit) in targets.iter().zip(tokens).zip(&row.logits) {
                 answers[target.query][target.answer] = TokenScore::new(row, *token, *logit);
-                open[target.query] -= 1;
-                if open[target.query] == 0 {
-                    finished.push(target.query);
-                }
+                settle(target.query, 1);
             }
         }
         finished.sort_unstable();
-        finished
-            .into_iter()
-            .try_for_each(|query| done(query, std::mem::take(&mut answers[query])).map_err(WalkError::Visitor))
+        finished.into_iter().try_for_each(|query| {
+            let answer = QueryAnswer { scores: std::mem::take(&mut answers[query]), states: lock().take(query) };
+            done(query, answer).map_err(WalkError::Visitor)
+        })
     };
-    let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
+    let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, taps, &mut visit)?;
     // A request's own queries share their prompt even so: nobody would compute it once for each label.
     let tokens_unshared = self::tree(queries, false).token_count();
     Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() })
@@ -151,23 +186,14 @@ pub(crate) fn plan_scores(
 /// What is asked of each node, by row.
 fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<AskedToken>> {
     let mut targets: Vec<Vec<AskedToken>> = vec![Vec::new(); tree.len()];
-    // Each query's tokens lie along one path from the root: walk all paths, and give each node the rows that fall into
-    // it.
-    let mut stack = vec![(0, 0, Vec::new())];
-    while let Some((node, start, path)) = stack.pop() {
-        let end = start + tree.tokens(node).len();
-        let mut path: Vec<(usize, usize, usize)> = path;
-        path.push((node, start, end));
-        for &query in &tree.node(node).ends {
-            let first = queries[query].first_row();
-            for &(node, start, end) in &path {
-                let rows = first.max(start)..end;
-                targets[node].extend(rows.map(|row| AskedToken { row: row - start, query, answer: row - first }));
-            }
+    // Each query's tokens lie along one path from the root: each node gets the rows that fall into it.
+    tree.each_path(&mut |query, path| {
+        let first = queries[query].first_row();
+        for (node, range) in path {
+            let rows = first.max(range.start)..(first + queries[query].asked.len()).min(range.end);
+            targets[*node].extend(rows.map(|row| AskedToken { row: row - range.start, query, answer: row - first }));
         }
-        // A stack of our own: prompts decide how deep the tree is.
-        stack.extend(tree.children(node).iter().map(|child| (*child, end, path.clone())));
-    }
+    });
     for targets in &mut targets {
         targets.sort_unstable();
     }

@@ -145,6 +145,20 @@ impl<'a> PrefixTree<'a> {
         self.nodes.len()
     }
 
+    /// Shows each sequence with the nodes that it lies in from the root on, and where in the sequence each of them begins
+    /// and ends.
+    pub(crate) fn each_path(&self, each: &mut dyn FnMut(usize, &[(NodeId, Range<usize>)])) {
+        // A stack of our own: prompts decide how deep the tree is.
+        let mut stack = vec![(0, 0, Vec::new())];
+        while let Some((node, start, path)) = stack.pop() {
+            let end = start + self.tokens(node).len();
+            let mut path: Vec<(NodeId, Range<usize>)> = path;
+            path.push((node, start..end));
+            self.nodes[node].ends.iter().for_each(|sequence| each(*sequence, &path));
+            stack.extend(self.nodes[node].children.iter().map(|child| (*child, end, path.clone())));
+        }
+    }
+
     /// Tokens in the tree: what has to be computed.
     pub(crate) fn token_count(&self) -> u64 {
         self.nodes.iter().map(|node| node.range.len() as u64).sum()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
-use probity_models::{KvSpan, PackedDecoder, PackedSegment};
+use probity_models::{KvSpan, LayerTaps, PackedDecoder, PackedSegment};
 
 use super::scheduler::{NodeStretch, ScheduleLimits, Scheduler};
 use super::tree::{NodeId, PrefixTree};
@@ -25,6 +25,14 @@ impl ComputedGroup<'_> {
     }
 }
 
+/// Looks at the residual stream of what runs.
+pub(crate) struct NodeTaps<'a> {
+    /// As in [`LayerTaps::layers`].
+    pub(crate) layers: &'a [usize],
+    /// Gets what ran, a place in `layers` and the rows there; none of sources.
+    pub(crate) see: &'a mut (dyn FnMut(&NodeStretch, usize, &[f32]) + Send),
+}
+
 /// Why a walk ended early.
 #[derive(Debug)]
 pub(crate) enum WalkError<E> {
@@ -41,12 +49,14 @@ impl<E> From<candle_core::Error> for WalkError<E> {
 /// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache
 /// that lived at once.
 ///
-/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending.
+/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending. `taps` see a group before it is
+/// visited.
 pub(crate) fn walk<E>(
     model: &dyn PackedDecoder,
     tree: &PrefixTree<'_>,
     limits: ScheduleLimits,
     wanted: &dyn Fn(NodeId) -> Vec<usize>,
+    mut taps: Option<&mut NodeTaps<'_>>,
     visit: &mut dyn FnMut(ComputedGroup<'_>) -> Result<(), WalkError<E>>,
 ) -> Result<u64, WalkError<E>> {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
@@ -67,7 +77,23 @@ pub(crate) fn walk<E>(
             tokens: tree.tokens(stretch.node)[stretch.range.clone()].to_vec(),
             wanted: wanted.iter().map(|row| row - stretch.range.start).collect(),
         };
-        let output = model.forward(&stretches.iter().map(segment).collect::<Vec<_>>())?;
+        let segments: Vec<PackedSegment> = stretches.iter().map(segment).collect();
+        let output = match &mut taps {
+            Some(taps) => {
+                let shown: Vec<&NodeStretch> = group.iter().filter(|s| !tree.node(s.node).is_source).collect();
+                let tokens: usize = shown.iter().map(|stretch| stretch.range.len()).sum();
+                let mut see = |place: usize, rows: &[f32]| {
+                    let (width, mut rest) = (rows.len() / tokens, rows);
+                    for stretch in &shown {
+                        let (own, others) = rest.split_at(stretch.range.len() * width);
+                        (taps.see)(stretch, place, own);
+                        rest = others;
+                    }
+                };
+                model.forward_tapped(&segments, &mut LayerTaps { layers: taps.layers, see: &mut see })?
+            }
+            None => model.forward(&segments)?,
+        };
         for (stretch, span) in group.iter().zip(output.spans) {
             spans[stretch.node].push(span);
         }

@@ -1,0 +1,126 @@
+//! Features of candidates, in blocks of columns.
+
+use serde::{Deserialize, Serialize};
+
+/// Columns that belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// What they are: `likelihood`, `surface`, `state` …
+    pub name: String,
+    /// Each column's name.
+    pub columns: Vec<String>,
+}
+
+/// Features: a row for each candidate, or for the difference of two.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeatureTable {
+    blocks: Vec<Block>,
+    /// `(rows, columns)`.
+    values: Vec<f64>,
+    columns: usize,
+}
+
+/// Why values are no features.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// A row has more or fewer values than there are columns.
+    #[error("row {row} has {found} features, and there are {expected}")]
+    Width {
+        /// The row, from 0.
+        row: usize,
+        /// Its values.
+        found: usize,
+        /// The columns.
+        expected: usize,
+    },
+    /// A value is none.
+    #[error("feature `{column}` of row {row} is not a finite number")]
+    NotFinite {
+        /// The row, from 0.
+        row: usize,
+        /// The column's name.
+        column: String,
+    },
+}
+
+impl FeatureTable {
+    /// A table of finite values.
+    pub fn new(blocks: Vec<Block>, rows: &[Vec<f64>]) -> Result<Self, TableError> {
+        let columns = blocks.iter().map(|block| block.columns.len()).sum();
+        for (row, values) in rows.iter().enumerate() {
+            if values.len() != columns {
+                return Err(TableError::Width { row, found: values.len(), expected: columns });
+            }
+            if let Some(place) = values.iter().position(|value| !value.is_finite()) {
+                let mut names = blocks.iter().flat_map(|block| &block.columns);
+                return Err(TableError::NotFinite { row, column: names.nth(place).cloned().unwrap_or_default() });
+            }
+        }
+        Ok(Self { blocks, values: rows.concat(), columns })
+    }
+
+    /// The blocks.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// How many columns all blocks have.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.values.len().checked_div(self.columns).unwrap_or(0)
+    }
+
+    /// A row's values.
+    pub fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * self.columns..(row + 1) * self.columns]
+    }
+
+    /// The table with the blocks alone whose names `keep` admits.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
+        let kept: Vec<bool> =
+            self.blocks.iter().flat_map(|block| vec![keep(&block.name); block.columns.len()]).collect();
+        let blocks: Vec<Block> = self.blocks.iter().filter(|block| keep(&block.name)).cloned().collect();
+        let values = self
+            .values
+            .chunks_exact(self.columns.max(1))
+            .flat_map(|row| row.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(value, _)| *value));
+        Self { values: values.collect(), columns: kept.iter().filter(|kept| **kept).count(), blocks }
+    }
+
+    /// The column of that name in the block of that name.
+    pub fn column(&self, block: &str, name: &str) -> Option<Vec<f64>> {
+        let mut names = self.blocks.iter().flat_map(|b| b.columns.iter().map(move |column| (&b.name, column)));
+        let place = names.position(|(of, column)| of == block && column == name)?;
+        Some((0..self.rows()).map(|row| self.row(row)[place]).collect())
+    }
+
+    /// The table in which each row has lost the mean over all rows of its group. `groups[row]` counts from 0.
+    #[must_use]
+    pub fn centred(&self, groups: &[usize]) -> Self {
+        let count = groups.iter().max().map_or(0, |last| last + 1);
+        let mut sums = vec![0.0; count * self.columns];
+        let mut sizes = vec![0.0; count];
+        for (row, group) in groups.iter().enumerate() {
+            sizes[*group] += 1.0;
+            let sums = &mut sums[group * self.columns..(group + 1) * self.columns];
+            sums.iter_mut().zip(self.row(row)).for_each(|(sum, value)| *sum += value);
+        }
+        let centred = groups.iter().enumerate().flat_map(|(row, group)| {
+            let sums = &sums[group * self.columns..(group + 1) * self.columns];
+            self.row(row).iter().zip(sums).map(|(value, sum)| value - sum / sizes[*group])
+        });
+        Self { values: centred.collect(), ..self.clone() }
+    }
+
+    /// A row for each pair: the features of its first row less those of its second.
+    #[must_use]
+    pub fn differences(&self, pairs: &[(usize, usize)]) -> Self {
+        let values = pairs.iter().flat_map(|(a, b)| self.row(*a).iter().zip(self.row(*b)).map(|(a, b)| a - b));
+        Self { values: values.collect(), ..self.clone() }
+    }
+}
