@@ -1,11 +1,11 @@
 //! Heads whose penalty an inner cross-validation chooses, and what they say of rows that they did not see.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::fit::{ALPHAS, Objective, fit};
+use crate::fit::{ALPHAS, Objective, USUAL, fit};
 use crate::{FeatureTable, Folds, LinearHead};
 
 /// How many parts the inner cross-validation has.
@@ -14,14 +14,15 @@ const INNER_PARTS: usize = 5;
 /// What there is to learn from.
 #[derive(Debug, Clone, Copy)]
 pub struct Lesson<'a> {
-    /// Of every row that may be learnt from or predicted.
+    /// Of every row that may be learnt from or predicted, as they come.
     pub features: &'a FeatureTable,
     /// Each row's group: a context, which is learnt from as a whole or not at all.
     pub groups: &'a [usize],
     /// Several things that people said of the same rows: of each, a value for each row. What stands at rows that
     /// nobody learns from does not matter.
     pub targets: &'a [Vec<f64>],
-    /// Whether scores are learnt as distances from the mean of their group, over the rows that are learnt from.
+    /// Whether rows are held against the rest of their group: scores and features lose their mean over the rows of the
+    /// group that are learnt from, and what is predicted is a distance from the mean over all rows of the group.
     pub centred: bool,
     /// What the targets are.
     pub objective: Objective,
@@ -44,30 +45,42 @@ pub struct FittedHead {
     /// The head.
     #[serde(flatten)]
     pub head: LinearHead,
-    /// Its penalty: of [`ALPHAS`] that with the least loss on groups that were left out, the strongest among equals.
+    /// Its penalty, of [`ALPHAS`]: the nearest to the square root of ten among those whose loss on groups that were left
+    /// out is within a standard error of the least. Few groups tell penalties apart by chance alone.
     pub alpha: f64,
-    /// The mean loss under each of [`ALPHAS`]; empty where there is one group, and the penalty is 1.
+    /// The mean loss of a group under each of [`ALPHAS`]; empty where there is one group.
     pub losses: Vec<f64>,
 }
 
-/// A target over the rows that are learnt from.
-struct Learnt {
-    values: Vec<f64>,
-    /// What was taken from all of them.
-    mean: f64,
+/// Rows that are learnt from.
+struct Learnt<'l> {
+    rows: &'l [usize],
+    features: FeatureTable,
+    /// The group of each row, counted from 0 among those that are here.
+    groups: Vec<usize>,
+    count: usize,
+    /// By target.
+    values: Vec<Vec<f64>>,
+    /// What each target's values have lost.
+    means: Vec<f64>,
 }
 
 impl Lesson<'_> {
     /// A head for each target, learnt from these rows.
     pub fn fit(&self, rows: &[usize]) -> Vec<FittedHead> {
-        let learnt: Vec<Learnt> = self.targets.iter().map(|target| self.learnt(target, rows)).collect();
-        let losses = self.losses(rows, &learnt);
-        let fitted = learnt.into_iter().zip(losses).map(|(learnt, losses)| {
-            let least = losses.iter().copied().fold(f64::INFINITY, f64::min);
-            let alpha = losses.iter().rposition(|loss| *loss == least).map_or(1.0, |place| ALPHAS[place]);
-            let heads = fit(self.features, rows, &[learnt.values], self.objective, &[alpha]);
+        let learnt = self.learnt(rows);
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let losses = self.losses(&learnt);
+        let fitted = losses.into_iter().zip(&learnt.values).zip(&learnt.means).map(|((losses, values), mean)| {
+            let place = penalty(&losses);
+            let heads =
+                fit(&learnt.features, &all, std::slice::from_ref(values), self.objective, &ALPHAS[place..=place]);
             let head = heads.into_iter().flatten().next().expect("a head for one target and one penalty");
-            FittedHead { head: LinearHead { intercept: head.intercept + learnt.mean, ..head }, alpha, losses }
+            let mean_of =
+                |alpha: usize| losses.iter().map(|of_group| of_group[alpha]).sum::<f64>() / losses.len() as f64;
+            let losses = if losses.is_empty() { Vec::new() } else { (0..ALPHAS.len()).map(mean_of).collect() };
+            let head = LinearHead { intercept: head.intercept + mean, ..head };
+            FittedHead { head, alpha: ALPHAS[place], losses }
         });
         fitted.collect()
     }
@@ -77,74 +90,85 @@ impl Lesson<'_> {
     pub fn predict(&self, splits: &[Split]) -> Vec<Vec<Option<f64>>> {
         // Each split by itself, in whichever order; what comes of them is put in their places.
         let heads: Vec<Vec<FittedHead>> = splits.par_iter().map(|split| self.fit(&split.learn)).collect();
-        let mut predictions = vec![vec![None; self.features.rows()]; self.targets.len()];
+        let features = if self.centred { &self.features.centred(self.groups) } else { self.features };
+        let mut predictions = vec![vec![None; features.rows()]; self.targets.len()];
         for (split, heads) in splits.iter().zip(&heads) {
             for (fitted, predictions) in heads.iter().zip(&mut predictions) {
-                split.predict.iter().for_each(|row| {
-                    predictions[*row] = Some(fitted.head.predict(self.features.row(*row)));
-                });
+                split.predict.iter().for_each(|row| predictions[*row] = Some(fitted.head.predict(features.row(*row))));
             }
         }
         predictions
     }
 
-    fn learnt(&self, target: &[f64], rows: &[usize]) -> Learnt {
-        if !self.centred {
-            return Learnt { values: rows.iter().map(|row| target[*row]).collect(), mean: 0.0 };
+    fn learnt<'l>(&self, rows: &'l [usize]) -> Learnt<'l> {
+        let numbers: BTreeSet<usize> = rows.iter().map(|row| self.groups[*row]).collect();
+        let numbers: Vec<usize> = numbers.into_iter().collect();
+        let of_row = |row: &usize| numbers.binary_search(&self.groups[*row]).expect("the group of a row");
+        let groups: Vec<usize> = rows.iter().map(of_row).collect();
+        let features = self.features.of(rows);
+        let features = if self.centred { features.centred(&groups) } else { features };
+        let (mut values, mut means) = (Vec::new(), Vec::new());
+        for target in self.targets {
+            let all: Vec<f64> = rows.iter().map(|row| target[*row]).collect();
+            means.push(if self.centred { all.iter().sum::<f64>() / all.len() as f64 } else { 0.0 });
+            values.push(if self.centred { centred(&all, &groups, numbers.len()) } else { all });
         }
-        let mut groups: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-        for row in rows {
-            let (sum, count) = groups.entry(self.groups[*row]).or_default();
-            *sum += target[*row];
-            *count += 1.0;
-        }
-        let of_group = |row: &usize| {
-            let (sum, count) = groups[&self.groups[*row]];
-            sum / count
-        };
-        Learnt {
-            values: rows.iter().map(|row| target[*row] - of_group(row)).collect(),
-            mean: rows.iter().map(|row| target[*row]).sum::<f64>() / rows.len() as f64,
-        }
+        Learnt { rows, features, groups, count: numbers.len(), values, means }
     }
 
-    /// The mean loss of each target under each penalty, on groups that were left out in turn.
-    fn losses(&self, rows: &[usize], learnt: &[Learnt]) -> Vec<Vec<f64>> {
-        let mut groups: Vec<usize> = rows.iter().map(|row| self.groups[*row]).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        if groups.len() < 2 {
-            return vec![Vec::new(); learnt.len()];
+    /// The loss on each group that was left out, by target, group and penalty; no groups where there is but one.
+    fn losses(&self, learnt: &Learnt<'_>) -> Vec<Vec<[f64; ALPHAS.len()]>> {
+        if learnt.count < 2 {
+            return vec![Vec::new(); learnt.values.len()];
         }
-        let folds = Folds::new(groups.len(), INNER_PARTS, self.seed);
-        let part = |row: usize| {
-            let group = groups.binary_search(&self.groups[row]).expect("the group of a row");
-            folds.part[group]
-        };
-        let of_part = |left_out: usize| -> Vec<Vec<f64>> {
-            let (out, kept): (Vec<usize>, Vec<usize>) =
-                (0..rows.len()).partition(|place| part(rows[*place]) == left_out);
-            let seen: Vec<usize> = kept.iter().map(|place| rows[*place]).collect();
+        let folds = Folds::new(learnt.count, INNER_PARTS, self.seed);
+        let of_part = |part: usize| -> Vec<Vec<LinearHead>> {
+            let kept: Vec<usize> =
+                (0..learnt.rows.len()).filter(|place| folds.part[learnt.groups[*place]] != part).collect();
             let targets: Vec<Vec<f64>> =
-                learnt.iter().map(|learnt| kept.iter().map(|place| learnt.values[*place]).collect()).collect();
-            let heads = fit(self.features, &seen, &targets, self.objective, &ALPHAS);
-            let loss = |head: &LinearHead, learnt: &Learnt| -> f64 {
-                let of = |place: &usize| {
-                    self.objective.loss(head.predict(self.features.row(rows[*place])), learnt.values[*place])
-                };
-                out.iter().map(of).sum()
-            };
-            heads
-                .iter()
-                .zip(learnt)
-                .map(|(heads, learnt)| heads.iter().map(|head| loss(head, learnt)).collect())
-                .collect()
+                learnt.values.iter().map(|values| kept.iter().map(|place| values[*place]).collect()).collect();
+            fit(&learnt.features, &kept, &targets, self.objective, &ALPHAS)
         };
-        let parts: Vec<Vec<Vec<f64>>> = (0..folds.parts).into_par_iter().map(of_part).collect();
-        let mean =
-            |target: usize, alpha: usize| parts.iter().map(|part| part[target][alpha]).sum::<f64>() / rows.len() as f64;
-        (0..learnt.len()).map(|target| (0..ALPHAS.len()).map(|alpha| mean(target, alpha)).collect()).collect()
+        let heads: Vec<Vec<Vec<LinearHead>>> = (0..folds.parts).into_par_iter().map(of_part).collect();
+        let mut losses = vec![vec![[0.0; ALPHAS.len()]; learnt.count]; learnt.values.len()];
+        for (place, group) in learnt.groups.iter().enumerate() {
+            for (target, values) in learnt.values.iter().enumerate() {
+                for (alpha, head) in heads[folds.part[*group]][target].iter().enumerate() {
+                    let predicted = head.predict(learnt.features.row(place));
+                    losses[target][*group][alpha] += self.objective.loss(predicted, values[place]);
+                }
+            }
+        }
+        losses
     }
+}
+
+/// Values less the mean of their group.
+fn centred(values: &[f64], groups: &[usize], count: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0.0); count];
+    for (value, group) in values.iter().zip(groups) {
+        sums[*group].0 += value;
+        sums[*group].1 += 1.0;
+    }
+    values.iter().zip(groups).map(|(value, group)| value - sums[*group].0 / sums[*group].1).collect()
+}
+
+/// Which of [`ALPHAS`], by the losses on each group: the nearest to the usual one of those that are not worse than the
+/// best by more than a standard error of the difference.
+fn penalty(losses: &[[f64; ALPHAS.len()]]) -> usize {
+    let count = losses.len() as f64;
+    let sum = |place: usize| losses.iter().map(|of_group| of_group[place]).sum::<f64>();
+    let Some(best) = (0..ALPHAS.len()).min_by(|a, b| sum(*a).total_cmp(&sum(*b))).filter(|_| losses.len() > 1) else {
+        return USUAL;
+    };
+    let is_as_good = |place: &usize| {
+        let worse: Vec<f64> = losses.iter().map(|of_group| of_group[*place] - of_group[best]).collect();
+        let mean = worse.iter().sum::<f64>() / count;
+        let variance = worse.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        mean <= (variance / count).sqrt()
+    };
+    let as_good = (0..ALPHAS.len()).filter(|place| *place == best || is_as_good(place));
+    as_good.min_by_key(|place| (place.abs_diff(USUAL), ALPHAS.len() - place)).unwrap_or(best)
 }
 
 #[cfg(test)]
@@ -170,7 +194,6 @@ mod tests {
     #[test]
     fn a_rule_within_groups_is_found_and_predicts_groups_that_were_left_out() {
         let (features, groups, target) = lesson_table();
-        let features = features.centred(&groups);
         let targets = [target];
         let lesson = Lesson {
             features: &features,
@@ -229,6 +252,20 @@ mod tests {
             seed: 0,
         };
         let fitted = lesson.fit(&(0..60).collect::<Vec<_>>());
-        assert!(fitted[0].alpha == 1.0 && fitted[0].losses.is_empty());
+        assert!(fitted[0].alpha == ALPHAS[USUAL] && fitted[0].losses.is_empty());
+    }
+
+    #[test]
+    fn the_usual_penalty_holds_unless_left_out_groups_say_otherwise_beyond_chance() {
+        let losses = |worse: f64, noise: f64| -> Vec<[f64; ALPHAS.len()]> {
+            let of = |group: usize| {
+                let sign = if group.is_multiple_of(2) { noise } else { -noise };
+                std::array::from_fn(|place| worse * place.abs_diff(8) as f64 + sign * (place % 4) as f64)
+            };
+            (0..20).map(of).collect()
+        };
+        assert_eq!(penalty(&losses(1.0, 0.1)), 8, "clearly the best");
+        assert_eq!(penalty(&losses(0.001, 1.0)), USUAL, "noise decides nothing");
+        assert_eq!(penalty(&losses(1.0, 0.1)[..1]), USUAL, "one group tells nothing");
     }
 }

@@ -6,8 +6,15 @@ use crate::FeatureTable;
 use crate::cholesky::{Cholesky, dot};
 use crate::head::LinearHead;
 
-/// How strong the penalty may be, the weakest first. With blocks scaled as they are here, 1 is about what one row weighs.
-pub const ALPHAS: [f64; 7] = [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0];
+/// How strong the penalty may be: half powers of ten, the weakest first. With blocks scaled as they are here, 1 is about
+/// what one row weighs.
+pub const ALPHAS: [f64; 13] = [
+    0.01, 0.031_622_776_601_683_79, 0.1, 0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_5, 10.0,
+    31.622_776_601_683_793, 100.0, 316.227_766_016_837_96, 1000.0, 3_162.277_660_168_379_4, 10000.0,
+];
+
+/// The place in [`ALPHAS`] of the penalty that holds where labels are too few to choose one.
+pub(crate) const USUAL: usize = 5;
 
 /// Newton's method has long converged by then; a bound, not a setting.
 const MOST_STEPS: usize = 50;

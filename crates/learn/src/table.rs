@@ -99,6 +99,12 @@ impl FeatureTable {
         Some((0..self.rows()).map(|row| self.row(row)[place]).collect())
     }
 
+    /// These rows alone.
+    #[must_use]
+    pub(crate) fn of(&self, rows: &[usize]) -> Self {
+        Self { values: rows.iter().flat_map(|row| self.row(*row)).copied().collect(), ..self.without_rows() }
+    }
+
     /// The table in which each row has lost the mean over all rows of its group. `groups[row]` counts from 0.
     #[must_use]
     pub fn centred(&self, groups: &[usize]) -> Self {
@@ -114,13 +120,17 @@ impl FeatureTable {
             let sums = &sums[group * self.columns..(group + 1) * self.columns];
             self.row(row).iter().zip(sums).map(|(value, sum)| value - sum / sizes[*group])
         });
-        Self { values: centred.collect(), ..self.clone() }
+        Self { values: centred.collect(), ..self.without_rows() }
     }
 
     /// A row for each pair: the features of its first row less those of its second.
     #[must_use]
     pub fn differences(&self, pairs: &[(usize, usize)]) -> Self {
         let values = pairs.iter().flat_map(|(a, b)| self.row(*a).iter().zip(self.row(*b)).map(|(a, b)| a - b));
-        Self { values: values.collect(), ..self.clone() }
+        Self { values: values.collect(), ..self.without_rows() }
+    }
+
+    fn without_rows(&self) -> Self {
+        Self { blocks: self.blocks.clone(), values: Vec::new(), columns: self.columns }
     }
 }
