@@ -46,7 +46,7 @@ pub struct FittedHead {
     #[serde(flatten)]
     pub head: LinearHead,
     /// Its penalty, of [`ALPHAS`]: the nearest to the square root of ten among those whose loss on groups that were left
-    /// out is within a standard error of the least. Few groups tell penalties apart by chance alone.
+    /// out is within two standard errors of the least. Few groups tell penalties apart by chance alone.
     pub alpha: f64,
     /// The mean loss of a group under each of [`ALPHAS`]; empty where there is one group.
     pub losses: Vec<f64>,
@@ -154,7 +154,7 @@ fn centred(values: &[f64], groups: &[usize], count: usize) -> Vec<f64> {
 }
 
 /// Which of [`ALPHAS`], by the losses on each group: the nearest to the usual one of those that are not worse than the
-/// best by more than a standard error of the difference.
+/// best by more than two standard errors of the difference.
 fn penalty(losses: &[[f64; ALPHAS.len()]]) -> usize {
     let count = losses.len() as f64;
     let sum = |place: usize| losses.iter().map(|of_group| of_group[place]).sum::<f64>();
@@ -165,7 +165,7 @@ fn penalty(losses: &[[f64; ALPHAS.len()]]) -> usize {
         let worse: Vec<f64> = losses.iter().map(|of_group| of_group[*place] - of_group[best]).collect();
         let mean = worse.iter().sum::<f64>() / count;
         let variance = worse.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        mean <= (variance / count).sqrt()
+        mean <= 2.0 * (variance / count).sqrt()
     };
     let as_good = (0..ALPHAS.len()).filter(|place| *place == best || is_as_good(place));
     as_good.min_by_key(|place| (place.abs_diff(USUAL), ALPHAS.len() - place)).unwrap_or(best)
@@ -186,9 +186,9 @@ mod tests {
         let groups: Vec<usize> = (0..60).map(|row| row / 4).collect();
         // Each group has a level of its own, which no feature knows of.
         let target = rows.iter().zip(&groups).map(|(row, group)| 2.0 * row[0] - row[3] + (group % 3) as f64 * 5.0);
-        let columns = (0..5).map(|k| k.to_string()).collect();
         let target = target.collect();
-        (FeatureTable::new(vec![Block { name: "all".into(), columns }], &rows).expect("finite"), groups, target)
+        let block = Block::new("all", &["0", "1", "2", "3", "4"]);
+        (FeatureTable::new(vec![block], &rows).expect("finite"), groups, target)
     }
 
     #[test]

@@ -52,7 +52,8 @@ struct Standardised {
     /// `(rows, columns)`.
     z: Vec<f64>,
     means: Vec<f64>,
-    /// What a column's distance from its mean is multiplied with: 1 / (σ·√(columns of its block)), 0 of a constant.
+    /// What a column's distance from its mean is multiplied with: the weight of its block / (σ·√(columns of the block)),
+    /// 0 of a constant.
     factors: Vec<f64>,
 }
 
@@ -71,13 +72,16 @@ impl Standardised {
                 *sum += (x - mean) * (x - mean);
             }
         }
-        let sizes = table.blocks().iter().flat_map(|block| vec![block.columns.len() as f64; block.columns.len()]);
-        let factor = |((sum, size), mean): ((&f64, f64), &f64)| {
+        let scales = table.blocks().iter().flat_map(|block| {
+            let columns = block.columns.len();
+            vec![block.weight / (columns as f64).sqrt(); columns]
+        });
+        let factor = |((sum, scale), mean): ((&f64, f64), &f64)| {
             let deviation = (sum / count).sqrt();
             // What differs by rounding alone is constant.
-            if deviation <= 1e-12 * (1.0 + mean.abs()) { 0.0 } else { 1.0 / (deviation * size.sqrt()) }
+            if deviation <= 1e-12 * (1.0 + mean.abs()) { 0.0 } else { scale / deviation }
         };
-        let factors: Vec<f64> = squares.iter().zip(sizes).zip(&means).map(factor).collect();
+        let factors: Vec<f64> = squares.iter().zip(scales).zip(&means).map(factor).collect();
         let z = rows.iter().flat_map(|row| {
             table.row(*row).iter().zip(&means).zip(&factors).map(|((x, mean), factor)| (x - mean) * factor)
         });
@@ -292,6 +296,7 @@ mod tests {
         let block = |name: &str, count: usize| Block {
             name: name.into(),
             columns: (0..count).map(|k| format!("{name} {k}")).collect(),
+            weight: 1.0,
         };
         let values: Vec<Vec<f64>> = numbers(rows * columns, 7).chunks(columns).map(<[f64]>::to_vec).collect();
         FeatureTable::new(vec![block("a", 3), block("b", columns - 3)], &values).expect("finite")
@@ -335,8 +340,8 @@ mod tests {
     #[test]
     fn a_constant_feature_weighs_nothing() {
         let rows: Vec<Vec<f64>> = numbers(20, 5).into_iter().map(|x| vec![x, 0.1 + 0.2, x * x]).collect();
-        let columns = ["x", "constant", "square"].map(str::to_owned).to_vec();
-        let table = FeatureTable::new(vec![Block { name: "a".into(), columns }], &rows).expect("finite");
+        let block = Block::new("a", &["x", "constant", "square"]);
+        let table = FeatureTable::new(vec![block], &rows).expect("finite");
         let target: Vec<f64> = rows.iter().map(|row| 2.0 * row[0]).collect();
         let head = &fit(&table, &(0..20).collect::<Vec<_>>(), &[target], Objective::Score, &[1e-9])[0][0];
         assert_eq!(head.coefficients[1], 0.0);

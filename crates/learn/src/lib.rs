@@ -1,8 +1,8 @@
 //! Linear heads on features: what is fitted to people's labels, cross-validated in groups, and kept.
 //!
 //! A row of features is a candidate, or the difference of two that were compared. Columns come in [`Block`]s; each
-//! column is standardised over the rows that are learnt from, and each block is scaled by 1/√(its columns), so that a
-//! block of many columns weighs no more than one of few. Then ridge regression is fitted to scores, and logistic
+//! column is standardised over the rows that are learnt from, and each block is scaled by its weight/√(its columns), so
+//! that a block of many columns weighs no more than one of few. Then ridge regression is fitted to scores, and logistic
 //! regression with the same penalty to decisions. How strong the penalty is, an inner cross-validation decides.
 //!
 //! All sums run in the order of rows and columns, in 64 bits: the same table gives the same bits with any number of

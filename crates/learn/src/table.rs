@@ -1,14 +1,28 @@
 //! Features of candidates, in blocks of columns.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+/// What is further from the mean than so many standard deviations is unusual.
+const USUAL: f64 = 2.0;
+
 /// Columns that belong together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// What they are: `likelihood`, `surface`, `state` …
     pub name: String,
     /// Each column's name.
     pub columns: Vec<String>,
+    /// How much the block weighs beside the others: twice as much, and its penalty is a quarter.
+    pub weight: f64,
+}
+
+impl Block {
+    /// A block that weighs as much as another.
+    pub fn new(name: &str, columns: &[&str]) -> Self {
+        Self { name: name.to_owned(), columns: columns.iter().map(|&column| column.to_owned()).collect(), weight: 1.0 }
+    }
 }
 
 /// Features: a row for each candidate, or for the difference of two.
@@ -92,16 +106,29 @@ impl FeatureTable {
         Self { values: values.collect(), columns: kept.iter().filter(|kept| **kept).count(), blocks }
     }
 
-    /// The column of that name in the block of that name.
-    pub fn column(&self, block: &str, name: &str) -> Option<Vec<f64>> {
-        let mut names = self.blocks.iter().flat_map(|b| b.columns.iter().map(move |column| (&b.name, column)));
-        let place = names.position(|(of, column)| of == block && column == name)?;
-        Some((0..self.rows()).map(|row| self.row(row)[place]).collect())
+    /// Where these columns stand, by the names of blocks and columns; nothing where one is not here.
+    pub fn places(&self, blocks: &[Block]) -> Option<Vec<usize>> {
+        let mut known: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for (block, column) in
+            self.blocks.iter().flat_map(|block| block.columns.iter().map(move |column| (block, column)))
+        {
+            let place = known.len();
+            known.insert((&block.name, column), place);
+        }
+        let wanted = blocks.iter().flat_map(|block| block.columns.iter().map(move |column| (block, column)));
+        wanted.map(|(block, column)| known.get(&(&*block.name, &**column)).copied()).collect()
+    }
+
+    /// The table with these columns alone.
+    pub fn select(&self, blocks: &[Block]) -> Option<Self> {
+        let places = self.places(blocks)?;
+        let values = (0..self.rows()).flat_map(|row| places.iter().map(move |place| self.row(row)[*place])).collect();
+        Some(Self { blocks: blocks.to_vec(), values, columns: places.len() })
     }
 
     /// These rows alone.
     #[must_use]
-    pub(crate) fn of(&self, rows: &[usize]) -> Self {
+    pub fn of(&self, rows: &[usize]) -> Self {
         Self { values: rows.iter().flat_map(|row| self.row(*row)).copied().collect(), ..self.without_rows() }
     }
 
@@ -121,6 +148,26 @@ impl FeatureTable {
             self.row(row).iter().zip(sums).map(|(value, sum)| value - sum / sizes[*group])
         });
         Self { values: centred.collect(), ..self.without_rows() }
+    }
+
+    /// The ends of what is usual in each column: two standard deviations around its mean.
+    pub fn usual(&self) -> Vec<[f64; 2]> {
+        let count = self.rows() as f64;
+        let ends = |column: usize| {
+            let values = || (0..self.rows()).map(|row| self.row(row)[column]);
+            let mean = values().sum::<f64>() / count;
+            let deviation = (values().map(|value| (value - mean) * (value - mean)).sum::<f64>() / count).sqrt();
+            [mean - USUAL * deviation, mean + USUAL * deviation]
+        };
+        (0..self.columns).map(ends).collect()
+    }
+
+    /// The table in which values outside of these ends are at them: one odd text does not turn a head.
+    #[must_use]
+    pub fn within(&self, ends: &[[f64; 2]]) -> Self {
+        let values = (0..self.rows()).flat_map(|row| self.row(row).iter().zip(ends));
+        let values = values.map(|(value, [low, high])| value.max(*low).min(*high)).collect();
+        Self { values, ..self.without_rows() }
     }
 
     /// A row for each pair: the features of its first row less those of its second.

@@ -20,6 +20,7 @@ mod gpt_score;
 #[cfg(test)]
 mod hostile;
 mod judge;
+mod learned;
 mod listed;
 mod metacritique;
 mod method;
@@ -55,6 +56,7 @@ pub use figures::lower_is_better;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
+pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{MetricModelOptions, Metrics, MetricsParams};

@@ -99,6 +99,9 @@ pub trait Method {
     /// attribute.
     const TELLS_AGREEMENT: bool = false;
 
+    /// Those of its values that stand at the head of `summary.json`, beside the values.
+    const FIRST_FIGURES: &'static [&'static str] = &[];
+
     /// What it works with and a sample lacks.
     fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
         Vec::new()
@@ -282,8 +285,11 @@ impl<M: Method> Configured for WithOptions<M> {
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);
+        let named =
+            M::FIRST_FIGURES.iter().filter_map(|name| Some((*name, report.values.as_object_mut()?.remove(*name)?)));
+        let first_figures = named.collect();
         let summary = RunSummary::new(M::NAME, report, run.cost());
         let (scores_within, tells_agreement) = (M::scores_within(params), M::TELLS_AGREEMENT);
-        Ok(RunSummary { scores_within, tells_agreement, ..summary })
+        Ok(RunSummary { scores_within, tells_agreement, first_figures, ..summary })
     }
 }

@@ -5,6 +5,7 @@ use crate::comparative::Comparative;
 use crate::g_eval::GEval;
 use crate::gpt_score::GptScore;
 use crate::judge::Judge;
+use crate::learned::{Learn, Learned};
 use crate::metacritique::MetaCritique;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
@@ -27,6 +28,8 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<MetaCritique>(),
     entry::<RefEval>(),
     entry::<RevisionStudy>(),
+    entry::<Learn>(),
+    entry::<Learned>(),
 ];
 
 /// All methods, in the order in which they are listed.

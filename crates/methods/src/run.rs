@@ -222,6 +222,12 @@ impl<'a> Run<'a> {
         self.output.check().map_err(MethodError::Output)
     }
 
+    /// Tells how far work has come that asks nothing and writes nothing; an error where the run is to end.
+    pub(crate) fn working(&mut self, at: &str, done: usize, total: usize) -> Result<(), MethodError> {
+        self.output.measured(at, done, total);
+        self.check()
+    }
+
     /// Remembers what of the data was quoted in prompts; each text counts once, however many show it.
     pub(crate) fn quotes(&mut self, quoted: Quoted) {
         self.quoted += quoted;

@@ -208,6 +208,9 @@ pub struct RunSummary {
     /// Whether the sections hold all scores against people.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tells_agreement: bool,
+    /// Those of the method's own figures that its users look for first.
+    #[serde(flatten)]
+    pub first_figures: BTreeMap<&'static str, Value>,
     /// The method's own figures.
     pub values: Value,
     /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
@@ -230,6 +233,7 @@ impl RunSummary {
             headline,
             scores_within: None,
             tells_agreement: false,
+            first_figures: BTreeMap::new(),
             values,
             cost,
             sections,

@@ -1,0 +1,190 @@
+//! What was learnt as a file: a row for each attribute, with all that it may be used for and all that it is worth.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use probity_data::{DataError, JsonLines, LineError, LineProblems, open_regular};
+use probity_learn::{Block, FeatureTable, FittedHead};
+use probity_lm::ModelDescription;
+use probity_stats::quantile;
+use serde::{Deserialize, Serialize};
+
+use super::options::FeatureBlock;
+use super::study::WayKind;
+use super::subject::{Measure, PREFERENCE};
+
+/// The table that heads are in.
+pub(super) const HEAD: &str = "head";
+/// So large a share of the texts that were learnt from is nearer to their middle than the distance that is kept.
+const USUAL_SHARE: f64 = 0.99;
+
+/// A head with what it depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct HeadRow {
+    /// What it scores; absent where it learnt from preferences.
+    pub(super) attribute: Option<String>,
+    /// What scores: the head on all blocks, or what is no worse.
+    pub(super) uses: WayKind,
+    /// Whether the head on all blocks is better than all that does without a model or labels.
+    pub(super) usable: bool,
+    /// Whether candidates are held against the others of their context.
+    pub(super) centred: bool,
+    pub(super) measure: Measure,
+    /// What it says of labels that it did not see, in cross-validation; and the same of the best that needs no model or
+    /// no labels.
+    pub(super) agreement: Option<f64>,
+    pub(super) best_without: Option<f64>,
+    pub(super) labels: usize,
+    pub(super) contexts: usize,
+    /// SHA-256 of the samples, in hex.
+    pub(super) data: String,
+    pub(super) model: HeadModel,
+    pub(super) prompt: HeadPrompt,
+    /// The features, in the order of the coefficients.
+    pub(super) blocks: Vec<Block>,
+    /// Between which ends each feature is taken, after it has lost its context's mean where it does; empty where it is
+    /// taken as it is.
+    pub(super) ends: Vec<[f64; 2]>,
+    #[serde(flatten)]
+    pub(super) fitted: FittedHead,
+    pub(super) profile: Profile,
+}
+
+/// The model whose features were learnt from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeadModel {
+    pub(super) name: String,
+    pub(super) fingerprint: String,
+    pub(super) precision: String,
+}
+
+impl HeadModel {
+    pub(super) fn of(model: &ModelDescription) -> Self {
+        let precision = model.precision.as_str().to_owned();
+        Self { name: model.name.clone(), fingerprint: model.fingerprint.clone(), precision }
+    }
+}
+
+/// What candidates were read behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeadPrompt {
+    /// The template, by name or path.
+    pub(super) template: String,
+    /// SHA-256 of its source, in hex.
+    pub(super) sha256: String,
+    pub(super) noun: String,
+    /// Behind how many layers states were taken, where they are features.
+    pub(super) layer: Option<usize>,
+}
+
+/// How the texts that were learnt from lie.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Profile {
+    /// By column, over the candidates that labels are about.
+    means: Vec<f64>,
+    deviations: Vec<f64>,
+    /// The distance from the middle that 99 % of them are below: the root of the mean over blocks of the mean of squared
+    /// deviations.
+    distance: f64,
+}
+
+impl Profile {
+    pub(super) fn of(table: &FeatureTable) -> Self {
+        let (rows, columns) = (table.rows(), table.columns());
+        let mean = |column: usize| (0..rows).map(|row| table.row(row)[column]).sum::<f64>() / rows as f64;
+        let means: Vec<f64> = (0..columns).map(mean).collect();
+        let deviation = |column: usize| {
+            let squares = (0..rows).map(|row| (table.row(row)[column] - means[column]).powi(2));
+            (squares.sum::<f64>() / rows as f64).sqrt()
+        };
+        let deviations = (0..columns).map(deviation).collect();
+        let mut profile = Self { means, deviations, distance: 0.0 };
+        let mut distances: Vec<f64> = (0..rows).map(|row| profile.distance_of(table, row)).collect();
+        distances.sort_by(f64::total_cmp);
+        profile.distance = quantile(&distances, USUAL_SHARE).unwrap_or(0.0);
+        profile
+    }
+
+    /// How far a row is from the middle. A column that was constant tells nothing.
+    fn distance_of(&self, table: &FeatureTable, row: usize) -> f64 {
+        let mut squares =
+            table.row(row).iter().zip(&self.means).zip(&self.deviations).map(|((value, mean), deviation)| {
+                if *deviation > 0.0 { ((value - mean) / deviation).powi(2) } else { 0.0 }
+            });
+        let of_block = |block: &Block| {
+            let columns = block.columns.len();
+            squares.by_ref().take(columns).sum::<f64>() / columns.max(1) as f64
+        };
+        let blocks: Vec<f64> = table.blocks().iter().map(of_block).collect();
+        (blocks.iter().sum::<f64>() / blocks.len().max(1) as f64).sqrt()
+    }
+
+    /// How many rows are further from the middle than 99 % of what was learnt from.
+    pub(super) fn far(&self, table: &FeatureTable) -> usize {
+        (0..table.rows()).filter(|row| self.distance_of(table, *row) > self.distance).count()
+    }
+}
+
+impl HeadRow {
+    /// The attribute, or what preferences are called.
+    pub(super) fn name(&self) -> &str {
+        self.attribute.as_deref().unwrap_or(PREFERENCE)
+    }
+
+    /// Whether it looks at this block.
+    pub(super) fn has(&self, block: FeatureBlock) -> bool {
+        self.blocks.iter().any(|known| block.has(&known.name))
+    }
+
+    /// What is wrong with it, where it can be no head.
+    fn problem(&self) -> Option<String> {
+        let columns: usize = self.blocks.iter().map(|block| block.columns.len()).sum();
+        let head = &self.fitted.head;
+        let lists = [
+            ("coefficients", &head.coefficients),
+            ("means", &head.means),
+            ("profile.means", &self.profile.means),
+            ("profile.deviations", &self.profile.deviations),
+        ];
+        let names: BTreeSet<(&str, &str)> = self
+            .blocks
+            .iter()
+            .flat_map(|b| b.columns.iter().map(|column| (b.name.as_str(), column.as_str())))
+            .collect();
+        if columns == 0 || names.len() < columns {
+            return Some("`blocks` has no columns, or one twice".to_owned());
+        }
+        lists
+            .into_iter()
+            .find(|(_, values)| values.len() != columns)
+            .map(|(name, values)| format!("`{name}` has {} values, and `blocks` has {columns} columns", values.len()))
+    }
+}
+
+/// The file of heads that a path leads to: a run's folder, or the file itself.
+pub(super) fn head_path(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(format!("{HEAD}.jsonl")) } else { path.to_owned() }
+}
+
+/// Reads heads.
+pub(super) fn read_heads(path: &Path) -> Result<Vec<HeadRow>, DataError> {
+    let path = head_path(path);
+    let mut problems = LineProblems::new(path.display().to_string());
+    let mut heads: Vec<HeadRow> = Vec::new();
+    for (line, row) in JsonLines::<HeadRow, _>::new(open_regular(&path)?) {
+        match row {
+            Ok(row) => match row.problem() {
+                Some(why) => problems.push(line, LineError::content("", why)),
+                None if heads.iter().any(|known| known.name() == row.name()) => {
+                    problems.push(line, LineError::content("attribute", "it is there already"));
+                }
+                None => heads.push(row),
+            },
+            Err(error) => problems.push(line, error),
+        }
+    }
+    if heads.is_empty() && problems.is_empty() {
+        problems.push(1, LineError::content("", "the file holds no head"));
+    }
+    if problems.is_empty() { Ok(heads) } else { Err(DataError::Problems(problems)) }
+}

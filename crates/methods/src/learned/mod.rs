@@ -1,0 +1,250 @@
+//! A judge that learns from a few labels: `learn` fits a linear head to features of texts and says what it is worth, and
+//! `learned` scores with it.
+
+mod features;
+mod head_file;
+mod options;
+mod report;
+mod scoring;
+mod study;
+mod subject;
+mod surface;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::ModelDescription;
+
+pub use options::{FeatureBlock, LearnParams, LearnedParams};
+
+use crate::attributes::words;
+use crate::builtin::Builtin;
+use crate::gpt_score;
+use crate::question::word_settings;
+use crate::stage::samples_key;
+use crate::template::{PromptLayout, Template};
+use crate::{Input, Method, MethodError, MethodReport, MethodStage, Run, Signature, StageSpec};
+use features::{FeatureStage, Wanted};
+use head_file::{HEAD, HeadModel, HeadPrompt, HeadRow, Profile, head_path};
+use report::{LearntSubject, PredictionRow};
+use study::{Study, WayKind};
+use subject::Subject;
+use table::{FeaturedCandidates, GivenScores};
+
+/// Cross-validated predictions.
+const PREDICTIONS: &str = "predictions";
+const STAGES: &[StageSpec] = &[StageSpec { name: FeatureStage::NAME, roles: &["model"] }];
+
+/// Learns a head; see [`Method::LONG_ABOUT`].
+pub struct Learn;
+
+impl Method for Learn {
+    type Params = LearnParams;
+    const NAME: &'static str = "learn";
+    const ABOUT: &'static str = "Learn from your labels what the model's reading of a text says of its quality";
+    const LONG_ABOUT: &'static str = "\
+Learn from your labels what the model's reading of a text says of its quality.
+
+A small model that is asked for a verdict often says the same of every text, while what it computes on the way tells \
+good texts from bad ones. `learn` fits a linear head (ridge regression on scores, logistic regression on preferences and \
+on labels of two values) to features of the candidates: how probable the model finds their tokens (likelihood), what can \
+be counted without a model (surface), and the model's state while it reads them, the mean over the candidate's tokens \
+at two thirds of the depth (state). Each column is standardised and each block scaled by the root of its size; where \
+contexts have several candidates, scores and features are taken as distances from their context's mean. `learned` scores \
+with what was learnt.
+
+It is a tool within one task: a head does not carry over to other data, and where texts of one kind are labelled it \
+learns what that kind rewards, be it length. So it says what it is worth on labels that it did not see: \
+cross-validation by context, and without the candidate's system where ids name systems, beside a head without a model, \
+length alone, and the mean log-probability, which needs no label. Where the head is not better than the best of these, \
+by an interval, that is what is kept and what `learned` uses.
+
+Files: `features.jsonl` (a stage), `predictions.jsonl` (cross-validated, with label and fold), `head.jsonl` (what was \
+learnt, a row for each attribute) and `summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = gpt_score::TEMPLATES;
+    const STAGES: &'static [StageSpec] = STAGES;
+    const TELLS_AGREEMENT: bool = true;
+    const FIRST_FIGURES: &'static [&'static str] = &["cross_validation"];
+
+    fn inputs(params: &LearnParams) -> Vec<Input> {
+        params.scores.iter().map(|path| Input { option: "scores", path: path.clone() }).collect()
+    }
+
+    fn run(params: &LearnParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        params.check()?;
+        crate::gold::uses(samples, &params.attribute, false)?;
+        let scores = GivenScores::read(&params.scores, samples)?;
+        let model = run.model().description();
+        let layer = params.has(FeatureBlock::State).then(|| layer(model, params.layer)).transpose()?;
+        let prompt = ReadingPrompt::new(&params.template, &params.noun)?;
+        let wanted = Wanted { likelihood: params.has(FeatureBlock::Likelihood), state: layer };
+        let signature = prompt.sign(Signature::new(Self::NAME, run.model()), layer);
+        let stage = prompt.stage(samples, wanted, &signature);
+        let parts = run.stage(&stage)?.parts;
+        let blocks: Vec<String> = params.features.iter().map(|block| block.name()).collect();
+        let signature =
+            signature.with("features", &blocks.join(",")).with("folds", &params.folds).with("seed", &params.seed);
+        let featured = FeaturedCandidates::new(samples, &parts, &params.features, &scores)?;
+        let subjects: Vec<Subject<'_>> = match params.attribute.as_slice() {
+            [] => vec![Subject::preferences(samples, &featured)?],
+            all => all.iter().map(|name| Subject::scores(name, samples, &featured)).collect::<Result<_, _>>()?,
+        };
+        let head_prompt = prompt.of_head(layer);
+        let data = samples_key(samples);
+        let mut learnt = Vec::new();
+        for subject in &subjects {
+            let at = format!("cross-validation of {}", subject.name());
+            let study = Study::of(subject, params, |done, parts| run.working(&at, done, parts))?;
+            let way = &study.ways[study.used];
+            let candidates = featured.table.of(&subject.candidates);
+            let places = featured.table.places(way.table.blocks()).expect("columns of the same table");
+            let candidates = candidates.select(way.table.blocks()).expect("columns of the same table");
+            let is_learnt = way.kind != WayKind::LogProbability;
+            let ends = places.iter().map(|place| subject.ends[*place]).filter(|_| is_learnt).collect();
+            let agreement = |place: usize| study.figures[place].agreement.value;
+            let head = HeadRow {
+                attribute: subject.attribute.map(str::to_owned),
+                uses: way.kind,
+                usable: way.kind == WayKind::Learnt,
+                centred: subject.centred && is_learnt,
+                measure: subject.measure,
+                agreement: agreement(study.used),
+                best_without: study.best_baseline.and_then(agreement),
+                labels: subject.labels(),
+                contexts: subject.contexts,
+                data: data.clone(),
+                model: HeadModel::of(model),
+                prompt: head_prompt.clone(),
+                blocks: way.table.blocks().to_vec(),
+                ends,
+                fitted: way.fit(subject, params.seed),
+                profile: Profile::of(&candidates),
+            };
+            learnt.push(LearntSubject { subject, study, head });
+        }
+        write(&learnt, run)?;
+        Ok(report::report(&learnt, &featured, &scores, signature))
+    }
+}
+
+/// Scores with a head; see [`Method::LONG_ABOUT`].
+pub struct Learned;
+
+impl Method for Learned {
+    type Params = LearnedParams;
+    const NAME: &'static str = "learned";
+    const ABOUT: &'static str = "Score each candidate by what `learn` has learnt from your labels";
+    const LONG_ABOUT: &'static str = "\
+Score each candidate by what `learn` has learnt from your labels.
+
+The head of a run of `learn` (--head DIR) says which features are computed and how they are weighed. It is refused with \
+another model or another prompt than it was learnt with, and it says where texts are unlike those that it learnt from. \
+Where the head was no better than something simpler, that is what scores.
+
+A score is on the scale of the labels; of a head that learnt within contexts, differences within a context mean \
+something, and means of contexts do not. A head that learnt from preferences gives log-odds: the difference of two scores \
+is that of the one being preferred to the other.
+
+Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, score, outcome) and `summary.json`.";
+
+    const STAGES: &'static [StageSpec] = STAGES;
+
+    fn inputs(params: &LearnedParams) -> Vec<Input> {
+        let head = params.head.iter().map(|path| Input { option: "head", path: head_path(path) });
+        head.chain(params.scores.iter().map(|path| Input { option: "scores", path: path.clone() })).collect()
+    }
+
+    fn run(params: &LearnedParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let heads = scoring::heads(params)?;
+        let first = &heads[0];
+        let model = run.model().description();
+        scoring::refuse_other_model(first, model)?;
+        let prompt = ReadingPrompt::new(&first.prompt.template, &first.prompt.noun)?;
+        if prompt.template.sha256() != first.prompt.sha256 {
+            let why = format!("the prompt `{}` is another than the head was learnt with", first.prompt.template);
+            let hint = "restore the file, or learn again";
+            return MethodError::refuse("--head", why, hint);
+        }
+        let has = |block: FeatureBlock| heads.iter().any(|head| head.has(block));
+        let layer = first.prompt.layer.filter(|_| has(FeatureBlock::State));
+        let wanted = Wanted { likelihood: has(FeatureBlock::Likelihood), state: layer };
+        let signature = prompt.sign(Signature::new(Self::NAME, run.model()), layer);
+        let signature = signature.with("head", &scoring::hash(&heads));
+        let stage = prompt.stage(samples, wanted, &signature);
+        let parts = run.stage(&stage)?.parts;
+        let scores = GivenScores::read(&params.scores, samples)?;
+        let blocks: Vec<FeatureBlock> = [FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State]
+            .into_iter()
+            .filter(|b| has(*b))
+            .collect();
+        let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
+        scoring::score(params, &heads, samples, &featured, &scores, signature, run)
+    }
+}
+
+/// The prompt that candidates are read behind: that of `gpt-score`, which asks for a good text.
+struct ReadingPrompt {
+    template: Template,
+    layout: PromptLayout,
+    noun: String,
+}
+
+impl ReadingPrompt {
+    fn new(template: &str, noun: &str) -> Result<Self, MethodError> {
+        // No chat, whatever the model: the text has to follow the prompt directly.
+        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "" };
+        let settings: BTreeMap<&'static str, String> = word_settings(&words("quality", None), noun);
+        let template = Template::load(template, gpt_score::TEMPLATES, settings, &layout)?;
+        Ok(Self { template, layout, noun: noun.to_owned() })
+    }
+
+    fn sign(&self, signature: Signature, layer: Option<usize>) -> Signature {
+        let signature = signature.with("noun", &self.noun).with_templates([&self.template]);
+        layer.iter().fold(signature, |signature, layer| signature.with("layer", layer))
+    }
+
+    fn stage<'a>(&'a self, samples: &'a [Sample], wanted: Wanted, signature: &Signature) -> FeatureStage<'a> {
+        FeatureStage::new(samples, wanted, (&self.template, &self.layout), &self.noun, &signature.to_string())
+    }
+
+    fn of_head(&self, layer: Option<usize>) -> HeadPrompt {
+        HeadPrompt {
+            template: self.template.name().to_owned(),
+            sha256: self.template.sha256().to_owned(),
+            noun: self.noun.clone(),
+            layer,
+        }
+    }
+}
+
+/// Behind how many layers states are taken: two thirds of them, where nothing else is asked for.
+fn layer(model: &ModelDescription, asked: Option<u32>) -> Result<usize, MethodError> {
+    let Some(layers) = model.layers else {
+        let why = format!("of the model `{}` it is not known how many layers it has", model.name);
+        return MethodError::refuse("--features state", why, "leave the block out: --features likelihood,surface");
+    };
+    match asked.map(|asked| asked as usize) {
+        None => Ok((2 * layers).div_ceil(3).min(layers.saturating_sub(1))),
+        Some(asked) if asked < layers => Ok(asked),
+        Some(asked) => {
+            let why = format!("`{}` has {layers} layers", model.name);
+            let hint = format!("name one from 0 to {}", layers.saturating_sub(1));
+            MethodError::refuse(format!("--layer {asked}"), why, hint)
+        }
+    }
+}
+
+/// Writes what was learnt, and what was predicted of labels that were not seen.
+fn write(learnt: &[LearntSubject<'_>], run: &mut Run<'_>) -> Result<(), MethodError> {
+    run.table(HEAD, learnt.len())?;
+    for (index, one) in learnt.iter().enumerate() {
+        run.row(HEAD, index, &one.head)?;
+    }
+    run.table(PREDICTIONS, learnt.iter().map(|one| one.subject.labels()).sum())?;
+    let rows = learnt.iter().flat_map(LearntSubject::predictions);
+    rows.enumerate().try_for_each(|(index, row): (usize, PredictionRow<'_>)| run.row(PREDICTIONS, index, &row))
+}

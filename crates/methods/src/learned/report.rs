@@ -1,0 +1,235 @@
+//! What a run of `learn` leaves.
+
+use probity_lm::text::{counted, fixed};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::head_file::HeadRow;
+use super::study::{Study, WayFigures};
+use super::subject::{Agreement, RowPlace, Subject};
+use super::table::{FeaturedCandidates, GivenScores};
+use crate::figures::{bounds, number};
+use crate::{Conclusion, Headline, MethodReport, Section, Signature, Trust};
+
+/// Below so many labels what comes out is chance for a good part.
+const FEW_LABELS: usize = 50;
+/// Below so many contexts too.
+const FEW_CONTEXTS: usize = 10;
+
+/// An attribute with what is known of its head.
+pub(super) struct LearntSubject<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) study: Study,
+    pub(super) head: HeadRow,
+}
+
+/// What was predicted of a label by a head that did not see it.
+#[derive(Serialize)]
+pub(super) struct PredictionRow<'a> {
+    attribute: &'a str,
+    #[serde(flatten)]
+    place: RowPlace<'a>,
+    /// What people said; of a pair 1, since the first is preferred.
+    label: f64,
+    predicted: Option<f64>,
+    fold: usize,
+}
+
+impl<'a> LearntSubject<'a> {
+    pub(super) fn predictions(&'a self) -> impl Iterator<Item = PredictionRow<'a>> {
+        (0..self.subject.labels()).map(|row| PredictionRow {
+            attribute: self.subject.name(),
+            place: self.subject.places[row],
+            label: self.subject.target[row],
+            predicted: self.study.predicted[row],
+            fold: self.study.folds.part[self.subject.groups[row]],
+        })
+    }
+
+    /// The figure of cross-validation, and all beside it.
+    fn values(&self) -> Value {
+        let measure = probity_options::name(&self.subject.measure);
+        let Study { figures, unseen, curve, .. } = &self.study;
+        let learnt = figures[0].agreement;
+        let mut values = json!({
+            "interval": learnt.interval, "labels": self.subject.labels(), "contexts": self.subject.contexts,
+            "usable": self.head.usable, "uses": self.head.uses, "alpha": self.head.fitted.alpha, "ways": figures,
+            "curve": curve, "doubling_brings": self.study.doubling(self.subject),
+        });
+        values[&measure] = json!(learnt.value);
+        if let Some(unseen) = unseen {
+            let own = unseen.ways[0].agreement;
+            let mut of_unseen = json!(unseen);
+            of_unseen[&measure] = json!(own.value);
+            of_unseen["interval"] = json!(own.interval);
+            values["unseen_systems"] = of_unseen;
+        }
+        values
+    }
+
+    /// What it is worth, in a sentence, and how far to trust that.
+    fn conclusion(&self, about: Option<String>) -> Conclusion {
+        let Self { subject, study, head } = self;
+        let shown = |agreement: Agreement| {
+            let interval = agreement.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3)));
+            format!("{} {}{}", subject.measure.title(), number(agreement.value), interval.unwrap_or_default())
+        };
+        let learnt = study.figures[0].agreement;
+        let best = study.best_baseline.map(|place| &study.figures[place]);
+        let from = format!("{} in {}", counted(subject.labels(), "label"), counted(subject.contexts, "context"));
+        let without =
+            best.map(|best| format!("; {} has {}", best.way, number(best.agreement.value))).unwrap_or_default();
+        let says = if head.usable {
+            format!("Learnt from {from}: {} on contexts that it did not see{without}", shown(learnt))
+        } else {
+            let best = best.expect("a head that is not used has something better beside it");
+            format!(
+                "Nothing is gained by learning from {from}: {} on contexts that it did not see, and {} has {}, which is \
+                 what `learned` uses",
+                shown(learnt),
+                best.way,
+                shown(best.agreement)
+            )
+        };
+        let used = study.figures[study.used].agreement;
+        let chance = if subject.measure == super::subject::Measure::Accuracy { 0.5 } else { 0.0 };
+        let is_clear = used.interval.is_some_and(|interval| interval.low > chance);
+        let unseen = study.unseen.as_ref().and_then(|unseen| beaten(&unseen.ways));
+        let (trust, because) = match () {
+            () if !is_clear => (Trust::Unreliable, "it does not agree with labels beyond chance".to_owned()),
+            () if subject.labels() < FEW_LABELS => {
+                let why = format!("fewer than {FEW_LABELS} labels: other ones might have come to something else");
+                (Trust::Caution, why)
+            }
+            () if subject.contexts < FEW_CONTEXTS => {
+                (Trust::Caution, format!("labels of fewer than {FEW_CONTEXTS} contexts"))
+            }
+            () if !head.usable => (Trust::Caution, "the head is not better than what does without it".to_owned()),
+            () if unseen.is_some() => {
+                let (way, value) = unseen.expect("it is there");
+                let why = format!("on systems that it did not see it is no better than {way} ({})", number(value));
+                (Trust::Caution, why)
+            }
+            () => (Trust::Reliable, "it was held against labels that it did not see".to_owned()),
+        };
+        let figures = json!({
+            probity_options::name(&subject.measure): learnt.value, "interval": learnt.interval, "usable": head.usable,
+            "uses": head.uses, "labels": subject.labels(), "without": best.map(|best| best.agreement.value),
+        });
+        Conclusion { about, says, trust, because, figures }
+    }
+}
+
+/// The way that does as well as the head on systems that were not seen, where one does.
+fn beaten(ways: &[WayFigures]) -> Option<(&str, Option<f64>)> {
+    let learnt = ways[0].agreement.value?;
+    let others = ways[1..].iter().filter(|way| way.agreement.value.is_some_and(|value| value >= learnt));
+    others.map(|way| (way.way.as_str(), way.agreement.value)).next()
+}
+
+/// Tables, figures and conclusions.
+pub(super) fn report(
+    learnt: &[LearntSubject<'_>],
+    featured: &FeaturedCandidates,
+    scores: &GivenScores,
+    signature: Signature,
+) -> MethodReport {
+    let columns =
+        ["attribute", "way", "figure", "value", "95 % interval", "the head gains", "95 % interval of the gain"];
+    let mut ways = Section::new("Agreement with labels that were not seen", columns);
+    let mut unseen = Section::new("On systems that were not seen", columns);
+    let columns = ["attribute", "labels", "contexts", "figure", "mean", "deviation", "least", "most"];
+    let mut curve = Section::new("Learning curve", columns);
+    let mut kept = Section::new(
+        "What was learnt",
+        ["attribute", "labels", "contexts", "scores by", "features", "penalty", "twice the labels may bring"],
+    );
+    let mut values = Map::new();
+    for one in learnt {
+        let LearntSubject { subject, study, head } = one;
+        let push = |table: &mut Section, all: &[WayFigures]| {
+            for of in all {
+                table.push([
+                    subject.name().to_owned(),
+                    of.way.clone(),
+                    subject.measure.title().to_owned(),
+                    number(of.agreement.value),
+                    bounds(of.agreement.interval),
+                    of.learnt_gains.map_or_else(String::new, |gains| number(gains.value)),
+                    of.learnt_gains.map_or_else(String::new, |gains| bounds(gains.interval)),
+                ]);
+            }
+        };
+        push(&mut ways, &study.figures);
+        if let Some(of_unseen) = &study.unseen {
+            push(&mut unseen, &of_unseen.ways);
+        }
+        for point in &study.curve {
+            curve.push([
+                subject.name().to_owned(),
+                point.labels.to_string(),
+                fixed(point.contexts, 1),
+                subject.measure.title().to_owned(),
+                number(Some(point.mean)),
+                number(Some(point.deviation)),
+                number(Some(point.least)),
+                number(Some(point.most)),
+            ]);
+        }
+        let columns: usize = head.blocks.iter().map(|block| block.columns.len()).sum();
+        kept.push([
+            subject.name().to_owned(),
+            subject.labels().to_string(),
+            subject.contexts.to_string(),
+            probity_options::name(&head.uses),
+            columns.to_string(),
+            number(Some(head.fitted.alpha)),
+            number(study.doubling(subject)),
+        ]);
+        let about = |note: &String| format!("{}: {note}", subject.name());
+        subject.notes.iter().for_each(|note| kept.note(about(note)));
+        if subject.labels() < FEW_LABELS {
+            kept.note(format!(
+                "{}: with fewer than {FEW_LABELS} labels other ones might come to something else",
+                subject.name()
+            ));
+        }
+        if columns > subject.labels() {
+            kept.note(format!(
+                "{}: more features than labels; the penalty, and not the labels alone, decides what is learnt",
+                subject.name()
+            ));
+        }
+        values.insert(subject.name().to_owned(), one.values());
+    }
+    ways.note(
+        "Cross-validation by context: the penalty of each head is chosen on the labels that it learns from. The gain is \
+         paired by context. What scores is the head on all blocks where it gains by an interval above 0 over the best \
+         of the ways without a model or without labels, else that way.",
+    );
+    unseen.note(
+        "Each candidate is predicted by a head that saw neither its context nor a candidate of its system: systems are \
+         left out in four parts.",
+    );
+    curve.note(
+        "Heads that saw so many labels, drawn as whole contexts as far as they go, on all other contexts; mean, standard \
+         deviation and ends over draws.",
+    );
+    kept.note("What twice the labels may bring goes on along the last points of the learning curve.");
+    scores.notes.iter().for_each(|note| kept.note(note.clone()));
+    featured.outcomes.notes(signature.model.as_ref(), &mut kept);
+    let sections = [ways, unseen, curve, kept].into_iter().filter(|section| !section.rows.is_empty()).collect();
+    let verdict = learnt.iter().map(|one| one.conclusion((learnt.len() > 1).then(|| one.subject.name().to_owned())));
+    let headline = learnt.iter().map(|one| {
+        let used = one.study.figures[one.study.used].agreement.value;
+        Headline::new(one.subject.measure.title(), Some(one.subject.name()), used)
+    });
+    MethodReport {
+        values: json!({ "cross_validation": values, "featured": featured.count() }),
+        sections,
+        signature,
+        outcomes: featured.outcomes.clone(),
+        headline: headline.collect(),
+        verdict: verdict.collect(),
+    }
+}

@@ -1,0 +1,212 @@
+//! What a head says of texts.
+
+use probity_data::Sample;
+use probity_learn::FeatureTable;
+use probity_lm::text::{counted, fixed};
+use probity_lm::{ModelDescription, Outcome};
+use serde::Serialize;
+use serde_json::json;
+
+use super::head_file::{HeadRow, read_heads};
+use super::options::LearnedParams;
+use super::table::{FeaturedCandidates, GivenScores, groups};
+use crate::conclusion::ConclusionCase;
+use crate::figures::mean;
+use crate::gold::{self, GoldUse};
+use crate::question::short_hash;
+use crate::stage::samples_key;
+use crate::{Headline, MethodError, MethodReport, Run, Section, Signature, Trust};
+
+const SCORES: &str = "scores";
+/// Texts that lie outside what was learnt from in more than this share are told.
+const MANY_FAR: f64 = 0.1;
+
+/// A candidate's score.
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    item: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attribute: Option<&'a str>,
+    candidate: &'a str,
+    index: usize,
+    score: Option<f64>,
+    outcome: &'static str,
+}
+
+/// The heads that are asked for.
+pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError> {
+    let Some(path) = &params.head else {
+        let hint = "name the folder of a run of `probity learn`";
+        return MethodError::refuse("--head", "it is missing, and there is nothing to score by", hint);
+    };
+    let read = read_heads(path);
+    let heads = read.map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })?;
+    if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
+        let known: Vec<&str> = heads.iter().map(HeadRow::name).collect();
+        let why = "it was not learnt";
+        return MethodError::refuse(format!("--attribute {unknown}"), why, format!("there is {}", known.join(", ")));
+    }
+    let is_asked =
+        |head: &HeadRow| params.attribute.is_empty() || params.attribute.iter().any(|one| one == head.name());
+    let (model, prompt) = (heads[0].model.clone(), heads[0].prompt.clone());
+    if heads.iter().any(|head| head.model != model || head.prompt != prompt) {
+        let hint = "score with the heads of one run of `probity learn` at a time";
+        return MethodError::refuse("--head", "its rows are of several models or prompts", hint);
+    }
+    Ok(heads.into_iter().filter(is_asked).collect())
+}
+
+/// What is learnt of one model's features says nothing of another's.
+pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Result<(), MethodError> {
+    let needs_model = head.blocks.iter().any(|block| block.name != "surface");
+    if needs_model && model.fingerprint != head.model.fingerprint {
+        let why = format!("it was learnt with `{}`, and this is `{}`", head.model.name, model.name);
+        let hint = "score with the model that it was learnt with, or learn again with this one";
+        return MethodError::refuse("--head", why, hint);
+    }
+    Ok(())
+}
+
+/// Twelve digits of a hash over what was learnt.
+pub(super) fn hash(heads: &[HeadRow]) -> String {
+    let texts: Vec<String> =
+        heads.iter().map(|head| serde_json::to_string(head).expect("plain values under string keys")).collect();
+    short_hash(texts.iter().map(String::as_str))
+}
+
+/// The scores of all candidates by one head, by sample and candidate.
+fn scores_of(head: &HeadRow, table: &FeatureTable, rows: &[Vec<Option<usize>>]) -> Vec<Vec<Option<f64>>> {
+    let table = if head.centred { &table.centred(&groups(rows, table.rows())) } else { table };
+    let table = if head.ends.is_empty() { table } else { &table.within(&head.ends) };
+    let score = |row: &Option<usize>| row.map(|row| head.fitted.head.predict(table.row(row)));
+    rows.iter().map(|rows| rows.iter().map(score).collect()).collect()
+}
+
+/// Scores, and sums up.
+pub(super) fn score(
+    params: &LearnedParams,
+    heads: &[HeadRow],
+    samples: &[Sample],
+    featured: &FeaturedCandidates,
+    given: &GivenScores,
+    signature: Signature,
+    run: &mut Run<'_>,
+) -> Result<MethodReport, MethodError> {
+    let model = run.model().description().clone();
+    let attributes: Vec<String> = heads.iter().filter_map(|head| head.attribute.clone()).collect();
+    let known = samples.iter().flat_map(|sample| &sample.candidates);
+    let has_gold = |name: &String| known.clone().any(|candidate| candidate.scores.contains_key(name));
+    let uses: Vec<GoldUse<'_>> =
+        attributes.iter().map(|name| GoldUse { attribute: name, present: has_gold(name) && !params.no_gold }).collect();
+    run.table(SCORES, heads.len() * samples.iter().map(|sample| sample.candidates.len()).sum::<usize>())?;
+    let columns = ["attribute", "scored", "mean", "min", "max", "by", "learnt from", "cross-validated"];
+    let mut table = Section::new("Scores", columns);
+    let (mut against, mut systems) = (gold::section(), gold::systems_section("score"));
+    let (mut values, mut figures, mut verdict, mut headline) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut index = 0;
+    for head in heads {
+        let Some(own) = featured.table.select(&head.blocks) else {
+            let why = format!("the head for {} needs features that are not here", head.name());
+            let hint = "give the tables of scores that it was learnt with, in the same order: --scores FILE";
+            return MethodError::refuse("--head", why, hint);
+        };
+        let scores = scores_of(head, &own, &featured.rows);
+        for (sample, scores) in samples.iter().zip(&scores) {
+            for (place, (candidate, score)) in sample.candidates.iter().zip(scores).enumerate() {
+                let outcome = if score.is_some() { Outcome::Scored.name() } else { "no_features" };
+                let attribute = head.attribute.as_deref();
+                let row = ScoreRow {
+                    item: &sample.id,
+                    attribute,
+                    candidate: &candidate.id,
+                    index: place,
+                    score: *score,
+                    outcome,
+                };
+                run.row(SCORES, index, &row)?;
+                index += 1;
+            }
+        }
+        let flat: Vec<f64> = scores.iter().flatten().flatten().copied().collect();
+        let (least, most) = (flat.iter().copied().reduce(f64::min), flat.iter().copied().reduce(f64::max));
+        let all: usize = scores.iter().map(Vec::len).sum();
+        table.push([
+            head.name().to_owned(),
+            format!("{} of {all}", flat.len()),
+            crate::figures::number(mean(flat.iter().copied())),
+            crate::figures::number(least),
+            crate::figures::number(most),
+            probity_options::name(&head.uses),
+            counted(head.labels, "label"),
+            format!("{} {}", head.measure.title(), crate::figures::number(head.agreement)),
+        ]);
+        let used = uses.iter().find(|one| Some(one.attribute) == head.attribute.as_deref() && one.present);
+        let found = used.map(|one| gold::against(samples, one.attribute, &scores));
+        let about = (heads.len() > 1).then(|| head.name().to_owned());
+        // A preference was learnt from preferences; scores are not held against them.
+        let preferences = !params.no_gold && head.attribute.is_none();
+        let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
+        let mut conclusion = ConclusionCase { gold: found.as_ref(), ..case }.conclusion();
+        let warnings = warnings(head, &own, samples, &model);
+        if let Some(first) = warnings.first()
+            && conclusion.trust == Trust::Reliable
+        {
+            conclusion.trust = Trust::Caution;
+            conclusion.because.clone_from(first);
+        }
+        warnings.into_iter().for_each(|warning| table.note(format!("{}: {warning}", head.name())));
+        headline.push(match &found {
+            Some(found) => Headline::new("Spearman", head.attribute.as_deref(), found.spearman.per_context.figure.mean),
+            None => Headline::new("mean", Some(head.name()), mean(flat.iter().copied())),
+        });
+        if let (Some(one), Some(found)) = (used, &found) {
+            gold::push(found, one.attribute, "", &mut against);
+            figures.push(json!({ "attribute": one.attribute, "figures": found }));
+        }
+        gold::push_systems(samples, head.name(), &scores, &mut systems);
+        values.push(json!({
+            "attribute": head.name(), "scored": flat.len(), "candidates": all, "uses": head.uses, "labels": head.labels,
+            "cross_validated": head.agreement, "far": head.profile.far(&own),
+        }));
+        verdict.push(conclusion);
+    }
+    given.notes.iter().for_each(|note| table.note(note.clone()));
+    featured.outcomes.notes(signature.model.as_ref(), &mut table);
+    let sections = [table, systems, against].into_iter().filter(|section| !section.rows.is_empty()).collect();
+    let values = json!({ "scores": values, "gold": figures });
+    let outcomes = featured.outcomes.clone();
+    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+}
+
+/// What a reader must know of a head's scores of these texts.
+fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if samples_key(samples) == head.data {
+        warnings.push(
+            "these are the samples that the head was learnt from: agreement with their labels is no test".to_owned(),
+        );
+    }
+    let far = head.profile.far(table);
+    let share = far as f64 / table.rows().max(1) as f64;
+    if share > MANY_FAR {
+        warnings.push(format!(
+            "{} % of {} are unlike what the head was learnt from (further from its middle than 99 % of that)",
+            fixed(100.0 * share, 1),
+            counted(table.rows(), "text"),
+        ));
+    }
+    if model.precision.as_str() != head.model.precision {
+        warnings.push(format!(
+            "the head was learnt from features in the precision `{}`, and these are in `{}`",
+            head.model.precision,
+            model.precision.as_str()
+        ));
+    }
+    let alone = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
+    if head.centred && alone > 0 {
+        warnings.push(format!(
+            "the head tells candidates of one context apart; alone in theirs, and so all alike: {alone}"
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,313 @@
+//! How far to trust what would be learnt: cross-validation, beside what needs no model or no labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probity_learn::{Block, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Split, shuffled};
+use serde::{Deserialize, Serialize};
+
+use super::features::LIKELIHOOD;
+use super::options::{FeatureBlock, LOG_PROBABILITY, LearnParams};
+use super::subject::{Agreement, Subject};
+use super::surface::{LOG_WORDS, SURFACE};
+use super::table::SCORES_BLOCK;
+use crate::figures::mean;
+
+/// In how many parts systems are left out.
+const SYSTEM_PARTS: usize = 4;
+/// Contexts are left out with them, in so many folds.
+const SYSTEM_FOLDS: usize = 5;
+/// A system that is left out is in two contexts at least.
+const FEWEST_CONTEXTS: usize = 2;
+/// A point of the learning curve leaves so large a share of the labels to be predicted.
+const HELD_OUT: f64 = 0.2;
+
+/// A way from features to scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WayKind {
+    /// A head on all blocks.
+    Learnt,
+    /// A head on one block, for comparison.
+    Block,
+    /// A head on what can be counted without a model.
+    Surface,
+    /// A head on the logarithm of the number of words.
+    Length,
+    /// The mean log-probability as it is, without any label.
+    LogProbability,
+}
+
+/// A way from features to scores, and the features.
+pub(super) struct Way {
+    pub(super) kind: WayKind,
+    /// As tables have it.
+    pub(super) name: String,
+    pub(super) table: FeatureTable,
+}
+
+impl Way {
+    /// Whether the head must be better to be worth anything.
+    pub(super) fn is_baseline(&self) -> bool {
+        matches!(self.kind, WayKind::Surface | WayKind::Length | WayKind::LogProbability)
+    }
+
+    /// The head that scores in this way, learnt from all labels.
+    pub(super) fn fit(&self, subject: &Subject<'_>, seed: u64) -> FittedHead {
+        if self.kind == WayKind::LogProbability {
+            let head = LinearHead { coefficients: vec![1.0], means: vec![0.0], intercept: 0.0 };
+            return FittedHead { head, alpha: 0.0, losses: Vec::new() };
+        }
+        let rows: Vec<usize> = (0..subject.labels()).collect();
+        subject.lesson(&self.table, seed).fit(&rows).into_iter().next().expect("a head for one target")
+    }
+
+    fn predict(&self, subject: &Subject<'_>, splits: &[Split], seed: u64) -> Vec<Option<f64>> {
+        if self.kind == WayKind::LogProbability {
+            let mut predicted = vec![None; subject.labels()];
+            splits
+                .iter()
+                .flat_map(|split| &split.predict)
+                .for_each(|row| predicted[*row] = Some(self.table.row(*row)[0]));
+            return predicted;
+        }
+        subject.lesson(&self.table, seed).predict(splits).into_iter().next().expect("predictions of one target")
+    }
+}
+
+impl Subject<'_> {
+    fn lesson<'l>(&'l self, table: &'l FeatureTable, seed: u64) -> Lesson<'l> {
+        let Self { groups, target, centred, objective, .. } = self;
+        let targets = std::slice::from_ref(target);
+        Lesson { features: table, groups, targets, centred: *centred, objective: *objective, seed }
+    }
+
+    /// All that there is to compare: the head, each of its blocks, and what does without a model or without labels.
+    fn ways(&self, params: &LearnParams) -> Vec<Way> {
+        let mut ways = vec![Way { kind: WayKind::Learnt, name: "learnt".to_owned(), table: self.table.clone() }];
+        let blocks = [FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State];
+        for block in blocks.into_iter().filter(|block| params.has(*block)) {
+            let table = self.table.only(|name| block.has(name));
+            let kind = if block == FeatureBlock::Surface { WayKind::Surface } else { WayKind::Block };
+            ways.push(Way { kind, name: format!("{} alone", block.name()), table });
+        }
+        let given = self.table.only(|name| name == SCORES_BLOCK);
+        if given.columns() > 0 {
+            ways.push(Way { kind: WayKind::Block, name: "given scores alone".to_owned(), table: given });
+        }
+        if ways[1].table.columns() == ways[0].table.columns() {
+            // There is but one block.
+            ways.truncate(1);
+        }
+        let length = Block::new(&FeatureBlock::Surface.name(), &[SURFACE[LOG_WORDS]]);
+        let length = self.table.select(&[length]);
+        ways.extend(length.map(|table| Way { kind: WayKind::Length, name: "length alone".to_owned(), table }));
+        let mean = self.raw.select(&[Block::new(LOG_PROBABILITY, &[LIKELIHOOD[0]])]);
+        let name = || "mean log-probability, no labels".to_owned();
+        ways.extend(mean.map(|table| Way { kind: WayKind::LogProbability, name: name(), table }));
+        ways
+    }
+}
+
+/// How a way agrees with labels that it did not see.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct WayFigures {
+    pub(super) way: String,
+    pub(super) kind: WayKind,
+    #[serde(flatten)]
+    pub(super) agreement: Agreement,
+    /// How much better the head is than this, where it is another way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) learnt_gains: Option<Agreement>,
+}
+
+/// A point of the learning curve.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CurvePoint {
+    pub(super) labels: usize,
+    /// In how many contexts they are, on average.
+    pub(super) contexts: f64,
+    /// Over draws.
+    pub(super) mean: f64,
+    pub(super) deviation: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    pub(super) draws: usize,
+}
+
+/// Systems that were left out.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct UnseenSystems {
+    pub(super) systems: usize,
+    pub(super) parts: usize,
+    pub(super) ways: Vec<WayFigures>,
+}
+
+/// All that is known of what would be learnt.
+pub(super) struct Study {
+    pub(super) ways: Vec<Way>,
+    pub(super) figures: Vec<WayFigures>,
+    /// Where the same systems wrote candidates of several contexts.
+    pub(super) unseen: Option<UnseenSystems>,
+    pub(super) curve: Vec<CurvePoint>,
+    /// Which way a head is kept of: the head on all blocks where it is better than the best of the others, else that.
+    pub(super) used: usize,
+    /// The best of the ways that do without a model or labels.
+    pub(super) best_baseline: Option<usize>,
+    /// What was predicted by the head on all blocks, by row.
+    pub(super) predicted: Vec<Option<f64>>,
+    /// The fold of each context.
+    pub(super) folds: Folds,
+}
+
+impl Study {
+    /// Cross-validates; `tell` hears before each part of the work how many of how many are done.
+    pub(super) fn of<E>(
+        subject: &Subject<'_>,
+        params: &LearnParams,
+        mut tell: impl FnMut(usize, usize) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let seed = params.seed;
+        let ways = subject.ways(params);
+        let folds = Folds::new(subject.contexts, params.folds as usize, seed);
+        let splits: Vec<Split> = (0..folds.parts)
+            .map(|part| split(subject, |row| folds.part[subject.groups[row]] == part, |_| false))
+            .collect();
+        let parts = ways.len() + 1 + params.curve.len();
+        let mut predictions = Vec::new();
+        for way in &ways {
+            tell(predictions.len(), parts)?;
+            predictions.push(way.predict(subject, &splits, seed));
+        }
+        let figures = figures(subject, &ways.iter().collect::<Vec<_>>(), &predictions);
+        let value = |place: usize| figures[place].agreement.value.unwrap_or(f64::NEG_INFINITY);
+        let baselines = (0..ways.len()).filter(|place| ways[*place].is_baseline());
+        // The first of equals: what is listed first needs more.
+        let best_baseline = baselines.rev().max_by(|a, b| value(*a).total_cmp(&value(*b)));
+        let is_better = |place: usize| {
+            figures[place].learnt_gains.is_none_or(|gains| gains.interval.is_some_and(|interval| interval.low > 0.0))
+        };
+        let used = best_baseline.filter(|place| !is_better(*place)).unwrap_or(0);
+        tell(ways.len(), parts)?;
+        let unseen = unseen(subject, &ways, seed);
+        let mut curve = Vec::new();
+        for (place, labels) in params.curve.iter().enumerate() {
+            tell(ways.len() + 1 + place, parts)?;
+            curve.extend(point(subject, *labels as usize, params));
+        }
+        tell(parts, parts)?;
+        let predicted = predictions.swap_remove(0);
+        Ok(Self { ways, figures, unseen, curve, used, best_baseline, predicted, folds })
+    }
+
+    /// What twice the labels would likely bring: the slope of the learning curve by doubling, over its last points and
+    /// the cross-validation itself, which learns from nearly all.
+    pub(super) fn doubling(&self, subject: &Subject<'_>) -> Option<f64> {
+        let held_out = 1.0 - 1.0 / self.folds.parts as f64;
+        let whole = (subject.labels() as f64 * held_out, self.figures[0].agreement.value?);
+        let points = self.curve.iter().map(|point| (point.labels as f64, point.mean)).chain([whole]);
+        let points: Vec<(f64, f64)> = points.map(|(labels, mean)| (libm::log2(labels), mean)).collect();
+        let last = &points[points.len().saturating_sub(3)..];
+        let (x, y): (Vec<f64>, Vec<f64>) = last.iter().copied().unzip();
+        let (x_mean, y_mean) = (mean(x.iter().copied())?, mean(y.iter().copied())?);
+        let spread: f64 = x.iter().map(|x| (x - x_mean) * (x - x_mean)).sum();
+        let along: f64 = x.iter().zip(&y).map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
+        (last.len() > 1 && spread > 0.0).then(|| along / spread)
+    }
+}
+
+/// How ways agree, the head on all blocks being the first of them.
+fn figures(subject: &Subject<'_>, ways: &[&Way], predictions: &[Vec<Option<f64>>]) -> Vec<WayFigures> {
+    let figures = ways.iter().zip(predictions).enumerate().map(|(place, (way, predicted))| WayFigures {
+        way: way.name.clone(),
+        kind: way.kind,
+        agreement: subject.agreement(predicted),
+        learnt_gains: (place > 0).then(|| subject.difference(&predictions[0], predicted)),
+    });
+    figures.collect()
+}
+
+/// Rows that are predicted, and those that are learnt from: all others but those that neither may be.
+fn split(subject: &Subject<'_>, predicted: impl Fn(usize) -> bool, kept_out: impl Fn(usize) -> bool) -> Split {
+    let (predict, rest): (Vec<usize>, Vec<usize>) = (0..subject.labels()).partition(|row| predicted(*row));
+    Split { learn: rest.into_iter().filter(|row| !kept_out(*row)).collect(), predict }
+}
+
+/// Each candidate predicted by a head that saw neither its context nor anything of its system.
+fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystems> {
+    let mut contexts: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (system, group) in subject.systems.iter().zip(&subject.groups) {
+        contexts.entry(system).or_default().insert(*group);
+    }
+    // An id that occurs once is the name of a text.
+    if contexts.len() < SYSTEM_PARTS || contexts.values().any(|groups| groups.len() < FEWEST_CONTEXTS) {
+        return None;
+    }
+    let systems: Vec<&str> = contexts.keys().copied().collect();
+    let parts = Folds::new(systems.len(), SYSTEM_PARTS, seed);
+    let folds = Folds::new(subject.contexts, SYSTEM_FOLDS, seed);
+    let part = |row: usize| parts.part[systems.binary_search(&subject.systems[row]).expect("a known system")];
+    let fold = |row: usize| folds.part[subject.groups[row]];
+    let splits: Vec<Split> = (0..parts.parts * folds.parts)
+        .map(|place| {
+            let (of_systems, of_contexts) = (place % parts.parts, place / parts.parts);
+            let is_out = |row: usize| (part(row) == of_systems, fold(row) == of_contexts);
+            split(subject, |row| is_out(row) == (true, true), |row| is_out(row) != (false, false))
+        })
+        .filter(|split| !split.learn.is_empty() && !split.predict.is_empty())
+        .collect();
+    // Blocks by themselves tell nothing more here.
+    let (kept, predictions): (Vec<&Way>, Vec<Vec<Option<f64>>>) = ways
+        .iter()
+        .filter(|way| way.kind != WayKind::Block)
+        .map(|way| (way, way.predict(subject, &splits, seed)))
+        .unzip();
+    let ways = figures(subject, &kept, &predictions);
+    Some(UnseenSystems { systems: systems.len(), parts: parts.parts, ways })
+}
+
+/// Heads that saw so many labels, in whole contexts as far as they go, held against all other contexts. Nothing where
+/// too few labels would be left to be predicted.
+fn point(subject: &Subject<'_>, labels: usize, params: &LearnParams) -> Option<CurvePoint> {
+    if labels as f64 > (1.0 - HELD_OUT) * subject.labels() as f64 {
+        return None;
+    }
+    let mut by_group: Vec<Vec<usize>> = vec![Vec::new(); subject.contexts];
+    subject.groups.iter().enumerate().for_each(|(row, group)| by_group[*group].push(row));
+    let (mut splits, mut contexts) = (Vec::new(), 0);
+    for draw in 0..u64::from(params.draws) {
+        let mut learn: Vec<usize> = Vec::new();
+        let mut seen = BTreeSet::new();
+        // Seeds of draws begin where that of the folds ends.
+        for group in shuffled(subject.contexts, params.seed.wrapping_add(1 + draw)) {
+            if learn.len() >= labels {
+                break;
+            }
+            learn.extend(&by_group[group]);
+            seen.insert(group);
+        }
+        learn.truncate(labels);
+        contexts += seen.len();
+        learn.sort_unstable();
+        splits.push((learn, seen));
+    }
+    let values: Vec<f64> = splits
+        .into_iter()
+        .filter_map(|(learn, seen)| {
+            let predict = (0..subject.labels()).filter(|row| !seen.contains(&subject.groups[*row])).collect();
+            let split = Split { learn, predict };
+            let predicted = subject.lesson(&subject.table, params.seed).predict(std::slice::from_ref(&split));
+            subject.agreement(&predicted[0]).value
+        })
+        .collect();
+    let centre = mean(values.iter().copied())?;
+    let squares = values.iter().map(|value| (value - centre) * (value - centre)).sum::<f64>();
+    Some(CurvePoint {
+        labels,
+        contexts: contexts as f64 / f64::from(params.draws),
+        mean: centre,
+        deviation: if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 },
+        least: values.iter().copied().fold(f64::INFINITY, f64::min),
+        most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        draws: values.len(),
+    })
+}

@@ -1,0 +1,347 @@
+//! What is learnt: labels, the features beside them, and how well a prediction agrees with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probity_data::{Preference, Sample};
+use probity_learn::{FeatureTable, Objective};
+use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, ratio_interval};
+use serde::{Deserialize, Serialize};
+
+use super::table::FeaturedCandidates;
+use crate::MethodError;
+
+/// How sure intervals are.
+const CONFIDENCE: f64 = 0.95;
+/// What preferences are called beside attributes.
+pub(super) const PREFERENCE: &str = "preference";
+
+/// How a prediction is held against labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Measure {
+    /// Spearman's ρ in each context, then the mean.
+    SpearmanPerContext,
+    /// Spearman's ρ over all candidates, where contexts have one each.
+    Spearman,
+    /// The share of decisions that are right; one that is level counts as half.
+    Accuracy,
+}
+
+impl Measure {
+    /// As tables have it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::SpearmanPerContext => "Spearman per context",
+            Self::Spearman => "Spearman",
+            Self::Accuracy => "accuracy",
+        }
+    }
+
+    pub(super) fn range(self) -> Range {
+        if self == Self::Accuracy { Range::SHARE } else { Range::Correlation }
+    }
+}
+
+/// A figure with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Agreement {
+    pub(super) value: Option<f64>,
+    pub(super) interval: Option<Interval>,
+}
+
+impl Agreement {
+    /// Σ sum / Σ weight over contexts.
+    fn of(units: &[(f64, f64)], range: Range) -> Self {
+        let (sum, weight) = units.iter().fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.0, weight + unit.1));
+        let interval = ratio_interval(units, CONFIDENCE, range).ok();
+        Self { value: (weight > 0.0).then(|| sum / weight), interval }
+    }
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct RowPlace<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    /// Which people prefer less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<&'a str>,
+}
+
+/// An attribute, or preferences: rows of features with what people said of each.
+pub(super) struct Subject<'a> {
+    /// Absent where preferences are learnt.
+    pub(super) attribute: Option<&'a str>,
+    pub(super) objective: Objective,
+    /// Whether candidates are held against the others of their context.
+    pub(super) centred: bool,
+    pub(super) measure: Measure,
+    /// As heads learn from them: a row for each labelled candidate; for each pair of the preferred candidate and another
+    /// one their difference.
+    pub(super) table: FeatureTable,
+    /// The same rows as they come.
+    pub(super) raw: FeatureTable,
+    /// The ends of what is usual in each column.
+    pub(super) ends: Vec<[f64; 2]>,
+    /// The context of each row, counted from 0 among those that have labels.
+    pub(super) groups: Vec<usize>,
+    pub(super) contexts: usize,
+    /// By row.
+    pub(super) target: Vec<f64>,
+    /// Who wrote each row's candidate; nothing for pairs.
+    pub(super) systems: Vec<&'a str>,
+    /// By row: the item, the candidate, and of a pair the other one.
+    pub(super) places: Vec<RowPlace<'a>>,
+    /// The rows of the candidates' own table that labels are about.
+    pub(super) candidates: Vec<usize>,
+    /// What a reader must know of the labels.
+    pub(super) notes: Vec<String>,
+}
+
+impl<'a> Subject<'a> {
+    /// What was scored under this name.
+    pub(super) fn scores(
+        attribute: &'a str,
+        samples: &'a [Sample],
+        featured: &FeaturedCandidates,
+    ) -> Result<Self, MethodError> {
+        let mut labelled: Vec<(usize, usize, f64, &str)> = Vec::new();
+        let mut without_features = 0;
+        for (item, (sample, rows)) in samples.iter().zip(&featured.rows).enumerate() {
+            for (candidate, row) in sample.candidates.iter().zip(rows) {
+                match (candidate.scores.get(attribute), row) {
+                    (Some(score), Some(row)) => labelled.push((item, *row, *score, &candidate.id)),
+                    (Some(_), None) => without_features += 1,
+                    (None, _) => {}
+                }
+            }
+        }
+        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+        labelled.iter().for_each(|(item, ..)| *sizes.entry(*item).or_default() += 1);
+        let in_several = labelled.iter().filter(|(item, ..)| sizes[item] > 1).count();
+        let centred = 2 * in_several >= labelled.len();
+        let mut notes = Vec::new();
+        if without_features > 0 {
+            notes.push(format!("labels of candidates without features, left aside: {without_features}"));
+        }
+        if centred && in_several < labelled.len() {
+            let alone = labelled.len() - in_several;
+            notes.push(format!("labels of candidates that are alone in their context, left aside: {alone}"));
+            labelled.retain(|(item, ..)| sizes[item] > 1);
+        }
+        let values: BTreeSet<u64> = labelled.iter().map(|(_, _, score, _)| score.to_bits()).collect();
+        let what = format!("--attribute {attribute}");
+        refuse_few(&what, labelled.len(), labelled.iter().map(|(item, ..)| *item))?;
+        if values.len() < 2 {
+            let hint = "there is nothing to learn from labels that are all alike; give labels that differ";
+            return MethodError::refuse(what, format!("all {} labels are equal", labelled.len()), hint);
+        }
+        let decided = !centred && values.len() == 2;
+        let highest = labelled.iter().map(|(_, _, score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
+        let target =
+            labelled.iter().map(|(_, _, score, _)| if decided { f64::from(*score == highest) } else { *score });
+        let (objective, measure) = match (decided, centred) {
+            (true, _) => (Objective::Decision, Measure::Accuracy),
+            (false, true) => (Objective::Score, Measure::SpearmanPerContext),
+            (false, false) => (Objective::Score, Measure::Spearman),
+        };
+        let (groups, contexts) = dense(labelled.iter().map(|(item, ..)| *item));
+        let candidates: Vec<usize> = labelled.iter().map(|(_, row, ..)| *row).collect();
+        let (prepared, ends) = featured.prepared(centred);
+        Ok(Self {
+            attribute: Some(attribute),
+            objective,
+            centred,
+            measure,
+            table: prepared.of(&candidates),
+            raw: featured.table.of(&candidates),
+            ends,
+            groups,
+            contexts,
+            target: target.collect(),
+            systems: labelled.iter().map(|(_, _, _, system)| *system).collect(),
+            places: labelled
+                .iter()
+                .map(|(item, _, _, candidate)| RowPlace { item: &samples[*item].id, candidate, other: None })
+                .collect(),
+            candidates,
+            notes,
+        })
+    }
+
+    /// Which candidate people prefer.
+    pub(super) fn preferences(samples: &'a [Sample], featured: &FeaturedCandidates) -> Result<Self, MethodError> {
+        let (mut pairs, mut items, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ties, mut without_features) = (0, 0);
+        for (item, (sample, rows)) in samples.iter().zip(&featured.rows).enumerate() {
+            let preferred = match &sample.preference {
+                None => continue,
+                Some(Preference::Tie) => {
+                    ties += 1;
+                    continue;
+                }
+                Some(Preference::Candidate(id)) => sample.candidates.iter().position(|one| one.id == *id),
+            };
+            let Some(preferred) = preferred else { continue };
+            for other in (0..sample.candidates.len()).filter(|other| *other != preferred) {
+                match (rows[preferred], rows[other]) {
+                    (Some(better), Some(worse)) => {
+                        pairs.push((better, worse));
+                        let id = |place: usize| sample.candidates[place].id.as_str();
+                        places.push(RowPlace { item: &sample.id, candidate: id(preferred), other: Some(id(other)) });
+                        items.push(item);
+                    }
+                    _ => without_features += 1,
+                }
+            }
+        }
+        if pairs.is_empty() {
+            let hint = "name scores in the data with --attribute, or give samples a \"preference\"";
+            return MethodError::refuse("--attribute", "none is named, and no sample says who is preferred", hint);
+        }
+        refuse_few("preferences", pairs.len(), items.iter().copied())?;
+        let mut notes = Vec::new();
+        if ties > 0 {
+            notes.push(format!("samples of which people prefer neither, left aside: {ties}"));
+        }
+        if without_features > 0 {
+            notes.push(format!("pairs without features, left aside: {without_features}"));
+        }
+        let (groups, contexts) = dense(items.into_iter());
+        let (prepared, ends) = featured.prepared(false);
+        let candidates: BTreeSet<usize> = pairs.iter().flat_map(|(better, worse)| [*better, *worse]).collect();
+        Ok(Self {
+            attribute: None,
+            objective: Objective::Preference,
+            centred: false,
+            measure: Measure::Accuracy,
+            table: prepared.differences(&pairs),
+            raw: featured.table.differences(&pairs),
+            ends,
+            groups,
+            contexts,
+            target: vec![1.0; pairs.len()],
+            systems: Vec::new(),
+            places,
+            candidates: candidates.into_iter().collect(),
+            notes,
+        })
+    }
+
+    /// The attribute, or what preferences are called.
+    pub(super) fn name(&self) -> &'a str {
+        self.attribute.unwrap_or(PREFERENCE)
+    }
+
+    pub(super) fn labels(&self) -> usize {
+        self.target.len()
+    }
+
+    /// Agreement of predictions with labels, over what was predicted.
+    pub(super) fn agreement(&self, predicted: &[Option<f64>]) -> Agreement {
+        if self.measure == Measure::Spearman {
+            let groups = self.predicted_groups(predicted);
+            let value = |kept: &[usize]| self.pooled(predicted, kept.iter().map(|place| groups[*place]));
+            return self.jackknifed(groups.len(), Range::Correlation, value);
+        }
+        let units: Vec<(f64, f64)> = self.units(predicted).into_iter().flatten().collect();
+        Agreement::of(&units, self.measure.range())
+    }
+
+    /// How much better one prediction agrees than another, over what both predict.
+    pub(super) fn difference(&self, one: &[Option<f64>], other: &[Option<f64>]) -> Agreement {
+        let range = self.measure.range().of_difference();
+        if self.measure == Measure::Spearman {
+            let groups = self.predicted_groups(one);
+            let of = |predicted: &[Option<f64>], kept: &[usize]| {
+                self.pooled(predicted, kept.iter().map(|place| groups[*place]))
+            };
+            let value = |kept: &[usize]| Some(of(one, kept)? - of(other, kept)?);
+            return self.jackknifed(groups.len(), range, value);
+        }
+        let both = self.units(one).into_iter().zip(self.units(other));
+        let units: Vec<(f64, f64)> = both.filter_map(|(one, other)| Some((one?.0 - other?.0, one?.1))).collect();
+        Agreement::of(&units, range)
+    }
+
+    fn jackknifed(&self, groups: usize, range: Range, value: impl Fn(&[usize]) -> Option<f64>) -> Agreement {
+        let all: Vec<usize> = (0..groups).collect();
+        // Above that it would take minutes.
+        let interval = (self.labels() <= POOLED_LIMIT).then(|| jackknife(groups, CONFIDENCE, range, &value).ok());
+        Agreement { value: value(&all), interval: interval.flatten() }
+    }
+
+    /// A context's coefficient, or how many of its decisions are right, with its weight; nothing where nothing could be
+    /// right or wrong.
+    fn units(&self, predicted: &[Option<f64>]) -> Vec<Option<(f64, f64)>> {
+        let mut of_groups: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); self.contexts];
+        for (row, group) in self.groups.iter().enumerate() {
+            if let Some(predicted) = predicted[row] {
+                of_groups[*group].0.push(predicted);
+                of_groups[*group].1.push(self.target[row]);
+            }
+        }
+        let unit = |(predicted, gold): &(Vec<f64>, Vec<f64>)| match self.measure {
+            Measure::Accuracy if predicted.is_empty() => None,
+            Measure::Accuracy => {
+                let points = predicted.iter().zip(gold).map(|(predicted, gold)| point(*predicted, *gold));
+                Some((points.sum(), predicted.len() as f64))
+            }
+            _ => {
+                let constant = gold.iter().all(|value| *value == gold[0]);
+                // Constant predictions of gold that is not constant agree with nothing.
+                (!constant).then(|| (Correlation::Spearman.coefficient(predicted, gold).unwrap_or(0.0), 1.0))
+            }
+        };
+        of_groups.iter().map(unit).collect()
+    }
+
+    fn predicted_groups(&self, predicted: &[Option<f64>]) -> Vec<usize> {
+        let groups = self.groups.iter().zip(predicted).filter(|(_, predicted)| predicted.is_some());
+        groups.map(|(group, _)| *group).collect::<BTreeSet<usize>>().into_iter().collect()
+    }
+
+    fn of_groups(&self, predicted: &[Option<f64>], groups: impl Iterator<Item = usize>) -> (Vec<f64>, Vec<f64>) {
+        let groups: BTreeSet<usize> = groups.collect();
+        let rows = (0..self.labels()).filter(|row| groups.contains(&self.groups[*row]));
+        rows.filter_map(|row| Some((predicted[row]?, self.target[row]))).unzip()
+    }
+
+    fn pooled(&self, predicted: &[Option<f64>], groups: impl Iterator<Item = usize>) -> Option<f64> {
+        let (predicted, gold) = self.of_groups(predicted, groups);
+        Correlation::Spearman.coefficient(&predicted, &gold)
+    }
+}
+
+/// Whether log-odds decide as people did; level ones half do.
+fn point(predicted: f64, gold: f64) -> f64 {
+    match predicted.total_cmp(&0.0) {
+        _ if predicted == 0.0 => 0.5,
+        std::cmp::Ordering::Greater => f64::from(gold > 0.5),
+        _ => f64::from(gold < 0.5),
+    }
+}
+
+/// Labels of which nothing can be held out.
+fn refuse_few(what: &str, labels: usize, items: impl Iterator<Item = usize>) -> Result<(), MethodError> {
+    let contexts = items.collect::<BTreeSet<usize>>().len();
+    let hint =
+        "a head is only worth what labels that it did not see say of it: label candidates of ten contexts or more";
+    match (labels, contexts) {
+        (0, _) => MethodError::refuse(what, "no candidate with features has such a label", hint),
+        (1, _) => MethodError::refuse(what, "there is one label, of which nothing can be learnt", hint),
+        (_, 1) => MethodError::refuse(what, "all labels are of one context, so that none can be held out", hint),
+        _ => Ok(()),
+    }
+}
+
+/// Numbers counted from 0 in the order in which they come, and how many there are.
+fn dense(items: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
+    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+    let groups = items.map(|item| {
+        let next = numbers.len();
+        *numbers.entry(item).or_insert(next)
+    });
+    let groups: Vec<usize> = groups.collect();
+    (groups, numbers.len())
+}

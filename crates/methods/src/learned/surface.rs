@@ -1,0 +1,178 @@
+//! What can be counted of a text without a model: much of what people reward and punish, and what a head must be held
+//! against.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// A name and what it is; the order is that of [`surface`].
+pub(super) const SURFACE: [&str; 28] = [
+    // How long it is.
+    "words", "log_words", "characters", "sentences", "words_per_sentence", "letters_per_word",
+    // What it repeats: distinct words to all; the share of its pairs and triples of words that were there before.
+    "distinct_words", "repeated_bigrams", "repeated_trigrams",
+    // The share of its words and runs of 2, 3 and 4 that the source does not have.
+    "novel_words", "novel_bigrams", "novel_trigrams", "novel_fourgrams",
+    // What it copies: fragments, the longest that fits each time. The longest one in words and as a share of the text;
+    // the density of Grusky et al. (2018): squared lengths by word; how many by word.
+    "longest_copy", "longest_copy_share", "copy_density", "copies_per_word",
+    // Where in the source fragments of three words and more come from (0 to 1): mean, spread and first; the share of
+    // neighbours in the order of the source.
+    "copy_position", "copy_spread", "first_copy", "copies_in_order",
+    // How it is written: shares of characters; begins with a capital, ends as a sentence does; sentences that begin with
+    // a capital.
+    "capitals", "digits", "punctuation", "starts_capital", "ends_sentence", "capital_sentences",
+    // Its words to those of the source.
+    "length_ratio",
+];
+/// The place of `log_words`.
+pub(super) const LOG_WORDS: usize = 1;
+
+/// Fragments shorter than this are found by chance, and say nothing of where a text comes from.
+const TELLING: usize = 3;
+
+/// Words that were copied: where in the text they begin, where in the source, and how many there are.
+struct Fragment {
+    source: usize,
+    words: usize,
+}
+
+/// The features of a text about a source, in the order of [`SURFACE`]. Words and sentences are those of Unicode's
+/// annexes, words without regard to case.
+pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
+    let text = text.trim();
+    let lower = [source.to_lowercase(), text.to_lowercase()];
+    let [source_words, words] = lower.each_ref().map(|text| text.unicode_words().collect::<Vec<&str>>());
+    let sentences: Vec<&str> = text.unicode_sentences().filter(|one| one.chars().any(char::is_alphanumeric)).collect();
+    let count = words.len().max(1) as f64;
+    let characters = text.chars().count().max(1) as f64;
+    let share = |of: &dyn Fn(char) -> bool| text.chars().filter(|c| of(*c)).count() as f64 / characters;
+    let letters: usize = words.iter().map(|word| word.chars().count()).sum();
+    let distinct: BTreeSet<&str> = words.iter().copied().collect();
+    let mut features = vec![
+        words.len() as f64,
+        libm::log(count),
+        text.chars().count() as f64,
+        sentences.len() as f64,
+        count / sentences.len().max(1) as f64,
+        letters as f64 / count,
+        distinct.len() as f64 / count,
+        repeated(&words, 2),
+        repeated(&words, 3),
+    ];
+    features.extend((1..=4).map(|length| novel(&source_words, &words, length)));
+    let fragments = fragments(&source_words, &words);
+    let longest = fragments.iter().map(|one| one.words).max().unwrap_or(0) as f64;
+    let squares: usize = fragments.iter().map(|one| one.words * one.words).sum();
+    features.extend([longest, longest / count, squares as f64 / count, fragments.len() as f64 / count]);
+    features.extend(origins(&fragments, source_words.len()));
+    let begins_capital = |text: &str| text.chars().find(|c| c.is_alphanumeric()).is_some_and(char::is_uppercase);
+    let capital = sentences.iter().filter(|one| begins_capital(one)).count() as f64;
+    features.extend([
+        share(&char::is_uppercase),
+        share(&char::is_numeric),
+        share(&|c| !c.is_alphanumeric() && !c.is_whitespace()),
+        f64::from(begins_capital(text)),
+        f64::from(text.ends_with(['.', '!', '?', '"', '\'', '”', '’', '。', '！', '？'])),
+        if sentences.is_empty() { 0.0 } else { capital / sentences.len() as f64 },
+        count / source_words.len().max(1) as f64,
+    ]);
+    features
+}
+
+/// The share of runs of that many words that were there before.
+fn repeated(words: &[&str], length: usize) -> f64 {
+    let runs = words.windows(length).count();
+    let distinct: BTreeSet<&[&str]> = words.windows(length).collect();
+    if runs == 0 { 0.0 } else { 1.0 - distinct.len() as f64 / runs as f64 }
+}
+
+/// The share of runs of that many words that the source does not have.
+fn novel(source: &[&str], words: &[&str], length: usize) -> f64 {
+    let known: BTreeSet<&[&str]> = source.windows(length).collect();
+    let runs = words.windows(length).count();
+    let new = words.windows(length).filter(|run| !known.contains(run)).count();
+    if runs == 0 { 0.0 } else { new as f64 / runs as f64 }
+}
+
+/// What was copied, from the left, each time the longest that fits, and of equally long ones the first in the source
+/// (Grusky, Naaman and Artzi 2018). It takes at most as many steps as both texts have pairs of words.
+fn fragments(source: &[&str], words: &[&str]) -> Vec<Fragment> {
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, word) in source.iter().enumerate() {
+        places.entry(word).or_default().push(place);
+    }
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        let same = |place: usize| source[place..].iter().zip(&words[at..]).take_while(|(a, b)| a == b).count();
+        let candidates = places.get(words[at]).into_iter().flatten().map(|place| (same(*place), *place));
+        let longest = candidates.max_by_key(|(words, place)| (*words, std::cmp::Reverse(*place)));
+        at += longest.map_or(1, |(words, _)| words);
+        found.extend(longest.map(|(words, source)| Fragment { source, words }));
+    }
+    found
+}
+
+/// Mean place in the source, spread, the first place, and the share of neighbours in order, of fragments that tell.
+fn origins(fragments: &[Fragment], source_words: usize) -> [f64; 4] {
+    let telling: Vec<usize> = fragments.iter().filter(|one| one.words >= TELLING).map(|one| one.source).collect();
+    if telling.is_empty() {
+        return [0.5, 0.0, 0.5, 1.0];
+    }
+    let places: Vec<f64> = telling.iter().map(|place| *place as f64 / source_words.max(1) as f64).collect();
+    let mean = places.iter().sum::<f64>() / places.len() as f64;
+    let variance = places.iter().map(|place| (place - mean) * (place - mean)).sum::<f64>() / places.len() as f64;
+    let first = places.iter().copied().fold(f64::INFINITY, f64::min);
+    let pairs = telling.len() - 1;
+    let in_order = telling.windows(2).filter(|pair| pair[1] > pair[0]).count();
+    [mean, variance.sqrt(), first, if pairs == 0 { 1.0 } else { in_order as f64 / pairs as f64 }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str, text: &str, name: &str) -> f64 {
+        surface(source, text)[SURFACE.iter().position(|known| *known == name).expect("a feature")]
+    }
+
+    const SOURCE: &str = "The mill burned down in 1874. A storm took the roof, and nobody built it again.";
+
+    #[test]
+    fn what_is_copied_is_found_with_its_length_place_and_order() {
+        let text = "A storm took the roof. The mill burned down in 1900!";
+        assert_eq!(of(SOURCE, text, "words"), 11.0);
+        assert_eq!(of(SOURCE, text, "sentences"), 2.0);
+        assert_eq!(of(SOURCE, text, "longest_copy"), 5.0);
+        // Five words twice, and one that is nowhere.
+        assert_eq!(of(SOURCE, text, "copy_density"), 50.0 / 11.0);
+        assert_eq!(of(SOURCE, text, "copies_in_order"), 0.0);
+        assert_eq!(of(SOURCE, text, "first_copy"), 0.0);
+        assert!((of(SOURCE, text, "copy_position") - 3.0 / 16.0).abs() < 1e-12);
+        assert_eq!(of(SOURCE, text, "novel_words"), 1.0 / 11.0);
+        // a storm, storm took, took the, the roof; the mill, mill burned, burned down, down in: known. Two are new.
+        assert_eq!(of(SOURCE, text, "novel_bigrams"), 2.0 / 10.0);
+        assert_eq!(of(SOURCE, text, "ends_sentence"), 1.0);
+        assert_eq!(of(SOURCE, text, "capital_sentences"), 1.0);
+    }
+
+    #[test]
+    fn repetition_is_what_was_there_before() {
+        assert_eq!(of("", "no no no no", "repeated_bigrams"), 1.0 - 1.0 / 3.0);
+        assert_eq!(of("", "no no no no", "distinct_words"), 0.25);
+        assert_eq!(of("", "one two three", "repeated_trigrams"), 0.0);
+    }
+
+    #[test]
+    fn every_text_has_finite_features_and_as_many_as_there_are_names() {
+        let long = "word ".repeat(3000);
+        for (source, text) in
+            [("", ""), ("", "!"), (SOURCE, ""), ("", SOURCE), ("日本語の文。", "日本"), (&long, &long)]
+        {
+            let features = surface(source, text);
+            assert_eq!(features.len(), SURFACE.len());
+            assert!(features.iter().all(|value| value.is_finite()), "{features:?}");
+        }
+    }
+}

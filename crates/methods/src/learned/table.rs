@@ -1,0 +1,196 @@
+//! The features of all candidates as one table.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use probity_data::{Sample, read_scores};
+use probity_learn::{Block, FeatureTable};
+use probity_lm::Outcome;
+use probity_lm::text::counted;
+
+use super::features::{CandidateFeatures, LIKELIHOOD};
+use super::options::{FeatureBlock, LOG_PROBABILITY};
+use super::surface::SURFACE;
+use crate::{MethodError, Outcomes};
+
+/// The further figures of the same log-probabilities weigh half: they say much the same, and with few labels the head
+/// would lose itself in their differences.
+const LIKELIHOOD_WEIGHT: f64 = 0.5;
+/// What the block of given scores is called.
+pub(super) const SCORES_BLOCK: &str = "scores";
+
+/// Scores that were given, as columns.
+#[derive(Debug, Default)]
+pub(super) struct GivenScores {
+    /// The columns' names.
+    columns: Vec<String>,
+    /// By item and candidate, for each column.
+    values: BTreeMap<(String, String), Vec<Option<f64>>>,
+    /// What a reader must know of them.
+    pub(super) notes: Vec<String>,
+}
+
+impl GivenScores {
+    /// Reads tables of scores. What they say of texts that are not in the data is told and left aside.
+    pub(super) fn read(paths: &[PathBuf], samples: &[Sample]) -> Result<Self, MethodError> {
+        let mut given = Self::default();
+        let known: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
+        for (number, path) in paths.iter().enumerate() {
+            let table = read_scores(path)
+                .map_err(|source| MethodError::Other { option: Some("scores"), source: Box::new(source) })?;
+            let (mut foreign, mut first) = (0, None);
+            for row in table.rows {
+                let named = [row.metric, row.attribute].into_iter().flatten().collect::<Vec<_>>().join("/");
+                let name = if named.is_empty() { "score".to_owned() } else { named };
+                // Tables may share names; their order tells them apart.
+                let name = if paths.len() > 1 { format!("{}.{name}", number + 1) } else { name };
+                let place = given.columns.iter().position(|known| *known == name).unwrap_or_else(|| {
+                    given.columns.push(name);
+                    given.columns.len() - 1
+                });
+                let sample = known.get(row.item.as_str());
+                let candidate = match (&row.candidate, sample) {
+                    (Some(id), Some(sample)) => sample.candidate(id),
+                    (None, Some(sample)) if sample.candidates.len() == 1 => sample.candidates.first(),
+                    _ => None,
+                };
+                let Some(candidate) = candidate else {
+                    foreign += 1;
+                    first.get_or_insert((row.line, row.item, row.candidate.unwrap_or_default()));
+                    continue;
+                };
+                let values = given.values.entry((row.item, candidate.id.clone())).or_default();
+                values.resize(values.len().max(place + 1), None);
+                values[place] = row.score;
+            }
+            if let Some((line, item, candidate)) = first {
+                given.notes.push(format!(
+                    "{} of {} of texts that are not in these data, and left aside; the first is candidate `{}` of `{}` \
+                     in line {line}",
+                    counted(foreign, "score"),
+                    table.file,
+                    candidate.escape_debug(),
+                    item.escape_debug(),
+                ));
+            }
+        }
+        Ok(given)
+    }
+
+    /// Every column of a candidate; nothing where one is missing.
+    fn of(&self, item: &str, candidate: &str) -> Option<Vec<f64>> {
+        if self.columns.is_empty() {
+            return Some(Vec::new());
+        }
+        let values = self.values.get(&(item.to_owned(), candidate.to_owned()))?;
+        let values: Vec<f64> = values.iter().map_while(|value| *value).collect();
+        (values.len() == self.columns.len()).then_some(values)
+    }
+}
+
+/// A table with a row for each candidate that has all of its features.
+#[derive(Debug)]
+pub(super) struct FeaturedCandidates {
+    pub(super) table: FeatureTable,
+    /// The row of each candidate, by sample and candidate.
+    pub(super) rows: Vec<Vec<Option<usize>>>,
+    /// How each candidate ended.
+    pub(super) outcomes: Outcomes,
+}
+
+impl FeaturedCandidates {
+    /// Puts features together: these blocks, and scores that were given.
+    pub(super) fn new(
+        samples: &[Sample],
+        parts: &[CandidateFeatures],
+        blocks: &[FeatureBlock],
+        scores: &GivenScores,
+    ) -> Result<Self, MethodError> {
+        let state_width = parts.iter().find_map(|part| part.state.as_ref()).map_or(0, |state| state.values.len());
+        let places: Vec<String> = (0..state_width).map(|place| place.to_string()).collect();
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        let mut described: Vec<Block> = Vec::new();
+        for block in blocks {
+            match block {
+                FeatureBlock::Likelihood => {
+                    described.push(Block::new(LOG_PROBABILITY, &LIKELIHOOD[..1]));
+                    let rest = Block::new(&block.name(), &LIKELIHOOD[1..]);
+                    described.push(Block { weight: LIKELIHOOD_WEIGHT, ..rest });
+                }
+                FeatureBlock::Surface => described.push(Block::new(&block.name(), &SURFACE)),
+                FeatureBlock::State => described.push(Block::new(&block.name(), &places)),
+            }
+        }
+        if !scores.columns.is_empty() {
+            let columns: Vec<&str> = scores.columns.iter().map(String::as_str).collect();
+            described.push(Block::new(SCORES_BLOCK, &columns));
+        }
+        let mut outcomes = Outcomes::default();
+        let (mut rows, mut values) = (Vec::new(), Vec::new());
+        let mut parts = parts.iter();
+        for sample in samples {
+            let mut of_sample = Vec::new();
+            for candidate in &sample.candidates {
+                let part = parts.next().expect("features of each candidate");
+                let own = of_blocks(part, blocks).zip(scores.of(&sample.id, &candidate.id));
+                match &own {
+                    None if part.outcome == Outcome::Scored => outcomes.add_named("no_given_score"),
+                    _ => outcomes.add(&part.outcome),
+                }
+                of_sample.push(own.map(|(own, given)| {
+                    values.push([own, given].concat());
+                    values.len() - 1
+                }));
+            }
+            rows.push(of_sample);
+        }
+        let table = FeatureTable::new(described, &values)
+            .map_err(|source| MethodError::Other { option: Some("from"), source: Box::new(TableProblem(source)) })?;
+        Ok(Self { table, rows, outcomes })
+    }
+
+    /// The table as heads learn from it and score by it: candidates held against the others of their context, where
+    /// that is asked for, and what is unusual put at the ends of what is usual, which come with it.
+    pub(super) fn prepared(&self, centred: bool) -> (FeatureTable, Vec<[f64; 2]>) {
+        let table =
+            if centred { self.table.centred(&groups(&self.rows, self.table.rows())) } else { self.table.clone() };
+        let ends = table.usual();
+        (table.within(&ends), ends)
+    }
+
+    /// How many candidates have features.
+    pub(super) fn count(&self) -> usize {
+        self.rows.iter().flatten().flatten().count()
+    }
+}
+
+/// The sample of each row.
+pub(super) fn groups(rows: &[Vec<Option<usize>>], count: usize) -> Vec<usize> {
+    let mut groups = vec![0; count];
+    for (item, rows) in rows.iter().enumerate() {
+        rows.iter().flatten().for_each(|row| groups[*row] = item);
+    }
+    groups
+}
+
+/// Features that do not make a table.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("the features do not fit together: {0}")]
+#[diagnostic(help("let `features.jsonl` come from one run, with one model and one layer"))]
+struct TableProblem(probity_learn::TableError);
+
+/// A candidate's values in these blocks; nothing where it lacks one.
+fn of_blocks(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f64>> {
+    if !part.outcome.has_answer() {
+        return None;
+    }
+    let mut values = Vec::new();
+    for block in blocks {
+        match block {
+            FeatureBlock::Likelihood => values.extend(part.likelihood.as_ref()?),
+            FeatureBlock::Surface => values.extend(&part.surface),
+            FeatureBlock::State => values.extend(part.state.as_ref()?.values.iter().map(|value| f64::from(*value))),
+        }
+    }
+    Some(values)
+}
