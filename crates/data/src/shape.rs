@@ -80,7 +80,12 @@ fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut
     // Each field is read by itself as serde would read it, so that messages are the same as the parser's.
     if let Err(e) = serde_path_to_error::deserialize::<_, T>(value.clone()) {
         let inner = e.path().to_string();
-        let field = if inner == "." { below(path, key) } else { format!("{}{inner}", below(path, key)) };
+        let own = below(path, key);
+        let field = match inner.as_str() {
+            "." => own,
+            place if place.starts_with('[') => own + place,
+            name => below(&own, name),
+        };
         wrong.push(LineError::content(field, shown(&in_words(&e.into_inner().to_string()))));
     }
 }
@@ -97,7 +102,7 @@ mod tests {
     #[test]
     fn every_wrong_field_is_named() {
         let sample = json!({
-            "id": 7, "contxt": "c", "references": ["a", 3], "preference": null,
+            "id": 7, "contxt": "c", "references": ["a", 3], "preference": null, "texts": {"categories": ["a"]},
             "candidates": [{"id": "a", "text": null, "scores": {"f": "x", "g": 1}}, "b", {"text": "t", "score": 1}]
         });
         let told: Vec<String> = wrong_with_sample(&sample).iter().map(ToString::to_string).collect();
@@ -107,6 +112,7 @@ mod tests {
                 "field `contxt`: unknown field `contxt`",
                 "missing field `context`",
                 "field `id`: invalid type: integer `7`, expected a string",
+                "field `texts.categories`: invalid type: sequence, expected a string",
                 "field `references[1]`: invalid type: integer `3`, expected a string",
                 "field `candidates[0].text`: invalid type: null, expected a string",
                 "field `candidates[0].scores.f`: invalid type: string \"x\", expected a number",

@@ -66,30 +66,37 @@ struct Learnt<'l> {
 }
 
 impl Lesson<'_> {
-    /// A head for each target, learnt from these rows.
+    /// A head for each target, learnt from these rows; one of scores that were centred gives back their mean.
     pub fn fit(&self, rows: &[usize]) -> Vec<FittedHead> {
         let learnt = self.learnt(rows);
-        let all: Vec<usize> = (0..rows.len()).collect();
-        let losses = self.losses(&learnt);
-        let fitted = losses.into_iter().zip(&learnt.values).zip(&learnt.means).map(|((losses, values), mean)| {
+        let with_mean = |(fitted, mean): (FittedHead, &f64)| {
+            let head = LinearHead { intercept: fitted.head.intercept + mean, ..fitted.head };
+            FittedHead { head, ..fitted }
+        };
+        self.heads(&learnt).into_iter().zip(&learnt.means).map(with_mean).collect()
+    }
+
+    fn heads(&self, learnt: &Learnt<'_>) -> Vec<FittedHead> {
+        let all: Vec<usize> = (0..learnt.rows.len()).collect();
+        let fitted = self.losses(learnt).into_iter().zip(&learnt.values).map(|(losses, values)| {
             let place = penalty(&losses);
-            let heads =
-                fit(&learnt.features, &all, std::slice::from_ref(values), self.objective, &ALPHAS[place..=place]);
+            let (targets, alphas) = (std::slice::from_ref(values), &ALPHAS[place..=place]);
+            let heads = fit(&learnt.features, &all, targets, self.objective, alphas);
             let head = heads.into_iter().flatten().next().expect("a head for one target and one penalty");
-            let mean_of =
-                |alpha: usize| losses.iter().map(|of_group| of_group[alpha]).sum::<f64>() / losses.len() as f64;
-            let losses = if losses.is_empty() { Vec::new() } else { (0..ALPHAS.len()).map(mean_of).collect() };
-            let head = LinearHead { intercept: head.intercept + mean, ..head };
+            let mean = |alpha: usize| losses.iter().map(|of_group| of_group[alpha]).sum::<f64>() / losses.len() as f64;
+            let losses = if losses.is_empty() { Vec::new() } else { (0..ALPHAS.len()).map(mean).collect() };
             FittedHead { head, alpha: ALPHAS[place], losses }
         });
         fitted.collect()
     }
 
     /// What heads that saw the one rows of each split say of the other, by target and row; `None` of rows that no split
-    /// predicts.
+    /// predicts. Of scores that were centred they are distances from the mean of the group, in which heads that saw other
+    /// rows are comparable.
     pub fn predict(&self, splits: &[Split]) -> Vec<Vec<Option<f64>>> {
         // Each split by itself, in whichever order; what comes of them is put in their places.
-        let heads: Vec<Vec<FittedHead>> = splits.par_iter().map(|split| self.fit(&split.learn)).collect();
+        let heads: Vec<Vec<FittedHead>> =
+            splits.par_iter().map(|split| self.heads(&self.learnt(&split.learn))).collect();
         let features = if self.centred { &self.features.centred(self.groups) } else { self.features };
         let mut predictions = vec![vec![None; features.rows()]; self.targets.len()];
         for (split, heads) in splits.iter().zip(&heads) {

@@ -52,15 +52,16 @@ impl TokenTally {
     /// Counts one.
     pub(crate) fn add(&mut self, tokens_in: Option<usize>, tokens_out: Option<usize>) {
         self.requests += 1;
-        self.tokens_in += tokens_in.unwrap_or(0);
-        self.tokens_out += tokens_out.unwrap_or(0);
+        // Tables that were given may say anything.
+        self.tokens_in = self.tokens_in.saturating_add(tokens_in.unwrap_or(0));
+        self.tokens_out = self.tokens_out.saturating_add(tokens_out.unwrap_or(0));
     }
 
     pub(crate) fn sum(all: impl IntoIterator<Item = Self>) -> Self {
         all.into_iter().fold(Self::default(), |sum, one| Self {
             requests: sum.requests + one.requests,
-            tokens_in: sum.tokens_in + one.tokens_in,
-            tokens_out: sum.tokens_out + one.tokens_out,
+            tokens_in: sum.tokens_in.saturating_add(one.tokens_in),
+            tokens_out: sum.tokens_out.saturating_add(one.tokens_out),
         })
     }
 }

@@ -120,8 +120,13 @@ mod tests {
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
-            // One that reads documents has no scores of candidates.
-            methods().iter().filter(|m| m.needs().samples).map(|m| m.name()).collect::<Vec<_>>()
+            // One that reads documents has no scores of candidates, and what learns needs more than one sample.
+            methods()
+                .iter()
+                .filter(|m| m.needs().samples)
+                .map(|m| m.name())
+                .filter(|name| !name.starts_with("learn"))
+                .collect::<Vec<_>>()
         );
         for (args, expected) in golden {
             let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &falling());

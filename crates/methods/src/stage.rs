@@ -40,6 +40,17 @@ pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_js
     Ok(())
 }
 
+/// The mass of labels that a given row says, which is a probability.
+pub(crate) fn given_mass(mass: Option<f64>) -> Result<Option<f64>, RowError> {
+    match mass {
+        // A sum of exponentials may round to a little above 1.
+        Some(mass) if !(0.0..=1.0 + 1e-6).contains(&mass) => {
+            Err(format!("`mass` is {mass}, and a probability is from 0 to 1").into())
+        }
+        mass => Ok(mass),
+    }
+}
+
 /// How a part ended that a given row is of; one that says nothing of it stands.
 pub(crate) fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {

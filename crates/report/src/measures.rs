@@ -166,7 +166,9 @@ impl Attribute {
         let mut measures = BTreeMap::new();
         measures.insert(Of::Spearman, measure(&spearman_unit));
         measures.insert(Of::Pairwise, measure(&pairwise_unit));
-        measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
+        if !facts.tells_agreement {
+            measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
+        }
         // Of comparisons the mean is what it is by construction.
         if facts.pairs.is_empty() {
             let sum = |group: &[ScoredCandidate]| group.iter().map(|s| direction.upwards(s.score)).sum();

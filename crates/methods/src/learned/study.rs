@@ -183,8 +183,13 @@ impl Study {
         let baselines = (0..ways.len()).filter(|place| ways[*place].is_baseline());
         // The first of equals: what is listed first needs more.
         let best_baseline = baselines.rev().max_by(|a, b| value(*a).total_cmp(&value(*b)));
-        let is_better = |place: usize| {
-            figures[place].learnt_gains.is_none_or(|gains| gains.interval.is_some_and(|interval| interval.low > 0.0))
+        let is_better = |place: usize| match figures[place].learnt_gains {
+            None => true,
+            // Without an interval, as where it gains the same in each context, its own must lie above the other's figure.
+            Some(Agreement { interval: None, .. }) => {
+                figures[0].agreement.interval.is_some_and(|interval| interval.low > value(place))
+            }
+            Some(Agreement { interval: Some(interval), .. }) => interval.low > 0.0,
         };
         let used = best_baseline.filter(|place| !is_better(*place)).unwrap_or(0);
         tell(ways.len(), parts)?;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::{Preference, Sample};
 use probity_learn::{FeatureTable, Objective};
-use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, ratio_interval};
+use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, mean_interval};
 use serde::{Deserialize, Serialize};
 
 use super::table::FeaturedCandidates;
 use crate::MethodError;
+use crate::figures::mean;
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
@@ -23,7 +24,7 @@ pub(super) enum Measure {
     SpearmanPerContext,
     /// Spearman's ρ over all candidates, where contexts have one each.
     Spearman,
-    /// The share of decisions that are right; one that is level counts as half.
+    /// The share of decisions that are right, in each context, then the mean; one that is level counts as half.
     Accuracy,
 }
 
@@ -50,11 +51,9 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Σ sum / Σ weight over contexts.
-    fn of(units: &[(f64, f64)], range: Range) -> Self {
-        let (sum, weight) = units.iter().fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.0, weight + unit.1));
-        let interval = ratio_interval(units, CONFIDENCE, range).ok();
-        Self { value: (weight > 0.0).then(|| sum / weight), interval }
+    /// The mean over contexts.
+    fn of(units: &[f64], range: Range) -> Self {
+        Self { value: mean(units.iter().copied()), interval: mean_interval(units, CONFIDENCE, range).ok() }
     }
 }
 
@@ -244,7 +243,7 @@ impl<'a> Subject<'a> {
             let value = |kept: &[usize]| self.pooled(predicted, kept.iter().map(|place| groups[*place]));
             return self.jackknifed(groups.len(), Range::Correlation, value);
         }
-        let units: Vec<(f64, f64)> = self.units(predicted).into_iter().flatten().collect();
+        let units: Vec<f64> = self.units(predicted).into_iter().flatten().collect();
         Agreement::of(&units, self.measure.range())
     }
 
@@ -260,7 +259,7 @@ impl<'a> Subject<'a> {
             return self.jackknifed(groups.len(), range, value);
         }
         let both = self.units(one).into_iter().zip(self.units(other));
-        let units: Vec<(f64, f64)> = both.filter_map(|(one, other)| Some((one?.0 - other?.0, one?.1))).collect();
+        let units: Vec<f64> = both.filter_map(|(one, other)| Some(one? - other?)).collect();
         Agreement::of(&units, range)
     }
 
@@ -271,9 +270,9 @@ impl<'a> Subject<'a> {
         Agreement { value: value(&all), interval: interval.flatten() }
     }
 
-    /// A context's coefficient, or how many of its decisions are right, with its weight; nothing where nothing could be
-    /// right or wrong.
-    fn units(&self, predicted: &[Option<f64>]) -> Vec<Option<(f64, f64)>> {
+    /// A context's coefficient, or the share of its decisions that are right; nothing where nothing could be right or
+    /// wrong.
+    fn units(&self, predicted: &[Option<f64>]) -> Vec<Option<f64>> {
         let mut of_groups: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); self.contexts];
         for (row, group) in self.groups.iter().enumerate() {
             if let Some(predicted) = predicted[row] {
@@ -281,17 +280,13 @@ impl<'a> Subject<'a> {
                 of_groups[*group].1.push(self.target[row]);
             }
         }
-        let unit = |(predicted, gold): &(Vec<f64>, Vec<f64>)| match self.measure {
-            Measure::Accuracy if predicted.is_empty() => None,
-            Measure::Accuracy => {
-                let points = predicted.iter().zip(gold).map(|(predicted, gold)| point(*predicted, *gold));
-                Some((points.sum(), predicted.len() as f64))
+        let unit = |(predicted, gold): &(Vec<f64>, Vec<f64>)| {
+            if self.measure == Measure::Accuracy {
+                return mean(predicted.iter().zip(gold).map(|(predicted, gold)| point(*predicted, *gold)));
             }
-            _ => {
-                let constant = gold.iter().all(|value| *value == gold[0]);
-                // Constant predictions of gold that is not constant agree with nothing.
-                (!constant).then(|| (Correlation::Spearman.coefficient(predicted, gold).unwrap_or(0.0), 1.0))
-            }
+            let constant = gold.iter().all(|value| *value == gold[0]);
+            // Constant predictions of gold that is not constant agree with nothing.
+            (!constant).then(|| Correlation::Spearman.coefficient(predicted, gold).unwrap_or(0.0))
         };
         of_groups.iter().map(unit).collect()
     }

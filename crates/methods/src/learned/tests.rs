@@ -1,1 +1,246 @@
+use std::path::Path;
 
+use probity_data::{Preference, Sample};
+use probity_lm::{LanguageModel, ScriptedModel};
+use serde_json::{Value, json};
+
+use crate::testing::{rehearse, run, run_from, sample, told};
+use crate::{MemoryOutput, MethodError, RunSummary};
+
+/// Whose states tell how many capitals, digits and vowels a text has.
+fn model() -> ScriptedModel {
+    ScriptedModel::from_probabilities(|_| panic!("no labels are asked for"))
+}
+
+/// Contexts with four candidates of equal length, whose digits people like; what they say differs in nothing else.
+fn samples(contexts: usize) -> Vec<Sample> {
+    let of = |context: usize| {
+        let qualities: Vec<f64> = (0..4).map(|k| f64::from((context * 3 + k * 5) as u32 % 7)).collect();
+        let mut one = sample(&format!("s{context}"), &qualities);
+        for (candidate, quality) in one.candidates.iter_mut().zip(&qualities) {
+            let digits = *quality as usize;
+            candidate.text = format!("{}{} and more", "7".repeat(digits), "x".repeat(6 - digits));
+        }
+        one
+    };
+    (0..contexts).map(of).collect()
+}
+
+fn refused(args: &str, samples: &[Sample]) -> String {
+    told(&run(args, samples, &model()).0.expect_err("refused"))
+}
+
+fn learnt(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
+    let (result, output) = run(args, samples, &model());
+    (result.expect("learns"), output)
+}
+
+/// Writes a table as a run's folder has it.
+fn write(folder: &Path, output: &MemoryOutput, table: &str) {
+    let lines: Vec<String> = output.rows(table).iter().map(|row| row.to_string()).collect();
+    std::fs::write(folder.join(format!("{table}.jsonl")), lines.join("\n")).expect("writable");
+}
+
+const LEARN: &str = "learn --attribute coherence --features likelihood,state";
+
+#[test]
+fn what_states_tell_is_learnt_and_scores_texts_that_were_not_seen() {
+    let all = samples(30);
+    let (summary, output) = learnt(LEARN, &all);
+    let found = &summary.first_figures["cross_validation"]["coherence"];
+    assert!(found["spearman_per_context"].as_f64().expect("a figure") > 0.95, "{found:#}");
+    assert!(found["usable"] == true && found["uses"] == "learnt" && found["labels"] == 120, "{found:#}");
+    // Candidates 0 to 3 come in each context: they may be systems.
+    assert!(found["unseen_systems"]["spearman_per_context"].as_f64().expect("a figure") > 0.9, "{found:#}");
+    assert_eq!(output.rows("predictions").len(), 120);
+    assert_eq!(summary.verdict[0].trust, crate::Trust::Reliable, "{:?}", summary.verdict);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), &output, "head");
+    let new: Vec<Sample> = samples(40).split_off(30);
+    let (result, scored) = run(&format!("learned --head {}", folder.path().display()), &new, &model());
+    let summary = result.expect("scores");
+    assert!(summary.values["gold"][0]["figures"]["spearman"]["mean"].as_f64().expect("a figure") > 0.95);
+    let row = scored.rows("scores")[0];
+    assert!(row["item"] == "s30" && row["attribute"] == "coherence" && row["score"].is_f64(), "{row}");
+    // The samples that were learnt from are no test.
+    let summary = run(&format!("learned --head {}", folder.path().display()), &all, &model()).0.expect("scores");
+    assert_eq!(summary.verdict[0].trust, crate::Trust::Caution);
+    assert!(summary.verdict[0].because.contains("no test"), "{:?}", summary.verdict);
+}
+
+#[test]
+fn where_length_says_as_much_it_is_what_scores() {
+    let mut all = samples(30);
+    for candidate in all.iter_mut().flat_map(|sample| &mut sample.candidates) {
+        let quality = candidate.scores["coherence"] as usize;
+        candidate.text = "word ".repeat(quality + 1);
+    }
+    let (summary, output) = learnt("learn --attribute coherence", &all);
+    let found = &summary.first_figures["cross_validation"]["coherence"];
+    assert!(found["usable"] == false && found["spearman_per_context"].as_f64().expect("a figure") > 0.9, "{found:#}");
+    let uses = found["uses"].as_str().expect("a way");
+    assert!(["surface", "length"].contains(&uses), "{uses}");
+    assert!(summary.verdict[0].says.starts_with("Nothing is gained"), "{:?}", summary.verdict);
+    let head = output.rows("head")[0];
+    assert!(head["usable"] == false && head["uses"] == uses, "{head}");
+    // It asks the model nothing then.
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), &output, "head");
+    let summary = run(&format!("learned --head {}", folder.path().display()), &all, &model()).0.expect("scores");
+    assert_eq!(summary.cost.requests, 0);
+    assert!(summary.values["gold"][0]["figures"]["spearman"]["mean"].as_f64().expect("a figure") > 0.9);
+}
+
+#[test]
+fn preferences_are_learnt_and_scores_differ_by_log_odds() {
+    let mut all = samples(30);
+    for sample in &mut all {
+        let best = |s: &Sample| {
+            let order = |a: &&probity_data::Candidate, b: &&probity_data::Candidate| {
+                a.scores["coherence"].total_cmp(&b.scores["coherence"])
+            };
+            s.candidates.iter().max_by(order).expect("some").id.clone()
+        };
+        sample.preference = Some(Preference::Candidate(best(sample)));
+        sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
+    }
+    let (summary, output) = learnt("learn --features likelihood,state", &all);
+    let found = &summary.first_figures["cross_validation"]["preference"];
+    assert!(found["accuracy"].as_f64().expect("a figure") > 0.9 && found["labels"] == 90, "{found:#}");
+    let row = output.rows("predictions")[0];
+    assert!(row["label"] == 1.0 && row["other"].is_string(), "{row}");
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), &output, "head");
+    let (result, scored) = run(&format!("learned --head {}", folder.path().display()), &all, &model());
+    result.expect("scores");
+    let scores: Vec<f64> = scored.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
+    let right = all.iter().zip(scores.chunks(4)).filter(|(sample, scores)| {
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let place = scores.iter().position(|score| *score == most).expect("some");
+        sample.preference == Some(Preference::Candidate(sample.candidates[place].id.clone()))
+    });
+    let right = right.count();
+    assert!(right >= 27, "{right} {scores:?} {}", output.rows("head")[0]);
+}
+
+#[test]
+fn labels_that_teach_nothing_are_refused_by_name() {
+    let all = samples(12);
+    let with = |change: &dyn Fn(usize, usize, &mut Sample)| {
+        let mut all = all.clone();
+        for (item, sample) in all.iter_mut().enumerate() {
+            (0..4).for_each(|candidate| change(item, candidate, sample));
+        }
+        all
+    };
+    let unlabel = |sample: &mut Sample, candidate: usize| sample.candidates[candidate].scores.clear();
+    let one = with(&|item, candidate, sample| {
+        if (item, candidate) != (3, 1) {
+            unlabel(sample, candidate);
+        }
+    });
+    assert!(refused(LEARN, &one).contains("one label"), "{}", refused(LEARN, &one));
+    let constant = with(&|_, candidate, sample| {
+        sample.candidates[candidate].scores.insert("coherence".into(), 3.0);
+    });
+    assert!(refused(LEARN, &constant).contains("all 48 labels are equal"), "{}", refused(LEARN, &constant));
+    let alone = with(&|item, candidate, sample| {
+        if item != 2 {
+            unlabel(sample, candidate);
+        }
+    });
+    assert!(refused(LEARN, &alone).contains("all labels are of one context"), "{}", refused(LEARN, &alone));
+    let without = refused("learn", &with(&|_, candidate, sample| unlabel(sample, candidate)));
+    assert!(without.contains("no sample says who is preferred"), "{without}");
+    assert!(refused("learn --attribute coherance", &all).contains("did you mean `coherence`"));
+    assert!(refused("learn --attribute coherence --layer 3", &all).contains("has 3 layers"));
+    assert!(refused("learn --attribute coherence --layer 1 --features surface", &all).contains("--layer"));
+    assert!(refused("learn --attribute coherence --features state,state", &all).contains("given twice"));
+}
+
+#[test]
+fn few_labels_are_told_and_keep_it_from_being_reliable() {
+    let (summary, _) = learnt(LEARN, &samples(11));
+    assert_eq!(summary.verdict[0].trust, crate::Trust::Caution, "{:?}", summary.verdict);
+    assert!(summary.verdict[0].because.contains("fewer than 50 labels"), "{:?}", summary.verdict);
+}
+
+#[test]
+fn features_that_are_no_numbers_and_states_of_another_layer_are_refused() {
+    let all = samples(12);
+    let (_, output) = learnt(LEARN, &all);
+    let rows = |change: &dyn Fn(&mut Value)| {
+        let mut rows: Vec<Value> = output.rows("features").into_iter().cloned().collect();
+        change(&mut rows[5]);
+        rows
+    };
+    let given = |rows: &[Value]| run_from(LEARN, &all, &model(), "features", rows);
+    let again = given(&rows(&|_| {})).expect("its own table");
+    assert_eq!(again.first_figures, learnt(LEARN, &all).0.first_figures);
+    let told = given(&rows(&|row| row["likelihood"]["q10"] = Value::Null)).expect_err("not a number");
+    assert!(told.contains("likelihood.q10") && told.contains("t:6"), "{told}");
+    let told = given(&rows(&|row| row["state"]["layer"] = json!(1))).expect_err("another layer");
+    assert!(told.contains("state.layer"), "{told}");
+    let told = given(&rows(&|row| row["state"]["values"] = json!("AADAfwAAwH8="))).expect_err("not numbers");
+    assert!(told.contains("no finite number"), "{told}");
+    let told = given(&rows(&|row| row["state"]["values"] = json!("AACAPw=="))).expect_err("too few");
+    assert!(told.contains("do not fit together"), "{told}");
+}
+
+#[test]
+fn a_head_of_another_model_or_prompt_is_refused() {
+    let all = samples(12);
+    let (_, output) = learnt(LEARN, &all);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("head.jsonl");
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut head = output.rows("head")[0].clone();
+        change(&mut head);
+        std::fs::write(&file, head.to_string()).expect("writable");
+        refused(&format!("learned --head {}", file.display()), &all)
+    };
+    assert!(with(&|head| head["model"]["fingerprint"] = json!("1".repeat(64))).contains("it was learnt with"));
+    assert!(
+        with(&|head| head["prompt"]["sha256"] = json!("2".repeat(64))).contains("another than the head was learnt")
+    );
+    assert!(with(&|head| head["coefficients"] = json!([1.0])).contains("`coefficients` has 1 values"));
+    let own = output.rows("head")[0].to_string();
+    std::fs::write(&file, format!("{own}\n{own}")).expect("writable");
+    assert!(refused(&format!("learned --head {}", file.display()), &all).contains("there already"));
+    std::fs::write(&file, own).expect("writable");
+    let unknown = refused(&format!("learned --attribute tone --head {}", file.display()), &all);
+    assert!(unknown.contains("was not learnt") && unknown.contains("coherence"), "{unknown}");
+    assert!(refused("learned", &all).contains("--head"));
+}
+
+#[test]
+fn given_scores_are_features_and_what_they_say_of_others_is_told() {
+    let all = samples(20);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("scores.jsonl");
+    let mut lines: Vec<String> = Vec::new();
+    for sample in &all {
+        for candidate in &sample.candidates {
+            let score = -candidate.scores["coherence"];
+            lines.push(
+                json!({"item": sample.id, "candidate": candidate.id, "metric": "turned", "score": score}).to_string(),
+            );
+        }
+    }
+    lines.push(json!({"item": "nobody", "candidate": "0", "metric": "turned", "score": 1.0}).to_string());
+    std::fs::write(&file, lines.join("\n")).expect("writable");
+    let args = format!("learn --attribute coherence --features likelihood --scores {}", file.display());
+    let (summary, output) = learnt(&args, &all);
+    let found = &summary.first_figures["cross_validation"]["coherence"];
+    assert!(found["spearman_per_context"].as_f64().expect("a figure") > 0.95, "{found:#}");
+    let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
+    assert!(notes.iter().any(|note| note.contains("`nobody`")), "{notes:?}");
+    assert_eq!(output.rows("head")[0]["blocks"][2]["columns"], json!(["turned"]));
+}
+
+#[test]
+fn a_rehearsal_asks_and_ends_before_it_learns() {
+    assert!(matches!(rehearse(LEARN, &samples(12), &model()), MethodError::Rehearsed));
+    assert_eq!(model().description().layers, Some(3));
+}

@@ -96,31 +96,41 @@ impl<'a> JudgedPairs<'a> {
 
     /// What an evaluator says with its scores as they are.
     pub(super) fn as_is(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
-        self.decided(evaluator, |_| 0.0)
+        self.decided(evaluator, |_| Some(0.0))
     }
 
     /// The same with scores that differ by no more than ε taken for a tie, ε being that under which most of the pairs
-    /// outside a pair's fold are right (Deutsch et al. 2023, but never on the pairs that it is tested on).
+    /// outside a pair's fold are right (Deutsch et al. 2023, but never on the pairs that it is tested on). Nothing is said
+    /// of a pair outside whose fold people said nothing.
     pub(super) fn calibrated(&self, evaluator: &RevisionEvaluator) -> Vec<DecidedPair> {
-        let epsilons: Vec<f64> = (0..self.folds).map(|fold| self.epsilon(evaluator, fold)).collect();
+        let epsilons: Vec<Option<f64>> = (0..self.folds).map(|fold| self.epsilon(evaluator, fold)).collect();
         self.decided(evaluator, |pair| epsilons[self.fold(pair)])
     }
 
-    fn decided(&self, evaluator: &RevisionEvaluator, epsilon: impl Fn(usize) -> f64) -> Vec<DecidedPair> {
+    fn decided(&self, evaluator: &RevisionEvaluator, epsilon: impl Fn(usize) -> Option<f64>) -> Vec<DecidedPair> {
         let all = self.pairs.iter().zip(&evaluator.margins).enumerate();
         all.filter_map(|(pair, (one, margin))| {
-            Some(DecidedPair { pair, says: side((*margin)?, epsilon(pair)), human: one.human? })
+            Some(DecidedPair { pair, says: side((*margin)?, epsilon(pair)?), human: one.human? })
         })
         .collect()
     }
 
-    fn epsilon(&self, evaluator: &RevisionEvaluator, fold: usize) -> f64 {
+    /// The ε under which most of all pairs are right.
+    pub(super) fn whole_epsilon(&self, evaluator: &RevisionEvaluator) -> Option<f64> {
+        self.epsilon_of(evaluator, |_| true)
+    }
+
+    fn epsilon(&self, evaluator: &RevisionEvaluator, fold: usize) -> Option<f64> {
+        self.epsilon_of(evaluator, |pair| self.fold(pair) != fold)
+    }
+
+    fn epsilon_of(&self, evaluator: &RevisionEvaluator, is_of: impl Fn(usize) -> bool) -> Option<f64> {
         let all = self.pairs.iter().zip(&evaluator.margins).enumerate();
-        let outside = all.filter(|(pair, _)| self.fold(*pair) != fold);
+        let outside = all.filter(|(pair, _)| is_of(*pair));
         let contexts: Vec<([f64; 2], [f64; 2])> =
             outside.filter_map(|(_, (one, margin))| Some(([(*margin)?, 0.0], [f64::from(one.human?), 0.0]))).collect();
         let found = tie_calibration(contexts.iter().map(|(margin, human)| (margin.as_slice(), human.as_slice())));
-        found.map_or(0.0, |found| found.epsilon)
+        Some(found?.epsilon)
     }
 
     fn by_group(&self, decided: &[DecidedPair]) -> Vec<Vec<DecidedPair>> {
@@ -212,8 +222,8 @@ fn cramers_v(decided: &[DecidedPair]) -> Option<f64> {
 }
 
 /// What always saying what people say most often would have.
-pub(super) fn majority(pairs: &[RevisionPair<'_>]) -> Option<f64> {
-    let said: Vec<i8> = pairs.iter().filter_map(|pair| pair.human).collect();
+pub(super) fn majority(human: impl Iterator<Item = i8>) -> Option<f64> {
+    let said: Vec<i8> = human.collect();
     let most = [-1, 0, 1].map(|side| said.iter().filter(|one| **one == side).count()).into_iter().max()?;
     (!said.is_empty()).then(|| most as f64 / said.len() as f64)
 }

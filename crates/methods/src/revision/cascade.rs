@@ -45,6 +45,10 @@ impl Cascade<'_> {
         let mut counts = vec![(0usize, 0usize); self.steps.len()];
         for (pair, one) in judged.pairs.iter().enumerate() {
             let Some(human) = one.human else { continue };
+            // What nobody has said anything of is no tie.
+            if self.steps.iter().all(|step| step.margins[pair].is_none()) {
+                continue;
+            }
             let (says, by) = self.decide(pair, &fitted[judged.fold(pair)]);
             let last = by.unwrap_or(self.steps.len().saturating_sub(1));
             counts.iter_mut().take(last + 1).for_each(|count| count.0 += 1);

@@ -2,11 +2,12 @@
 
 use probity_data::extended_choice;
 use probity_lm::Outcome;
-use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricModels, Score};
+use probity_metrics::{ChosenMetric, Direction, Metric, MetricItem, Score};
 use serde::Serialize;
 
 use super::agreement::RevisionEvaluator;
 use super::forms::{AskedForm, CATEGORIES, GRADES};
+use super::options::evaluator_name;
 use super::pairs::Revisions;
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
 use super::stages::{AnswerProbabilities, AskedAnswer, FilledForm};
@@ -104,13 +105,6 @@ impl<'a> AnsweredForms<'a> {
     }
 }
 
-/// `choice`, `choice-gold-labels/related`.
-fn named(kind: &str, gold: bool, by_labels: bool, part: &str) -> String {
-    let gold = if gold { "-gold" } else { "" };
-    let labels = if by_labels { "-labels" } else { "" };
-    format!("{kind}{gold}{labels}{part}")
-}
-
 /// The evaluators of questions about both texts.
 pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[bool]) -> Vec<RevisionEvaluator> {
     let mut all = Vec::new();
@@ -121,7 +115,7 @@ pub(super) fn of_choice(answered: &AnsweredForms<'_>, pairs: usize, golds: &[boo
                 let cost = answered.cost(gold, looked_at);
                 let margins = answered.by_pair(pairs, gold, of);
                 all.push(RevisionEvaluator {
-                    name: named("choice", gold, by_labels, part),
+                    name: evaluator_name("choice", gold, by_labels, part),
                     margins,
                     scores: None,
                     cost,
@@ -170,7 +164,7 @@ pub(super) fn of_likert(
             for (number, form) in answered.forms.iter().enumerate().filter(|(_, form)| form.gold == gold) {
                 scores[form.of] = if by_labels { answered.expected(number) } else { answered.graded(number) };
             }
-            let name = named("likert", gold, by_labels, "");
+            let name = evaluator_name("likert", gold, by_labels, "");
             all.push(RevisionEvaluator::of_scores(name, scores, &revisions.pairs, answered.cost(gold, |_| by_labels)));
         }
     }
@@ -235,17 +229,16 @@ pub(super) struct ScoredMetric {
 /// Scores each text, and each original as if it were a revision.
 pub(super) fn score(
     choice: &ChosenMetric,
+    metric: &dyn Metric,
     revisions: &Revisions<'_>,
-    models: &MetricModels,
     run: &mut Run<'_>,
 ) -> Result<ScoredMetric, MethodError> {
-    let metric = choice.build(models)?;
     let texts = revisions.texts.iter().map(|text| item(text.sample, text.text(), references(text.sample)));
     // The first revision of each original stands for it.
     let originals = revisions.texts.iter().filter(|text| text.place == 0);
     let originals = originals.map(|text| item(text.sample, &text.sample.context, references(text.sample)));
     let items: Vec<MetricItem<'_>> = texts.chain(originals).collect();
-    let scores = run.measure(Some(choice.label()), metric.as_ref(), &items)?.items;
+    let scores = run.measure(Some(choice.label()), metric, &items)?.items;
     let mut scores: Vec<Option<f64>> = scores.iter().map(|row| Score::value(row[0])).collect();
     let copies = scores.split_off(revisions.texts.len());
     let signature = choice.signature(metric.item_settings(), &items);
@@ -254,6 +247,10 @@ pub(super) fn score(
 }
 
 impl ScoredMetric {
+    pub(super) fn is_lower_better(&self) -> bool {
+        self.direction == Direction::LowerIsBetter
+    }
+
     /// What it says of pairs: the better score is the better text.
     pub(super) fn evaluator(&self, revisions: &Revisions<'_>) -> RevisionEvaluator {
         let upwards = |score: &Option<f64>| score.map(|score| self.direction.upwards(score));
@@ -288,7 +285,7 @@ pub(super) fn answer_accuracy(answered: &AnsweredForms<'_>, golds: &[bool]) -> V
                 let said: Vec<(u8, u8)> = said.flatten().collect();
                 let share = |is: &dyn Fn(&(u8, u8)) -> bool| mean(said.iter().map(|one| f64::from(u8::from(is(one)))));
                 let majority = (0..3).filter_map(|answer| share(&|one| one.1 == answer)).reduce(f64::max);
-                let by = named("choice", gold, by_labels, "");
+                let by = evaluator_name("choice", gold, by_labels, "");
                 let accuracy = share(&|one| one.0 == one.1);
                 all.push(AnswerAccuracy { by, question, answers: said.len(), accuracy, majority });
             };

@@ -16,8 +16,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use probity_data::Sample;
+use probity_data::{LineError, Sample};
 use probity_lm::{LabelSet, LanguageModel};
+use probity_metrics::{ChosenMetric, Metric};
 
 pub use options::{RevisionJudge, RevisionParams};
 
@@ -109,6 +110,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         }
     }
 
+    fn lacks(_: &RevisionParams, sample: &Sample) -> Vec<LineError> {
+        pairs::impossible_answers(sample)
+    }
+
     fn run(params: &RevisionParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let metrics = params.check(samples)?;
         let revisions = Revisions::of(samples);
@@ -124,6 +129,12 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let layout = params.layout.layout(other.description(), "Answer:")?;
         let templates = paraphrase_templates(params, &layout)?;
         let signature = sign(params, run, &prompts, &templates, &layout);
+        // A metric that its model cannot compute is told before anything is asked; in a rehearsal there are no models.
+        let models = run.metric_models().clone();
+        let built: Vec<Box<dyn Metric>> = match run.is_rehearsal() {
+            true => Vec::new(),
+            false => metrics.iter().map(|choice| choice.build(&models)).collect::<Result<_, _>>()?,
+        };
         let study = Study { params, prompts: &prompts, signature: &signature };
 
         let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
@@ -147,10 +158,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         if run.is_rehearsal() {
             return Err(MethodError::Rehearsed);
         }
-        let models = run.metric_models().clone();
         let scored: Vec<ScoredMetric> = metrics
             .iter()
-            .map(|choice| evaluators::score(choice, &revisions, &models, run))
+            .zip(&built)
+            .map(|(choice, metric)| evaluators::score(choice, metric.as_ref(), &revisions, run))
             .collect::<Result<_, _>>()?;
 
         let mut outcomes = Outcomes::default();
@@ -169,7 +180,9 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
             paraphrases: paraphrases.as_deref().map(|said| (&stage, said)),
             metrics: &scored,
         };
-        found.report(outcomes, signature.clone(), run)
+        let labels: Vec<&str> = metrics.iter().map(ChosenMetric::label).collect();
+        let signature = signature.clone().with("metric", &labels.join(",")).with("folds", &params.folds);
+        found.report(outcomes, signature, run)
     }
 }
 
@@ -222,7 +235,8 @@ fn sign(
         .with_other_models(run.other_models())
         .with("judge", &judges.join(","))
         .with("orders", if params.one_order { "one" } else { "both" });
-    let signature =
-        [Choice::NAME, Likert::NAME].into_iter().fold(signature, |signature, name| prompts.get(name).sign(signature));
-    signature.with_layout(layout).with_templates(templates)
+    let asked = |name: &&str| RevisionStudy::has_stage(params, name);
+    let forms = [Choice::NAME, Likert::NAME].into_iter().filter(asked);
+    let signature = forms.fold(signature, |signature, name| prompts.get(name).sign(signature)).with_layout(layout);
+    if params.has(RevisionJudge::Parapluie) { signature.with_templates(templates) } else { signature }
 }

@@ -114,6 +114,18 @@ impl RevisionParams {
             let hint = "give the samples \"references\", the author's own revision, or leave it out";
             return MethodError::refuse(option, "no sample has references", hint);
         }
+        if let [alone] = self.hybrid.as_slice() {
+            let hint = "name a second one, or leave --hybrid out";
+            return MethodError::refuse(format!("--hybrid {alone}"), "a hybrid has two steps at least", hint);
+        }
+        if self.metric.iter().any(|metric| metric.trim().is_empty()) {
+            let hint = "name a metric, or leave --metric out for the usual ones";
+            return MethodError::refuse("--metric", "an empty name", hint);
+        }
+        if self.template != Self::default().template && !self.has(RevisionJudge::Parapluie) {
+            let hint = "add `parapluie` to --judge, or leave --template out";
+            return MethodError::refuse("--template", "it is ParaPLUIE's, which is not among the judges", hint);
+        }
         if self.hybrid.len() > MOST_STEPS {
             let why = format!("it has {} steps", self.hybrid.len());
             return MethodError::refuse("--hybrid", why, format!("name {MOST_STEPS} at most"));
@@ -126,6 +138,41 @@ impl RevisionParams {
         let named = self.metric.join(",");
         let metrics = choose(if named.is_empty() { usual } else { &named })?;
         check_needs(&metrics, &self.models, &own, |sample| item(sample, "", references(sample)))?;
+        let known = self.evaluators(&metrics);
+        if let Some(unknown) = self.hybrid.iter().find(|step| !known.contains(step)) {
+            let hint = format!("name some of {}", known.join(", "));
+            return MethodError::refuse(format!("--hybrid {unknown}"), "there is no such evaluator in this run", hint);
+        }
         Ok(metrics)
     }
+
+    /// What the evaluators of a run are called, in the order of its tables.
+    pub(super) fn evaluators(&self, metrics: &[ChosenMetric]) -> Vec<String> {
+        let mut names = Vec::new();
+        let by_labels: &[bool] = if self.no_labels { &[false] } else { &[false, true] };
+        for gold in self.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold) {
+            for by_labels in by_labels {
+                let parts: &[&str] = if *by_labels { &["", "/related", "/best"] } else { &["", "/related"] };
+                names.extend(parts.iter().map(|part| evaluator_name("choice", gold, *by_labels, part)));
+            }
+        }
+        for gold in self.golds(RevisionJudge::Likert, RevisionJudge::LikertGold) {
+            names.extend(by_labels.iter().map(|by_labels| evaluator_name("likert", gold, *by_labels, "")));
+        }
+        if self.has(RevisionJudge::Parapluie) {
+            match self.template.as_slice() {
+                [_] => names.push("parapluie".to_owned()),
+                all => names.extend(all.iter().map(|template| format!("parapluie/{template}"))),
+            }
+        }
+        names.extend(metrics.iter().map(|metric| metric.label().to_owned()));
+        names
+    }
+}
+
+/// `choice`, `choice-gold-labels/related`.
+pub(super) fn evaluator_name(kind: &str, gold: bool, by_labels: bool, part: &str) -> String {
+    let gold = if gold { "-gold" } else { "" };
+    let labels = if by_labels { "-labels" } else { "" };
+    format!("{kind}{gold}{labels}{part}")
 }

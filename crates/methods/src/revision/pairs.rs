@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use probity_data::{Preference, Sample};
+use probity_data::{LineError, Preference, Sample};
 use serde::Serialize;
+
+use super::forms::CATEGORIES;
 
 /// A revision.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -123,6 +125,34 @@ fn human(sample: &Sample, places: [usize; 2]) -> Option<i8> {
     }
 }
 
+/// People's answers to single questions that none of the questions has: nothing could be held against them.
+pub(super) fn impossible_answers(sample: &Sample) -> Vec<LineError> {
+    let answers = |name: &str| match name {
+        "relatedness" => {
+            Some((&[0.0, 1.0, 2.0][..], "0 (does not do what was asked for), 1 (with more besides) or 2 (strictly)"))
+        }
+        "acceptable" => Some((&[0.0, 1.0][..], "0 (no) or 1 (yes)")),
+        _ => {
+            let known = CATEGORIES.iter().any(|(category, ..)| *category == name);
+            known.then_some((&[0.0, 1.0][..], "0 (not better in it) or 1 (better)"))
+        }
+    };
+    let mut wrong = Vec::new();
+    for (place, candidate) in sample.candidates.iter().enumerate() {
+        for (name, score) in &candidate.scores {
+            if let Some((known, meaning)) = answers(name)
+                && !known.contains(score)
+            {
+                let field = format!("candidates[{place}].scores.{name}");
+                let error =
+                    LineError::content(field, format!("{score} is no answer of people to this question: {meaning}"));
+                wrong.push(error.with_hint("give scores on another scale another name"));
+            }
+        }
+    }
+    wrong
+}
+
 /// The categories of a revision: a line each of the text `categories`.
 pub(super) fn categories(sample: &Sample) -> BTreeSet<&str> {
     sample.text("categories").into_iter().flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty()).collect()
@@ -156,6 +186,19 @@ mod tests {
         assert_eq!(made([1.0, 1.0], [1.0, 1.0], Some("second")), (Some(-1), Some(Difficulty::Hard)));
         assert_eq!(made([1.0, 1.0], [1.0, 1.0], None), (Some(0), None));
         assert_eq!(made([0.0, 0.0], [0.0, 0.0], None), (Some(0), None));
+    }
+
+    #[test]
+    fn answers_that_no_question_has_are_named() {
+        let mut one = sample("a", &[3.0]);
+        one.candidates[0].scores.extend([("relatedness".to_owned(), 1.0), ("acceptable".to_owned(), 1.0)]);
+        assert!(impossible_answers(&one).is_empty(), "other scores are anything");
+        one.candidates[0].scores.extend([("relatedness".to_owned(), 7.0), ("concision".to_owned(), 0.5)]);
+        let told: Vec<String> = impossible_answers(&one).iter().map(ToString::to_string).collect();
+        assert!(
+            told.len() == 2 && told[1].contains("candidates[0].scores.relatedness") && told[1].contains('7'),
+            "{told:?}"
+        );
     }
 
     #[test]

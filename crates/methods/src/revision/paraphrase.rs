@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 
 use super::pairs::RevisionText;
 use crate::para_pluie::log_ratio;
-use crate::stage::{flatten_into, given_outcome};
+use crate::stage::{flatten_into, given_mass, given_outcome};
 use crate::template::{PromptLayout, Template};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// No label of a model is that improbable.
+const MOST_NATS: f64 = 1e6;
 
 /// The stage, and its table.
 pub(super) const PARAPLUIE: &str = "parapluie";
@@ -133,7 +136,13 @@ impl MethodStage for ParaphraseStage<'_> {
             let said = json!(log_ratio);
             return Err(format!("`log_ratio` is {said}, and `outcome` is `{}`", outcome.name()).into());
         }
-        Ok(ParaphraseScore { score: log_ratio, mass, outcome, prompt_tokens })
+        if log_ratio.is_some_and(|ratio| ratio.abs() > MOST_NATS) {
+            return Err(format!(
+                "`log_ratio` is no difference of logarithms of probabilities: beyond {MOST_NATS} nats"
+            )
+            .into());
+        }
+        Ok(ParaphraseScore { score: log_ratio, mass: given_mass(mass)?, outcome, prompt_tokens })
     }
 
     fn stand_in(&self, _: usize) -> ParaphraseScore {

@@ -4,20 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed};
-use probity_stats::{Interval, pearson};
+use probity_stats::{Interval, order, pearson};
 use serde::Serialize;
 use serde_json::json;
 
 use super::agreement::{Alignment, DecidedPair, JudgedPairs, RevisionEvaluator, majority, side};
 use super::cascade::{Cascade, CascadeResults};
 use super::evaluators::{AnsweredForms, ScoredMetric, answer_accuracy, of_choice, of_likert, of_paraphrases, turned};
+use super::forms::CATEGORIES;
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
 use super::paraphrase::{ParaphraseScore, ParaphraseStage};
 use super::sections::{
     alignment_section, answers_section, cost_section, hybrid_section, part_section, systems_section,
 };
-use crate::figures::{Mass, TokenTally, bounds, mean, number};
+use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
@@ -61,6 +62,8 @@ pub(super) struct EvaluatorFigures {
     pub(super) as_is: Alignment,
     /// With small differences taken for ties.
     pub(super) calibrated: Alignment,
+    /// The ε that all pairs together would have: for other data. Absent of the hybrid.
+    pub(super) epsilon: Option<f64>,
     /// What is said so.
     #[serde(skip)]
     pub(super) decided: Vec<DecidedPair>,
@@ -115,14 +118,15 @@ impl Found<'_> {
         let evaluators = self.evaluators();
         self.write(&evaluators, run)?;
         let judged = JudgedPairs::new(&self.revisions.pairs, self.params.folds as usize);
-        let steps = self.steps(&evaluators)?;
-        let hybrid = (steps.len() > 1).then(|| Cascade { steps }.cross_validated(&judged));
+        let steps = self.steps(&evaluators);
+        // Where there is one paragraph, nothing can be fitted on others.
+        let hybrid = (steps.len() > 1 && judged.groups() > 1).then(|| Cascade { steps }.cross_validated(&judged));
         let mut figures: Vec<EvaluatorFigures> = evaluators.iter().map(|one| self.figures(one, &judged)).collect();
         if let Some(hybrid) = &hybrid {
             let cost = hybrid_cost(hybrid, self.revisions.pairs.len());
             figures.push(self.parts(HYBRID_NAME, &judged, [&hybrid.decided, &hybrid.decided], cost));
         }
-        let guess = majority(&self.revisions.pairs);
+        let guess = majority(self.revisions.pairs.iter().filter_map(|pair| pair.human));
         let mut values = json!({
             "pairs": self.revisions.pairs.len(), "paragraphs": judged.groups(), "majority": guess,
             "alignment": figures,
@@ -151,7 +155,7 @@ impl Found<'_> {
         }
         if let Some(hybrid) = &hybrid {
             values["hybrid"] = json!(hybrid.steps);
-            sections.push(hybrid_section(hybrid, self.params.folds));
+            sections.push(hybrid_section(hybrid, judged.folds()));
         }
         sections.push(cost_section(&figures, self.revisions.pairs.len()));
         let turns: Vec<(f64, usize)> = self
@@ -165,6 +169,20 @@ impl Found<'_> {
         let mass = self.mass();
         values["mass"] = json!(mass);
         if let Some(first) = sections.first_mut() {
+            first.note(format!(
+                "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
+                counted(self.revisions.pairs.len(), "pair"),
+                counted(judged.groups(), "paragraph")
+            ));
+            let lower: Vec<String> = self
+                .metrics
+                .iter()
+                .filter(|metric| metric.is_lower_better())
+                .map(|metric| metric.label.clone())
+                .collect();
+            if !lower.is_empty() {
+                first.note(lower_is_better(&lower));
+            }
             for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
                 let with = if *gold { ", with the author's own revision" } else { "" };
                 first.note(format!(
@@ -180,15 +198,30 @@ impl Found<'_> {
                     mass.answers
                 ));
             }
+            let all = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect::<BTreeSet<&str>>();
+            let asked = self.choice.answers.is_some() || self.likert.answers.is_some();
+            let silent: Vec<String> = all
+                .into_iter()
+                .filter(|name| CATEGORIES.iter().all(|(known, ..)| known != name))
+                .map(|name| name.escape_debug().to_string())
+                .collect();
+            if asked && !silent.is_empty() {
+                first.note(format!("Categories without a question of their own in forms: {}", silent.join(", ")));
+            }
+            if judged.groups() == 1 {
+                first.note(
+                    "All pairs are of one paragraph: nothing can be calibrated on other pairs, nor has it an interval.",
+                );
+            }
             outcomes.notes(signature.model.as_ref(), first);
         }
         values["turned"] =
             json!(turns.iter().map(|(share, of)| json!({ "share": share, "pairs": of })).collect::<Vec<_>>());
-        let verdict = vec![conclusion(&figures, &judged, guess)];
+        let verdict = vec![conclusion(&figures, &judged)];
         let headline = figures
             .iter()
             .filter(|one| one.calibrated.pairs > 0)
-            .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.as_is.accuracy.figure.value))
+            .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
         Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
     }
@@ -253,30 +286,19 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// The steps of the hybrid among the evaluators.
-    fn steps<'e>(&self, evaluators: &'e [RevisionEvaluator]) -> Result<Vec<&'e RevisionEvaluator>, MethodError> {
+    /// The steps of the hybrid among the evaluators; those that are named have been found to be there.
+    fn steps<'e>(&self, evaluators: &'e [RevisionEvaluator]) -> Vec<&'e RevisionEvaluator> {
         let find = |name: &str| evaluators.iter().find(|one| one.name == name);
         if self.params.hybrid.is_empty() {
-            return Ok(HYBRID.into_iter().filter_map(|ways| ways.iter().find_map(|name| find(name))).collect());
+            return HYBRID.into_iter().filter_map(|ways| ways.iter().find_map(|name| find(name))).collect();
         }
-        let known = || evaluators.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
-        self.params
-            .hybrid
-            .iter()
-            .map(|name| match find(name) {
-                Some(found) => Ok(found),
-                None => MethodError::refuse(
-                    format!("--hybrid {name}"),
-                    "there is no such evaluator in this run",
-                    format!("name some of {}", known()),
-                ),
-            })
-            .collect()
+        self.params.hybrid.iter().filter_map(|name| find(name)).collect()
     }
 
     fn figures(&self, evaluator: &RevisionEvaluator, judged: &JudgedPairs<'_>) -> EvaluatorFigures {
         let (as_is, calibrated) = (judged.as_is(evaluator), judged.calibrated(evaluator));
-        self.parts(&evaluator.name, judged, [&as_is, &calibrated], evaluator.cost)
+        let parts = self.parts(&evaluator.name, judged, [&as_is, &calibrated], evaluator.cost);
+        EvaluatorFigures { epsilon: judged.whole_epsilon(evaluator), ..parts }
     }
 
     /// Of what is said with scores as they are, and with small differences taken for ties.
@@ -308,6 +330,7 @@ impl Found<'_> {
             by: by.to_owned(),
             as_is: judged.alignment(as_is),
             calibrated: judged.alignment(calibrated),
+            epsilon: None,
             decided: calibrated.to_vec(),
             by_category,
             by_difficulty: by_difficulty.collect(),
@@ -335,7 +358,7 @@ impl Found<'_> {
         let copies =
             self.metrics.iter().map(|metric| (metric.label.clone(), mean(metric.copies.iter().flatten().copied())));
         let copy = SystemFigures {
-            system: "(copy of the original)".to_owned(),
+            system: copy_name(all.keys().copied()),
             texts: self.revisions.texts.iter().filter(|text| text.place == 0).count(),
             preferred: None,
             means: copies.collect(),
@@ -363,6 +386,16 @@ impl Found<'_> {
         let cells = flat.iter().map(|a| flat.iter().map(|b| r(a, b)).collect()).collect();
         Correlations { names: scores.iter().map(|(name, _)| (*name).to_owned()).collect(), cells }
     }
+}
+
+/// What a system that changes nothing is called; no candidate is called so.
+fn copy_name<'s>(systems: impl Iterator<Item = &'s str>) -> String {
+    let systems: BTreeSet<&str> = systems.collect();
+    let mut name = "(copy of the original)".to_owned();
+    while systems.contains(name.as_str()) {
+        name = format!("({name})");
+    }
+    name
 }
 
 /// What is known of a system, before means are taken.
@@ -421,44 +454,81 @@ fn hybrid_cost(hybrid: &CascadeResults, pairs: usize) -> TokenTally {
     }
 }
 
-/// Which measure agrees best with people, and how surely.
-fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>, guess: Option<f64>) -> Conclusion {
-    let value = |one: &&EvaluatorFigures| one.calibrated.kappa.figure.value;
-    let best = figures
+/// Which measure agrees best with people, and how surely: on the pairs of which all have said something, where there
+/// are such.
+fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclusion {
+    let figures: Vec<&EvaluatorFigures> = figures.iter().filter(|one| !one.decided.is_empty()).collect();
+    let decided = |one: &&EvaluatorFigures| one.decided.iter().map(|pair| pair.pair).collect::<BTreeSet<usize>>();
+    let all: BTreeSet<usize> = figures.iter().flat_map(decided).collect();
+    let common = figures.iter().map(decided).fold(all.clone(), |common, own| &common & &own);
+    let compared = if common.is_empty() { &all } else { &common };
+    let found: Vec<(&EvaluatorFigures, Vec<DecidedPair>, Alignment)> = figures
         .iter()
-        .filter(|one| value(one).is_some())
-        .max_by(|a, b| value(a).partial_cmp(&value(b)).unwrap_or(std::cmp::Ordering::Equal));
-    let Some(best) = best else {
+        .map(|one| {
+            let own: Vec<DecidedPair> =
+                one.decided.iter().filter(|pair| compared.contains(&pair.pair)).copied().collect();
+            let alignment = judged.alignment(&own);
+            (*one, own, alignment)
+        })
+        .collect();
+    let value = |(.., alignment): &&(&EvaluatorFigures, Vec<DecidedPair>, Alignment)| alignment.kappa.figure.value;
+    let first =
+        found.iter().filter(|one| value(one).is_some()).reduce(|a, b| if value(&b) > value(&a) { b } else { a });
+    let Some((best, decided, found_best)) = first else {
         return Conclusion::without_agreement();
     };
-    let found = &best.calibrated;
-    let kappa = found.kappa.figure.value.unwrap_or(0.0);
+    let kappa = found_best.kappa.figure.value.unwrap_or(0.0);
+    // What rounding alone tells apart is level.
+    let is_level = |of: Option<f64>| of.is_some_and(|of| order(of, kappa) == std::cmp::Ordering::Equal);
+    let level = found.iter().filter(|one| is_level(value(one))).count() - 1;
     // The best of many is by chance the better the more there are.
-    let sure = judged.kappa_interval(&best.decided, 1.0 - 0.05 / figures.len() as f64);
-    let says = format!(
-        "{} agrees best with people: on {} of {}, ties counted and calibrated (κ {}); saying the same of all pairs agrees on {}",
-        best.by,
-        number(found.accuracy.figure.value),
-        counted(found.pairs, "pair"),
-        fixed(kappa, 2),
-        number(guess)
-    );
+    let sure = judged.kappa_interval(decided, 1.0 - 0.05 / figures.len() as f64);
+    let guess = majority(decided.iter().map(|one| one.human));
+    let accuracy = found_best.accuracy.figure.value;
+    let pairs = counted(found_best.pairs, "pair");
+    let left_out =
+        if compared.len() < all.len() { format!(" that all have decided, of {}", all.len()) } else { String::new() };
+    let says = if kappa > 0.0 {
+        let others = if level > 0 { format!(" and {level} more (level)") } else { String::new() };
+        format!(
+            "{}{others} agree{} best with people: on {} of {pairs}{left_out}, ties counted and calibrated (κ {}); saying \
+             the same of all pairs agrees on {}",
+            best.by,
+            if level > 0 { "" } else { "s" },
+            number(accuracy),
+            fixed(kappa, 3),
+            number(guess)
+        )
+    } else {
+        format!(
+            "None of {} agrees with people better than chance on {pairs}{left_out}: the highest κ is {} ({})",
+            counted(figures.len(), "measure"),
+            fixed(kappa, 3),
+            best.by
+        )
+    };
+    let found = found_best;
     let of = counted(figures.len(), "measure");
     let (trust, because) = match sure {
         None => (Trust::Unreliable, format!("κ has no interval over {}", counted(found.groups, "paragraph"))),
-        Some(interval) if interval.low <= 0.0 => (
-            Trust::Unreliable,
-            format!(
-                "the best of {of} may agree so by chance (κ {} with all of them taken into account)",
-                bounds(Some(interval))
-            ),
-        ),
+        Some(interval) if interval.low <= 0.0 => {
+            let worse = accuracy < guess;
+            let also = if worse { "; saying the same of all pairs is right more often" } else { "" };
+            let interval = bounds(Some(interval));
+            (
+                Trust::Unreliable,
+                format!(
+                    "the best of {of} may agree so by chance (κ {interval} with all of them taken into account){also}"
+                ),
+            )
+        }
         Some(_) if found.groups < FEW_GROUPS => {
             (Trust::Caution, format!("it was held against people in only {}", counted(found.groups, "paragraph")))
         }
-        Some(_) if kappa < FAIR => {
-            (Trust::Caution, format!("agreement is better than chance and weak: κ {}", bounds(found.kappa.interval)))
-        }
+        Some(_) if kappa < FAIR => (
+            Trust::Caution,
+            format!("agreement is better than chance and weak: κ {} (95 %)", bounds(found.kappa.interval)),
+        ),
         Some(interval) => (
             Trust::Reliable,
             format!(
@@ -470,7 +540,8 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>, guess: Opt
     };
     let figures = json!({
         "best": best.by, "accuracy": found.accuracy.figure.value, "accuracy_interval": found.accuracy.interval,
-        "kappa": kappa, "kappa_interval": found.kappa.interval, "pairs": found.pairs, "majority": guess,
+        "kappa": kappa, "kappa_interval": found.kappa.interval, "kappa_interval_of_best": sure, "pairs": found.pairs,
+        "majority": guess, "level": level,
     });
     Conclusion { about: None, says, trust, because, figures }
 }

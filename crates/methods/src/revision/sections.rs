@@ -59,7 +59,13 @@ pub(super) fn part_section<'f>(
         };
         table.push(std::iter::once(one.by.clone()).chain(parts(one).iter().map(cell)));
     }
-    table.note(format!("Accuracy by {of} with the number of pairs, scores as they are; a pair may be of several."));
+    let several = if of == "category" {
+        "A pair may be of several."
+    } else {
+        "Easy: one revision does what was asked for; medium: both do, one is acceptable; hard: both are acceptable, one is \
+         preferred. Pairs of which people prefer neither, or said nothing of this, are in none."
+    };
+    table.note(format!("Accuracy by {of} with the number of pairs, scores as they are. {several}"));
     Some(table)
 }
 
@@ -89,7 +95,7 @@ pub(super) fn systems_section(all: &[SystemFigures]) -> Section {
     table
 }
 
-pub(super) fn hybrid_section(hybrid: &CascadeResults, folds: u32) -> Section {
+pub(super) fn hybrid_section(hybrid: &CascadeResults, folds: usize) -> Section {
     let columns = ["step", "asked", "decides", "threshold", "requests a pair", "tokens in a pair", "tokens out a pair"];
     let mut table = Section::new("Hybrid", columns);
     for step in &hybrid.steps {

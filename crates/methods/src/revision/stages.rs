@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::forms::AskedForm;
 use crate::prompt_set::ReadyPrompt;
-use crate::stage::{flatten_into, given_outcome};
+use crate::stage::{flatten_into, given_mass, given_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Which kind of form.
@@ -151,6 +151,9 @@ impl<K: FormKind> MethodStage for FormStage<'_, K> {
         if outcome.has_answer() != answers.is_some() {
             let said = if answers.is_some() { "there" } else { "missing" };
             return Err(format!("`answers` is {said}, and `outcome` is `{}`", outcome.name()).into());
+        }
+        if matches!(outcome, Outcome::Tie | Outcome::LowMass) {
+            return Err(format!("a form that was filled in does not end as `{}`", outcome.name()).into());
         }
         Ok(FilledForm { answers, outcome, prompt_tokens: given.prompt_tokens, tokens: given.tokens })
     }
@@ -301,7 +304,7 @@ impl<K: FormKind> MethodStage for AnswerStage<'_, K> {
             let said = if probabilities.is_some() { "there" } else { "missing" };
             return Err(format!("`probabilities` is {said}, and `outcome` is `{}`", outcome.name()).into());
         }
-        Ok(AnswerProbabilities { probabilities, mass, outcome, prompt_tokens })
+        Ok(AnswerProbabilities { probabilities, mass: given_mass(mass)?, outcome, prompt_tokens })
     }
 
     fn stand_in(&self, number: usize) -> AnswerProbabilities {
