@@ -30,7 +30,7 @@ use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, R
 use figures::{CellFigures, ComparisonCell};
 use judge::{ComparisonJudge, JudgedComparisons};
 
-const TEMPLATES: &[Builtin] = &[
+pub(crate) const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/compare_1.j2"), data: DATA },
     Builtin { name: "2", source: include_str!("prompts/compare_2.j2"), data: DATA },
 ];
@@ -148,18 +148,27 @@ fn load_templates(
     words: &AttributeWords,
     layout: &PromptLayout,
 ) -> Result<Vec<Template>, TemplateError> {
-    let mut settings: BTreeMap<&'static str, String> = word_settings(words, &params.subject.noun);
-    let [label_a, label_b] = &params.label_words.0;
+    let settings = settings(words, &params.subject.noun, &params.label_words.0);
+    params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
+}
+
+/// What is filled into a template besides data.
+pub(crate) fn settings(
+    words: &AttributeWords,
+    noun: &str,
+    [label_a, label_b]: &[String; 2],
+) -> BTreeMap<&'static str, String> {
+    let mut settings: BTreeMap<&'static str, String> = word_settings(words, noun);
     // A label word that names the text itself (`Summary A`) is the text's name.
     let name = |label: &String| {
-        let names_it = label.to_lowercase().contains(&params.subject.noun.to_lowercase());
-        if names_it { label.clone() } else { format!("{} {label}", capitalised(&params.subject.noun)) }
+        let names_it = label.to_lowercase().contains(&noun.to_lowercase());
+        if names_it { label.clone() } else { format!("{} {label}", capitalised(noun)) }
     };
     settings.insert("name_a", name(label_a));
     settings.insert("name_b", name(label_b));
     settings.insert("label_a", label_a.clone());
     settings.insert("label_b", label_b.clone());
-    params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
+    settings
 }
 
 fn signature(

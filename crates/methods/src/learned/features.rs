@@ -1,15 +1,14 @@
 //! The features of every candidate: what the model says of it while it reads it, and what can be counted.
 
 use probity_data::{Candidate, Sample, from_value};
-use probity_lm::{Ask, ContinuationAnswer, Outcome, PooledState, Prompt, Reading, ScoreRequest, ScoreResult};
+use probity_lm::{Ask, ContinuationAnswer, Outcome, PooledState, Reading, ScoreRequest, ScoreResult};
 use probity_stats::quantile;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::prompts::ReadingPrompts;
 use super::surface::{SURFACE, surface};
-use crate::question::material;
 use crate::stage::{flatten_into, given_outcome};
-use crate::template::{PromptLayout, Template};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Of the tokens' log-probabilities with what the text is about before it (nats), without it (`bare`), and of what each
@@ -26,6 +25,29 @@ pub(super) struct Wanted {
     pub(super) likelihood: bool,
     /// The state behind so many layers.
     pub(super) state: Option<usize>,
+    /// The state behind so many layers while it is read that the text is the better one of two.
+    pub(super) comparison: Option<usize>,
+}
+
+/// A question about a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The text, behind what it is about.
+    Reading,
+    /// The text, behind nothing but what it is called.
+    Bare,
+    /// That it is the better one of two, shown first.
+    Comparison,
+}
+
+impl Wanted {
+    fn asks(self, asked: Asked) -> bool {
+        match asked {
+            Asked::Reading => self.likelihood || self.state.is_some(),
+            Asked::Bare => self.likelihood,
+            Asked::Comparison => self.comparison.is_some(),
+        }
+    }
 }
 
 /// What is known of a candidate.
@@ -36,6 +58,7 @@ pub(super) struct CandidateFeatures {
     /// In the order of [`SURFACE`].
     pub(super) surface: Vec<f64>,
     pub(super) state: Option<PooledState>,
+    pub(super) comparison: Option<PooledState>,
     pub(super) outcome: Outcome,
     pub(super) prompt_tokens: Option<usize>,
     pub(super) tokens: Option<usize>,
@@ -43,80 +66,93 @@ pub(super) struct CandidateFeatures {
 
 /// The stage in which candidates are read.
 pub(super) struct FeatureStage<'a> {
-    /// All candidates, each with its sample.
-    candidates: Vec<(&'a Sample, &'a Candidate)>,
+    /// All candidates, each with its sample and its place there.
+    candidates: Vec<(&'a Sample, usize)>,
     wanted: Wanted,
-    template: &'a Template,
-    layout: &'a PromptLayout,
-    /// What a candidate is called where nothing else is shown.
-    noun: &'a str,
+    prompts: &'a ReadingPrompts,
     inputs: Vec<String>,
 }
 
 impl<'a> FeatureStage<'a> {
-    pub(super) fn new(
-        samples: &'a [Sample],
-        wanted: Wanted,
-        (template, layout): (&'a Template, &'a PromptLayout),
-        noun: &'a str,
-        signature: &str,
-    ) -> Self {
-        let candidates = samples.iter().flat_map(|sample| sample.candidates.iter().map(move |one| (sample, one)));
+    pub(super) fn new(samples: &'a [Sample], wanted: Wanted, prompts: &'a ReadingPrompts, signature: &str) -> Self {
+        let candidates =
+            samples.iter().flat_map(|sample| (0..sample.candidates.len()).map(move |place| (sample, place)));
         let inputs = vec![signature.to_owned(), format!("{wanted:?}")];
-        Self { candidates: candidates.collect(), wanted, template, layout, noun, inputs }
+        Self { candidates: candidates.collect(), wanted, prompts, inputs }
     }
 
-    fn source(&self, number: usize) -> &'a str {
-        let (sample, _) = self.candidates[number];
-        let instruction = sample.instruction.as_deref().unwrap_or_default();
-        if sample.context.trim().is_empty() { instruction } else { &sample.context }
-    }
-
-    fn counted(&self, number: usize) -> Vec<f64> {
-        surface(self.source(number), &self.candidates[number].1.text)
+    fn candidate(&self, number: usize) -> &'a Candidate {
+        let (sample, place) = self.candidates[number];
+        &sample.candidates[place]
     }
 
     fn without_model(&self, number: usize, outcome: Outcome) -> CandidateFeatures {
-        let surface = self.counted(number);
-        CandidateFeatures { likelihood: None, surface, state: None, outcome, prompt_tokens: None, tokens: None }
-    }
-
-    fn asked_model(&self) -> bool {
-        self.wanted.likelihood || self.wanted.state.is_some()
-    }
-
-    /// The question about a candidate behind what it is about, or behind nothing but what it is called.
-    fn request(&self, number: usize, bare: bool) -> ScoreRequest {
-        let (sample, candidate) = self.candidates[number];
-        // As in `gpt-score`: one space before it, which tokenizers take into the first word.
-        let text = format!(" {}", candidate.text.trim());
-        let id = format!("{}/{}/{}", sample.id, candidate.id, if bare { "bare" } else { "reading" });
-        if bare {
-            let prompt = Prompt::Text(format!("The {}:", self.noun));
-            return ScoreRequest { id, prompt, ask: Ask::Continuation(text) };
+        let (sample, _) = self.candidates[number];
+        let instruction = sample.instruction.as_deref().unwrap_or_default();
+        let source = if sample.context.trim().is_empty() { instruction } else { &sample.context };
+        let surface = surface(source, &self.candidate(number).text);
+        CandidateFeatures {
+            likelihood: None,
+            surface,
+            state: None,
+            comparison: None,
+            outcome,
+            prompt_tokens: None,
+            tokens: None,
         }
-        let rendered = self.template.render(&sample.id, &material(sample)).expect("it could be rendered before");
-        let ask = match self.wanted.state {
+    }
+
+    /// What is asked about a candidate.
+    fn asked(&self, number: usize) -> Vec<Asked> {
+        let (sample, _) = self.candidates[number];
+        let is_pair = sample.candidates.len() == 2 && sample.candidates.iter().all(|one| !one.text.trim().is_empty());
+        let can_be = |asked: &Asked| *asked != Asked::Comparison || is_pair;
+        let all = [Asked::Reading, Asked::Bare, Asked::Comparison].into_iter();
+        all.filter(|asked| self.wanted.asks(*asked)).filter(can_be).collect()
+    }
+
+    fn request(&self, number: usize, asked: Asked) -> ScoreRequest {
+        let (sample, place) = self.candidates[number];
+        let candidate = self.candidate(number);
+        let id = |what: &str| format!("{}/{}/{what}", sample.id, candidate.id);
+        let read = |text: String, layer: Option<usize>| match layer {
             Some(layer) => Ask::Reading(Reading { text, layers: vec![layer] }),
             None => Ask::Continuation(text),
         };
-        ScoreRequest { id, prompt: rendered.prompt(self.layout), ask }
+        // As in `gpt-score`: one space before it, which tokenizers take into the first word.
+        let text = format!(" {}", candidate.text.trim());
+        match asked {
+            Asked::Reading => {
+                let prompt = self.prompts.reading(sample);
+                ScoreRequest { id: id("reading"), prompt, ask: read(text, self.wanted.state) }
+            }
+            Asked::Bare => ScoreRequest { id: id("bare"), prompt: self.prompts.bare(), ask: read(text, None) },
+            Asked::Comparison => {
+                let (prompt, answer) = self.prompts.comparison(sample, place);
+                ScoreRequest { id: id("comparison"), prompt, ask: read(answer, self.wanted.comparison) }
+            }
+        }
     }
 
-    /// What the answers come to.
-    fn of(&self, number: usize, reading: &ScoreResult, bare: Option<&ScoreResult>) -> CandidateFeatures {
+    /// What the answers come to, each beside its question.
+    fn of(&self, number: usize, answers: &[(Asked, ScoreResult)]) -> CandidateFeatures {
+        let of = |asked: Asked| answers.iter().find(|(known, _)| *known == asked).map(|(_, result)| result);
         let known = self.without_model(number, Outcome::Scored);
-        let known = CandidateFeatures { prompt_tokens: Some(reading.prompt_tokens), ..known };
-        let failed = [Some(reading), bare].into_iter().flatten().find(|result| result.continuation().is_none());
-        if let Some(failed) = failed {
+        let prompt_tokens = Some(answers.iter().map(|(_, result)| result.prompt_tokens).sum());
+        let known = CandidateFeatures { prompt_tokens, ..known };
+        if let Some((_, failed)) = answers.iter().find(|(_, result)| result.continuation().is_none()) {
             return CandidateFeatures { outcome: failed.outcome.clone(), ..known };
         }
-        let given = reading.continuation().expect("it has not failed");
-        let known = CandidateFeatures { tokens: Some(given.token_ids.len()), ..known };
-        let state = reading.reading().and_then(|reading| reading.states.first().cloned());
-        let likelihood = bare.and_then(ScoreResult::continuation).map(|bare| likelihood(given, bare));
+        let state = |asked: Asked| of(asked)?.reading()?.states.first().cloned();
+        let text = of(Asked::Reading).and_then(ScoreResult::continuation);
+        let known = CandidateFeatures { tokens: text.map(|text| text.token_ids.len()), ..known };
+        let likelihood =
+            text.zip(of(Asked::Bare).and_then(ScoreResult::continuation)).map(|(text, bare)| likelihood(text, bare));
         match likelihood.transpose() {
-            Ok(likelihood) => CandidateFeatures { likelihood, state, ..known },
+            Ok(likelihood) => {
+                let (state, comparison) = (state(Asked::Reading), state(Asked::Comparison));
+                CandidateFeatures { likelihood, state, comparison, ..known }
+            }
             Err(outcome) => CandidateFeatures { outcome, ..known },
         }
     }
@@ -162,6 +198,20 @@ fn likelihood(given: &ContinuationAnswer, bare: &ContinuationAnswer) -> Result<V
     ])
 }
 
+/// Whether a given state is what is wanted.
+fn check_state(name: &str, state: Option<&PooledState>, wanted: Option<usize>) -> Result<(), RowError> {
+    match (state, wanted) {
+        (None, Some(_)) => Err(format!("`{name}` is missing, and the row has an answer").into()),
+        (Some(state), Some(layer)) if state.layer != layer => {
+            Err(format!("`{name}.layer` is {}, and {layer} is wanted", state.layer).into())
+        }
+        (Some(state), _) if state.values.iter().any(|value| !value.is_finite()) => {
+            Err(format!("`{name}.values` holds what is no finite number").into())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn named(names: &[&str], values: &[f64]) -> Map<String, Value> {
     names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
@@ -180,48 +230,45 @@ impl MethodStage for FeatureStage<'_> {
     }
 
     fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, CandidateFeatures>) -> Result<(), MethodError> {
-        let is_text = |number: &usize| !self.candidates[*number].1.text.trim().is_empty();
+        let is_text = |number: &usize| !self.candidate(*number).text.trim().is_empty();
         let (texts, empty): (Vec<usize>, Vec<usize>) = (0..self.parts()).partition(is_text);
         for number in empty {
             keep(number, self.without_model(number, Outcome::Empty), run.output()).map_err(MethodError::Output)?;
         }
-        if !self.asked_model() {
-            let mut each = texts.into_iter();
-            return each
-                .try_for_each(|number| keep(number, self.without_model(number, Outcome::Scored), run.output()))
-                .map_err(MethodError::Output);
+        for (sample, _) in texts.iter().map(|number| self.candidates[*number]).filter(|(_, place)| *place == 0) {
+            self.prompts.quoted(sample, self.wanted)?.into_iter().for_each(|quoted| run.quotes(quoted));
         }
-        for number in &texts {
-            let (sample, _) = self.candidates[*number];
-            run.quotes(self.template.render(&sample.id, &material(sample))?.quoted);
-        }
-        // A sample's candidates behind what they are about, which is read once, then the same ones bare: so few of them
-        // wait for their second answer.
+        // A sample's candidates behind what they are about, which is read once, then the same ones otherwise: so few of
+        // them wait for their last answer.
         let of_sample = |a: &usize, b: &usize| self.candidates[*a].0.id == self.candidates[*b].0.id;
-        let asked: Vec<(usize, bool)> = texts
-            .chunk_by(of_sample)
-            .flat_map(|chunk| {
-                let with = chunk.iter().map(|number| (*number, false));
-                with.chain(chunk.iter().filter(|_| self.wanted.likelihood).map(|number| (*number, true)))
-            })
-            .collect();
-        let mut open: Vec<[Option<ScoreResult>; 2]> = (0..self.parts()).map(|_| [None, None]).collect();
-        let requests = asked.iter().map(|(number, bare)| self.request(*number, *bare));
+        let mut questions: Vec<(usize, Asked)> = Vec::new();
+        let mut waiting: Vec<usize> = vec![0; self.parts()];
+        for chunk in texts.chunk_by(of_sample) {
+            for asked in [Asked::Reading, Asked::Bare, Asked::Comparison] {
+                questions.extend(
+                    chunk.iter().filter(|number| self.asked(**number).contains(&asked)).map(|number| (*number, asked)),
+                );
+            }
+            chunk.iter().for_each(|number| waiting[*number] = self.asked(*number).len());
+        }
+        for number in texts.into_iter().filter(|number| waiting[*number] == 0) {
+            keep(number, self.without_model(number, Outcome::Scored), run.output()).map_err(MethodError::Output)?;
+        }
+        let mut open: Vec<Vec<(Asked, ScoreResult)>> = vec![Vec::new(); self.parts()];
+        let requests = questions.iter().map(|(number, asked)| self.request(*number, *asked));
         run.score(requests, |place, result, output| {
-            let (number, bare) = asked[place];
-            open[number][usize::from(bare)] = Some(result);
-            if open[number].iter().flatten().count() <= usize::from(self.wanted.likelihood) {
+            let (number, asked) = questions[place];
+            open[number].push((asked, result));
+            if open[number].len() < waiting[number] {
                 return Ok(());
             }
-            let [reading, bare] = std::mem::take(&mut open[number]);
-            let reading = reading.expect("every text is read");
-            keep(number, self.of(number, &reading, bare.as_ref()), output)
+            let answers = std::mem::take(&mut open[number]);
+            keep(number, self.of(number, &answers), output)
         })
     }
 
     fn identity(&self, number: usize) -> Value {
-        let (sample, candidate) = self.candidates[number];
-        json!({ "item": sample.id, "candidate": candidate.id })
+        json!({ "item": self.candidates[number].0.id, "candidate": self.candidate(number).id })
     }
 
     fn rows(&self, number: usize, of: &CandidateFeatures) -> serde_json::Result<Vec<Value>> {
@@ -229,6 +276,9 @@ impl MethodStage for FeatureStage<'_> {
         row["likelihood"] = json!(of.likelihood.as_ref().map(|values| named(&LIKELIHOOD, values)));
         row["surface"] = json!(named(&SURFACE, &of.surface));
         row["state"] = json!(of.state);
+        if self.wanted.comparison.is_some() {
+            row["comparison"] = json!(of.comparison);
+        }
         flatten_into(&mut row, &of.outcome)?;
         row["prompt_tokens"] = json!(of.prompt_tokens);
         row["tokens"] = json!(of.tokens);
@@ -240,10 +290,11 @@ impl MethodStage for FeatureStage<'_> {
         struct Given {
             likelihood: Option<Map<String, Value>>,
             state: Option<PooledState>,
+            comparison: Option<PooledState>,
             prompt_tokens: Option<usize>,
             tokens: Option<usize>,
         }
-        let Given { likelihood, state, prompt_tokens, tokens } = from_value(&rows[0])?;
+        let Given { likelihood, state, comparison, prompt_tokens, tokens } = from_value(&rows[0])?;
         let outcome = given_outcome(&rows[0])?;
         let value = |given: &Map<String, Value>, name: &str| {
             let value = given.get(name).and_then(Value::as_f64);
@@ -252,24 +303,16 @@ impl MethodStage for FeatureStage<'_> {
         let likelihood = likelihood
             .map(|given| LIKELIHOOD.iter().map(|name| value(&given, name)).collect::<Result<Vec<f64>, String>>())
             .transpose()?;
-        let missing = |what: &str| Err(format!("`{what}` is missing, and `outcome` is `{}`", outcome.name()).into());
         if outcome.has_answer() {
             if self.wanted.likelihood && likelihood.is_none() {
-                return missing("likelihood");
+                return Err("`likelihood` is missing, and the row has an answer".into());
             }
-            match (&state, self.wanted.state) {
-                (None, Some(_)) => return missing("state"),
-                (Some(state), Some(layer)) if state.layer != layer => {
-                    return Err(format!("`state.layer` is {}, and {layer} is wanted", state.layer).into());
-                }
-                (Some(state), _) if state.values.iter().any(|value| !value.is_finite()) => {
-                    return Err("`state.values` holds what is no finite number".into());
-                }
-                _ => {}
-            }
+            let asks = self.asked(number).contains(&Asked::Comparison);
+            check_state("state", state.as_ref(), self.wanted.state)?;
+            check_state("comparison", comparison.as_ref(), self.wanted.comparison.filter(|_| asks))?;
         }
         let known = self.without_model(number, outcome);
-        Ok(CandidateFeatures { likelihood, state, prompt_tokens, tokens, ..known })
+        Ok(CandidateFeatures { likelihood, state, comparison, prompt_tokens, tokens, ..known })
     }
 
     fn stand_in(&self, number: usize) -> CandidateFeatures {

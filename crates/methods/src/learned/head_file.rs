@@ -72,6 +72,8 @@ pub(super) struct HeadPrompt {
     pub(super) template: String,
     /// SHA-256 of its source, in hex.
     pub(super) sha256: String,
+    /// The same of the prompt that compares.
+    pub(super) comparison_sha256: String,
     pub(super) noun: String,
     /// Behind how many layers states were taken, where they are features.
     pub(super) layer: Option<usize>,

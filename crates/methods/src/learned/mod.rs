@@ -4,6 +4,7 @@
 mod features;
 mod head_file;
 mod options;
+mod prompts;
 mod report;
 mod scoring;
 mod study;
@@ -13,22 +14,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use probity_data::Sample;
 use probity_lm::ModelDescription;
 
 pub use options::{FeatureBlock, LearnParams, LearnedParams};
 
-use crate::attributes::words;
 use crate::builtin::Builtin;
 use crate::gpt_score;
-use crate::question::word_settings;
 use crate::stage::samples_key;
-use crate::template::{PromptLayout, Template};
 use crate::{Input, Method, MethodError, MethodReport, MethodStage, Run, Signature, StageSpec};
 use features::{FeatureStage, Wanted};
-use head_file::{HEAD, HeadModel, HeadPrompt, HeadRow, Profile, head_path};
+use head_file::{HEAD, HeadModel, HeadRow, Profile, head_path};
+use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
 use study::{Study, WayKind};
 use subject::Subject;
@@ -52,7 +49,8 @@ A small model that is asked for a verdict often says the same of every text, whi
 good texts from bad ones. `learn` fits a linear head (ridge regression on scores, logistic regression on preferences and \
 on labels of two values) to features of the candidates: how probable the model finds their tokens (likelihood), what can \
 be counted without a model (surface), and the model's state while it reads them, the mean over the candidate's tokens \
-at two thirds of the depth (state). Each column is standardised and each block scaled by the root of its size; where \
+at two thirds of the depth (state). With `comparison` it also takes the state in which the model reads that the candidate, \
+shown first, is the better one of two. Each column is standardised and each block scaled by the root of its size; where \
 contexts have several candidates, scores and features are taken as distances from their context's mean. `learned` scores \
 with what was learnt.
 
@@ -79,21 +77,36 @@ learnt, a row for each attribute) and `summary.json`.";
         crate::gold::uses(samples, &params.attribute, false)?;
         let scores = GivenScores::read(&params.scores, samples)?;
         let model = run.model().description();
-        let layer = params.has(FeatureBlock::State).then(|| layer(model, params.layer)).transpose()?;
-        let prompt = ReadingPrompt::new(&params.template, &params.noun)?;
-        let wanted = Wanted { likelihood: params.has(FeatureBlock::Likelihood), state: layer };
-        let signature = prompt.sign(Signature::new(Self::NAME, run.model()), layer);
-        let stage = prompt.stage(samples, wanted, &signature);
+        let has_states = [FeatureBlock::State, FeatureBlock::Comparison].map(|block| params.has(block));
+        let layer = if has_states == [false; 2] { None } else { Some(layer(model, params.layer)?) };
+        let [state, comparison] = has_states.map(|has| layer.filter(|_| has));
+        // What needs no label is asked for whatever is learnt from, since it may be as good; a head that needs no model
+        // has none.
+        let asks_model = params.has(FeatureBlock::Likelihood) || layer.is_some();
+        let wanted = Wanted { likelihood: asks_model, state, comparison };
+        if comparison.is_some() && samples.iter().all(|sample| sample.candidates.len() != 2) {
+            let hint = "leave it out: --features likelihood,surface,state";
+            return MethodError::refuse("--features comparison", "no sample has two candidates", hint);
+        }
+        let prompts = ReadingPrompts::new(&params.template, &params.noun, model)?;
+        let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
+        let stage = prompts.stage(samples, wanted, &signature);
         let parts = run.stage(&stage)?.parts;
-        let blocks: Vec<String> = params.features.iter().map(|block| block.name()).collect();
+        let names: Vec<String> = params.features.iter().map(|block| block.name()).collect();
         let signature =
-            signature.with("features", &blocks.join(",")).with("folds", &params.folds).with("seed", &params.seed);
-        let featured = FeaturedCandidates::new(samples, &parts, &params.features, &scores)?;
+            signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
+        let is_there = |block: &FeatureBlock| match block {
+            FeatureBlock::Likelihood => asks_model,
+            FeatureBlock::Surface => true,
+            other => params.has(*other),
+        };
+        let blocks: Vec<FeatureBlock> = FeatureBlock::ALL.into_iter().filter(is_there).collect();
+        let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         let subjects: Vec<Subject<'_>> = match params.attribute.as_slice() {
             [] => vec![Subject::preferences(samples, &featured)?],
             all => all.iter().map(|name| Subject::scores(name, samples, &featured)).collect::<Result<_, _>>()?,
         };
-        let head_prompt = prompt.of_head(layer);
+        let head_prompt = prompts.of_head(layer);
         let data = samples_key(samples);
         let mut learnt = Vec::new();
         for subject in &subjects {
@@ -163,61 +176,23 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let first = &heads[0];
         let model = run.model().description();
         scoring::refuse_other_model(first, model)?;
-        let prompt = ReadingPrompt::new(&first.prompt.template, &first.prompt.noun)?;
-        if prompt.template.sha256() != first.prompt.sha256 {
-            let why = format!("the prompt `{}` is another than the head was learnt with", first.prompt.template);
-            let hint = "restore the file, or learn again";
-            return MethodError::refuse("--head", why, hint);
-        }
+        let prompts = ReadingPrompts::new(&first.prompt.template, &first.prompt.noun, model)?;
         let has = |block: FeatureBlock| heads.iter().any(|head| head.has(block));
-        let layer = first.prompt.layer.filter(|_| has(FeatureBlock::State));
-        let wanted = Wanted { likelihood: has(FeatureBlock::Likelihood), state: layer };
-        let signature = prompt.sign(Signature::new(Self::NAME, run.model()), layer);
+        let [state, comparison] =
+            [FeatureBlock::State, FeatureBlock::Comparison].map(|block| first.prompt.layer.filter(|_| has(block)));
+        let wanted = Wanted { likelihood: has(FeatureBlock::Likelihood), state, comparison };
+        if prompts.of_head(first.prompt.layer) != first.prompt {
+            let why = format!("the prompt `{}` is another than the head was learnt with", first.prompt.template);
+            return MethodError::refuse("--head", why, "restore the prompt, or learn again");
+        }
+        let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
         let signature = signature.with("head", &scoring::hash(&heads));
-        let stage = prompt.stage(samples, wanted, &signature);
+        let stage = prompts.stage(samples, wanted, &signature);
         let parts = run.stage(&stage)?.parts;
         let scores = GivenScores::read(&params.scores, samples)?;
-        let blocks: Vec<FeatureBlock> = [FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State]
-            .into_iter()
-            .filter(|b| has(*b))
-            .collect();
+        let blocks: Vec<FeatureBlock> = FeatureBlock::ALL.into_iter().filter(|block| has(*block)).collect();
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         scoring::score(params, &heads, samples, &featured, &scores, signature, run)
-    }
-}
-
-/// The prompt that candidates are read behind: that of `gpt-score`, which asks for a good text.
-struct ReadingPrompt {
-    template: Template,
-    layout: PromptLayout,
-    noun: String,
-}
-
-impl ReadingPrompt {
-    fn new(template: &str, noun: &str) -> Result<Self, MethodError> {
-        // No chat, whatever the model: the text has to follow the prompt directly.
-        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "" };
-        let settings: BTreeMap<&'static str, String> = word_settings(&words("quality", None), noun);
-        let template = Template::load(template, gpt_score::TEMPLATES, settings, &layout)?;
-        Ok(Self { template, layout, noun: noun.to_owned() })
-    }
-
-    fn sign(&self, signature: Signature, layer: Option<usize>) -> Signature {
-        let signature = signature.with("noun", &self.noun).with_templates([&self.template]);
-        layer.iter().fold(signature, |signature, layer| signature.with("layer", layer))
-    }
-
-    fn stage<'a>(&'a self, samples: &'a [Sample], wanted: Wanted, signature: &Signature) -> FeatureStage<'a> {
-        FeatureStage::new(samples, wanted, (&self.template, &self.layout), &self.noun, &signature.to_string())
-    }
-
-    fn of_head(&self, layer: Option<usize>) -> HeadPrompt {
-        HeadPrompt {
-            template: self.template.name().to_owned(),
-            sha256: self.template.sha256().to_owned(),
-            noun: self.noun.clone(),
-            layer,
-        }
     }
 }
 

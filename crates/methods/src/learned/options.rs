@@ -19,9 +19,15 @@ pub enum FeatureBlock {
     Surface,
     /// The model's state while it reads the candidate, the mean over its tokens.
     State,
+    /// The model's state while it reads that the candidate, shown first, is the better one of two. Of samples with two
+    /// candidates.
+    Comparison,
 }
 
 impl FeatureBlock {
+    /// All of them, in the order of their columns.
+    pub(super) const ALL: [Self; 4] = [Self::Likelihood, Self::Surface, Self::State, Self::Comparison];
+
     /// What tables call it.
     pub(super) fn name(self) -> String {
         probity_options::name(&self)
@@ -73,7 +79,7 @@ pub struct LearnParams {
     pub curve: Vec<u32>,
     /// How often labels are drawn for a point of the learning curve.
     #[schemars(range(min = 2, max = 1000), extend("form" = "N"))]
-    #[default(10)]
+    #[default(20)]
     pub draws: u32,
     /// Of folds and draws.
     #[schemars(extend("form" = "N"))]
@@ -93,8 +99,8 @@ impl LearnParams {
         if let Some(twice) = given_twice(&self.attribute) {
             return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
         }
-        if let (Some(_), false) = (self.layer, self.has(FeatureBlock::State)) {
-            let hint = "leave --layer out, or add `state` to --features";
+        if let (Some(_), false) = (self.layer, self.has(FeatureBlock::State) || self.has(FeatureBlock::Comparison)) {
+            let hint = "leave --layer out, or add `state` or `comparison` to --features";
             return MethodError::refuse("--layer", "it says where the state is taken, and none is", hint);
         }
         Ok(())

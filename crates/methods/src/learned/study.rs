@@ -81,22 +81,25 @@ impl Subject<'_> {
         Lesson { features: table, groups, targets, centred: *centred, objective: *objective, seed }
     }
 
-    /// All that there is to compare: the head, each of its blocks, and what does without a model or without labels.
+    /// All that there is to compare: the head, each of its blocks, and what does without a model or without labels,
+    /// whether or not the head looks at it.
     fn ways(&self, params: &LearnParams) -> Vec<Way> {
-        let mut ways = vec![Way { kind: WayKind::Learnt, name: "learnt".to_owned(), table: self.table.clone() }];
-        let blocks = [FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State];
-        for block in blocks.into_iter().filter(|block| params.has(*block)) {
+        let is_given = |name: &str| name == SCORES_BLOCK;
+        let chosen = self.table.only(|name| is_given(name) || params.features.iter().any(|block| block.has(name)));
+        let mut ways = vec![Way { kind: WayKind::Learnt, name: "learnt".to_owned(), table: chosen }];
+        let several = params.features.len() + usize::from(self.table.blocks().iter().any(|b| is_given(&b.name))) > 1;
+        for block in FeatureBlock::ALL {
             let table = self.table.only(|name| block.has(name));
-            let kind = if block == FeatureBlock::Surface { WayKind::Surface } else { WayKind::Block };
-            ways.push(Way { kind, name: format!("{} alone", block.name()), table });
+            let is_shown = block == FeatureBlock::Surface || params.has(block);
+            // The one block that the head has is the head.
+            if table.columns() > 0 && is_shown && (several || !params.has(block)) {
+                let kind = if block == FeatureBlock::Surface { WayKind::Surface } else { WayKind::Block };
+                ways.push(Way { kind, name: format!("{} alone", block.name()), table });
+            }
         }
-        let given = self.table.only(|name| name == SCORES_BLOCK);
+        let given = self.table.only(is_given);
         if given.columns() > 0 {
             ways.push(Way { kind: WayKind::Block, name: "given scores alone".to_owned(), table: given });
-        }
-        if ways[1].table.columns() == ways[0].table.columns() {
-            // There is but one block.
-            ways.truncate(1);
         }
         let length = Block::new(&FeatureBlock::Surface.name(), &[SURFACE[LOG_WORDS]]);
         let length = self.table.select(&[length]);

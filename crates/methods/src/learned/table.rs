@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use probity_data::{Sample, read_scores};
 use probity_learn::{Block, FeatureTable};
-use probity_lm::Outcome;
 use probity_lm::text::counted;
+use probity_lm::{Outcome, PooledState};
 
 use super::features::{CandidateFeatures, LIKELIHOOD};
 use super::options::{FeatureBlock, LOG_PROBABILITY};
@@ -106,8 +106,9 @@ impl FeaturedCandidates {
         blocks: &[FeatureBlock],
         scores: &GivenScores,
     ) -> Result<Self, MethodError> {
-        let state_width = parts.iter().find_map(|part| part.state.as_ref()).map_or(0, |state| state.values.len());
-        let places: Vec<String> = (0..state_width).map(|place| place.to_string()).collect();
+        let states = parts.iter().flat_map(|part| [&part.state, &part.comparison]);
+        let width = states.flatten().map(|state| state.values.len()).next().unwrap_or(0);
+        let places: Vec<String> = (0..width).map(|place| place.to_string()).collect();
         let places: Vec<&str> = places.iter().map(String::as_str).collect();
         let mut described: Vec<Block> = Vec::new();
         for block in blocks {
@@ -118,7 +119,7 @@ impl FeaturedCandidates {
                     described.push(Block { weight: LIKELIHOOD_WEIGHT, ..rest });
                 }
                 FeatureBlock::Surface => described.push(Block::new(&block.name(), &SURFACE)),
-                FeatureBlock::State => described.push(Block::new(&block.name(), &places)),
+                FeatureBlock::State | FeatureBlock::Comparison => described.push(Block::new(&block.name(), &places)),
             }
         }
         if !scores.columns.is_empty() {
@@ -134,7 +135,7 @@ impl FeaturedCandidates {
                 let part = parts.next().expect("features of each candidate");
                 let own = of_blocks(part, blocks).zip(scores.of(&sample.id, &candidate.id));
                 match &own {
-                    None if part.outcome == Outcome::Scored => outcomes.add_named("no_given_score"),
+                    None if part.outcome == Outcome::Scored => outcomes.add_named("no_features"),
                     _ => outcomes.add(&part.outcome),
                 }
                 of_sample.push(own.map(|(own, given)| {
@@ -179,6 +180,10 @@ pub(super) fn groups(rows: &[Vec<Option<usize>>], count: usize) -> Vec<usize> {
 #[diagnostic(help("let `features.jsonl` come from one run, with one model and one layer"))]
 struct TableProblem(probity_learn::TableError);
 
+fn numbers(state: &PooledState) -> impl Iterator<Item = f64> {
+    state.values.iter().map(|value| f64::from(*value))
+}
+
 /// A candidate's values in these blocks; nothing where it lacks one.
 fn of_blocks(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f64>> {
     if !part.outcome.has_answer() {
@@ -189,7 +194,8 @@ fn of_blocks(part: &CandidateFeatures, blocks: &[FeatureBlock]) -> Option<Vec<f6
         match block {
             FeatureBlock::Likelihood => values.extend(part.likelihood.as_ref()?),
             FeatureBlock::Surface => values.extend(&part.surface),
-            FeatureBlock::State => values.extend(part.state.as_ref()?.values.iter().map(|value| f64::from(*value))),
+            FeatureBlock::State => values.extend(numbers(part.state.as_ref()?)),
+            FeatureBlock::Comparison => values.extend(numbers(part.comparison.as_ref()?)),
         }
     }
     Some(values)
