@@ -39,6 +39,15 @@ pub struct Split {
     pub predict: Vec<usize>,
 }
 
+/// What a head says of a row that it did not see.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// A score, or log-odds.
+    pub value: f64,
+    /// The penalty of the head.
+    pub alpha: f64,
+}
+
 /// A head, and how its penalty was chosen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FittedHead {
@@ -90,10 +99,10 @@ impl Lesson<'_> {
         fitted.collect()
     }
 
-    /// What heads that saw the one rows of each split say of the other, by target and row; `None` of rows that no split
-    /// predicts. Of scores that were centred they are distances from the mean of the group, in which heads that saw other
+    /// What heads that saw the one rows of each split say of the other, by target and row, and under which penalty;
+    /// `None` of rows that no split predicts. Of scores that were centred they are distances from the mean of the group, in which heads that saw other
     /// rows are comparable.
-    pub fn predict(&self, splits: &[Split]) -> Vec<Vec<Option<f64>>> {
+    pub fn predict(&self, splits: &[Split]) -> Vec<Vec<Option<Prediction>>> {
         // Each split by itself, in whichever order; what comes of them is put in their places.
         let heads: Vec<Vec<FittedHead>> =
             splits.par_iter().map(|split| self.heads(&self.learnt(&split.learn))).collect();
@@ -101,7 +110,10 @@ impl Lesson<'_> {
         let mut predictions = vec![vec![None; features.rows()]; self.targets.len()];
         for (split, heads) in splits.iter().zip(&heads) {
             for (fitted, predictions) in heads.iter().zip(&mut predictions) {
-                split.predict.iter().for_each(|row| predictions[*row] = Some(fitted.head.predict(features.row(*row))));
+                for row in &split.predict {
+                    let value = fitted.head.predict(features.row(*row));
+                    predictions[*row] = Some(Prediction { value, alpha: fitted.alpha });
+                }
             }
         }
         predictions
@@ -219,7 +231,7 @@ mod tests {
             .collect();
         let predictions = lesson.predict(&splits);
         for group in 0..15 {
-            let of = |k: usize| (predictions[0][4 * group + k].expect("predicted"), targets[0][4 * group + k]);
+            let of = |k: usize| (predictions[0][4 * group + k].expect("predicted").value, targets[0][4 * group + k]);
             for k in 1..4 {
                 let ((a, x), (b, y)) = (of(0), of(k));
                 assert!(((a - b) - (x - y)).abs() < 0.02, "group {group}");

@@ -337,6 +337,44 @@ mod tests {
         }
     }
 
+    /// Ridge and logistic regression of scikit-learn, by `scripts/goldens/make_heads.py`.
+    #[test]
+    fn predictions_are_those_of_an_independent_implementation() {
+        #[derive(Deserialize)]
+        struct Golden {
+            blocks: Vec<Block>,
+            rows: Vec<Vec<f64>>,
+            scores: Vec<f64>,
+            decisions: Vec<f64>,
+            cases: Vec<Case>,
+        }
+        #[derive(Deserialize)]
+        struct Case {
+            learnt: usize,
+            objective: Objective,
+            alpha: f64,
+            predictions: Vec<f64>,
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/heads.json");
+        let golden: Golden = serde_json::from_str(&std::fs::read_to_string(path).expect("a golden")).expect("JSON");
+        let table = FeatureTable::new(golden.blocks, &golden.rows).expect("finite");
+        for case in &golden.cases {
+            let target = if case.objective == Objective::Score { &golden.scores } else { &golden.decisions };
+            let rows: Vec<usize> = (0..case.learnt).collect();
+            let heads = fit(&table, &rows, &[target[..case.learnt].to_vec()], case.objective, &[case.alpha]);
+            assert_eq!(case.predictions.len(), golden.rows.len() - case.learnt);
+            for (row, expected) in (case.learnt..).zip(&case.predictions) {
+                let found = heads[0][0].predict(table.row(row));
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "{:?} {} {row}: {found} {expected}",
+                    case.objective,
+                    case.alpha
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_constant_feature_weighs_nothing() {
         let rows: Vec<Vec<f64>> = numbers(20, 5).into_iter().map(|x| vec![x, 0.1 + 0.2, x * x]).collect();

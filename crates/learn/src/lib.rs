@@ -16,7 +16,7 @@ mod folds;
 mod head;
 mod table;
 
-pub use cross_validation::{FittedHead, Lesson, Split};
+pub use cross_validation::{FittedHead, Lesson, Prediction, Split};
 pub use fit::{ALPHAS, Objective};
 pub use folds::{Folds, shuffled};
 pub use head::LinearHead;

@@ -32,6 +32,8 @@ pub(super) struct PredictionRow<'a> {
     /// What people said; of a pair 1, since the first is preferred.
     label: f64,
     predicted: Option<f64>,
+    /// The penalty of the head that says so.
+    alpha: Option<f64>,
     fold: usize,
 }
 
@@ -41,7 +43,8 @@ impl<'a> LearntSubject<'a> {
             attribute: self.subject.name(),
             place: self.subject.places[row],
             label: self.subject.target[row],
-            predicted: self.study.predicted[row],
+            predicted: self.study.predicted[row].map(|one| one.value),
+            alpha: self.study.predicted[row].map(|one| one.alpha),
             fold: self.study.folds.part[self.subject.groups[row]],
         })
     }

@@ -148,11 +148,10 @@ pub(super) fn score(
         let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
         let mut conclusion = ConclusionCase { gold: found.as_ref(), ..case }.conclusion();
         let warnings = warnings(head, &own, samples, &model);
-        if let Some(first) = warnings.first()
-            && conclusion.trust == Trust::Reliable
-        {
-            conclusion.trust = Trust::Caution;
-            conclusion.because.clone_from(first);
+        if let Some(first) = warnings.first() {
+            let because = if conclusion.trust == Trust::Reliable { None } else { Some(conclusion.because.as_str()) };
+            conclusion.because = [first.as_str()].into_iter().chain(because).collect::<Vec<_>>().join("; ");
+            conclusion.trust = conclusion.trust.max(Trust::Caution);
         }
         warnings.into_iter().for_each(|warning| table.note(format!("{}: {warning}", head.name())));
         headline.push(match &found {

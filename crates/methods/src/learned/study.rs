@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_learn::{Block, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Split, shuffled};
+use probity_learn::{Block, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Prediction, Split, shuffled};
 use serde::{Deserialize, Serialize};
 
 use super::features::LIKELIHOOD;
@@ -61,17 +61,21 @@ impl Way {
         subject.lesson(&self.table, seed).fit(&rows).into_iter().next().expect("a head for one target")
     }
 
-    fn predict(&self, subject: &Subject<'_>, splits: &[Split], seed: u64) -> Vec<Option<f64>> {
+    fn predict(&self, subject: &Subject<'_>, splits: &[Split], seed: u64) -> Vec<Option<Prediction>> {
         if self.kind == WayKind::LogProbability {
             let mut predicted = vec![None; subject.labels()];
-            splits
-                .iter()
-                .flat_map(|split| &split.predict)
-                .for_each(|row| predicted[*row] = Some(self.table.row(*row)[0]));
+            for row in splits.iter().flat_map(|split| &split.predict) {
+                predicted[*row] = Some(Prediction { value: self.table.row(*row)[0], alpha: 0.0 });
+            }
             return predicted;
         }
         subject.lesson(&self.table, seed).predict(splits).into_iter().next().expect("predictions of one target")
     }
+}
+
+/// Predictions without the penalties that they were made under.
+fn values(predicted: &[Option<Prediction>]) -> Vec<Option<f64>> {
+    predicted.iter().map(|one| one.map(|one| one.value)).collect()
 }
 
 impl Subject<'_> {
@@ -157,7 +161,7 @@ pub(super) struct Study {
     /// The best of the ways that do without a model or labels.
     pub(super) best_baseline: Option<usize>,
     /// What was predicted by the head on all blocks, by row.
-    pub(super) predicted: Vec<Option<f64>>,
+    pub(super) predicted: Vec<Option<Prediction>>,
     /// The fold of each context.
     pub(super) folds: Folds,
 }
@@ -224,8 +228,9 @@ impl Study {
 }
 
 /// How ways agree, the head on all blocks being the first of them.
-fn figures(subject: &Subject<'_>, ways: &[&Way], predictions: &[Vec<Option<f64>>]) -> Vec<WayFigures> {
-    let figures = ways.iter().zip(predictions).enumerate().map(|(place, (way, predicted))| WayFigures {
+fn figures(subject: &Subject<'_>, ways: &[&Way], predictions: &[Vec<Option<Prediction>>]) -> Vec<WayFigures> {
+    let predictions: Vec<Vec<Option<f64>>> = predictions.iter().map(|predicted| values(predicted)).collect();
+    let figures = ways.iter().zip(&predictions).enumerate().map(|(place, (way, predicted))| WayFigures {
         way: way.name.clone(),
         kind: way.kind,
         agreement: subject.agreement(predicted),
@@ -264,7 +269,7 @@ fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystem
         .filter(|split| !split.learn.is_empty() && !split.predict.is_empty())
         .collect();
     // Blocks by themselves tell nothing more here.
-    let (kept, predictions): (Vec<&Way>, Vec<Vec<Option<f64>>>) = ways
+    let (kept, predictions): (Vec<&Way>, Vec<Vec<Option<Prediction>>>) = ways
         .iter()
         .filter(|way| way.kind != WayKind::Block)
         .map(|way| (way, way.predict(subject, &splits, seed)))
@@ -304,7 +309,7 @@ fn point(subject: &Subject<'_>, labels: usize, params: &LearnParams) -> Option<C
             let predict = (0..subject.labels()).filter(|row| !seen.contains(&subject.groups[*row])).collect();
             let split = Split { learn, predict };
             let predicted = subject.lesson(&subject.table, params.seed).predict(std::slice::from_ref(&split));
-            subject.agreement(&predicted[0]).value
+            subject.agreement(&values(&predicted[0])).value
         })
         .collect();
     let centre = mean(values.iter().copied())?;

@@ -12,14 +12,14 @@ fn model() -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| panic!("no labels are asked for"))
 }
 
-/// Contexts with four candidates of equal length, whose digits people like; what they say differs in nothing else.
+/// Contexts with four candidates of equal length, whose vowels people like: states tell of them, and nothing else does.
 fn samples(contexts: usize) -> Vec<Sample> {
     let of = |context: usize| {
         let qualities: Vec<f64> = (0..4).map(|k| f64::from((context * 3 + k * 5) as u32 % 7)).collect();
         let mut one = sample(&format!("s{context}"), &qualities);
         for (candidate, quality) in one.candidates.iter_mut().zip(&qualities) {
-            let digits = *quality as usize;
-            candidate.text = format!("{}{} and more", "7".repeat(digits), "x".repeat(6 - digits));
+            let vowels = *quality as usize;
+            candidate.text = format!("{}{} nd mr", "a".repeat(vowels), "x".repeat(6 - vowels));
         }
         one
     };
@@ -122,6 +122,23 @@ fn preferences_are_learnt_and_scores_differ_by_log_odds() {
     });
     let right = right.count();
     assert!(right >= 27, "{right} {scores:?} {}", output.rows("head")[0]);
+}
+
+#[test]
+fn states_of_comparisons_are_features_of_samples_with_two_candidates() {
+    let mut all = samples(30);
+    for sample in &mut all {
+        sample.candidates.truncate(2);
+        let [first, second] = [0, 1].map(|place| sample.candidates[place].scores["coherence"]);
+        sample.preference = Some(Preference::Candidate(if first > second { "0" } else { "1" }.to_owned()));
+    }
+    // Its states tell of what is read, and here always the same answer is.
+    let (summary, output) = learnt("learn --features comparison", &all);
+    let row = output.rows("features")[0];
+    assert!(row["comparison"]["values"].is_string() && row["state"].is_null(), "{row}");
+    assert_eq!(summary.first_figures["cross_validation"]["preference"]["ways"][0]["value"], 0.5);
+    assert_eq!(summary.cost.requests, 180);
+    assert!(refused("learn --features comparison --attribute coherence", &samples(12)).contains("two candidates"));
 }
 
 #[test]
