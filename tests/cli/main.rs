@@ -15,6 +15,7 @@ mod generate;
 mod hardened;
 mod inspection;
 mod judge;
+mod learned;
 mod links;
 mod logprobs;
 mod meta;

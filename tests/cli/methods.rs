@@ -266,6 +266,8 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     }
     assert_eq!(world.rows("demo/pairs/comparisons.jsonl").len(), 60);
     assert_eq!(world.rows("demo/scores.jsonl").len(), 20);
+    assert!(ran.stdout.contains("learning from 20 labels in 5 contexts"), "{}", ran.stdout);
+    assert_eq!(world.rows("demo/learnt/head.jsonl").len(), 1);
 }
 
 #[test]

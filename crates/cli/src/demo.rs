@@ -27,8 +27,9 @@ const SAMPLE: &str = include_str!("../../../samples/demo.jsonl");
 const DEFAULT_MODEL: &str = "smollm2-135m-instruct";
 /// The attribute that the sample has scores for.
 const ATTRIBUTE: &str = "quality";
-/// The folder, inside the demo's, of the pairwise question.
+/// The folders, inside the demo's, of the pairwise question and of what is learnt.
 const PAIRS: &str = "pairs";
+const LEARNT: &str = "learnt";
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -71,6 +72,19 @@ impl DemoArgs {
         let found = events.found.lock().unwrap_or_else(PoisonError::into_inner).take();
         let asked = found.expect("a plan that came to its end has a summary");
         say(&format!("{}\n", self.about_the_judge(&asked["prompts"][0])))?;
+        let scores = rows(&self.out, "scores")?;
+        if scores.iter().all(|row| row["score"].is_null()) {
+            return self.where_things_are().map(|()| Completed::Success);
+        }
+        say(
+            "3. What can be learnt from labels? The same sample's scores, which the author gave and no reader, take the \
+             place of yours; what is learnt is held against labels that it did not see.\n",
+        )?;
+        self.judge("learn", &self.out.join(LEARNT), &samples, typed(arguments), &context)?;
+        say(
+            "With labels of your own, in dozens of texts, a small model's reading of them tells more than its answers \
+             do: probity help learn.\n",
+        )?;
         self.where_things_are()?;
         Ok(Completed::Success)
     }
@@ -125,6 +139,7 @@ impl DemoArgs {
             ("manifest.json", "what was run, with which model and settings"),
             ("answers.sqlite", "every question with its answer, token by token"),
             ("pairs/", "the same of the second question, with every comparison"),
+            ("learnt/", "what was learnt from labels, where the texts could be read"),
         ];
         let lines: Vec<String> = files.iter().map(|(name, what)| format!("  {name:<15} {what}")).collect();
         print(&format!("Files in {}\n{}", visible_line(&folder.display().to_string()), lines.join("\n")))?;
