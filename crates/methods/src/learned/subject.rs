@@ -260,7 +260,9 @@ impl<'a> Subject<'a> {
         }
         let both = self.units(one).into_iter().zip(self.units(other));
         let units: Vec<f64> = both.filter_map(|(one, other)| Some(one? - other?)).collect();
-        Agreement::of(&units, range)
+        // Not as verdicts, which between −1 and 1 would spread as if each were at an end: most gain nothing.
+        let value = |kept: &[usize]| mean(kept.iter().map(|unit| units[*unit]));
+        self.jackknifed(units.len(), range, value)
     }
 
     fn jackknifed(&self, groups: usize, range: Range, value: impl Fn(&[usize]) -> Option<f64>) -> Agreement {
