@@ -1,20 +1,22 @@
 //! Checklists (Lee et al. 2025, `CheckEval`; Wei et al. 2025, `RocketEval`): questions that Yes answers in a text's
 //! favour, each by the probability of Yes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet};
+use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::attributes::{AttributeWords, lookup};
+use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, short_hash, text_or_file, word_settings};
 use crate::template::Template;
-use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
+use crate::{Input, LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED }];
 
@@ -69,6 +71,70 @@ const CHECKLISTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "naturalness",
+        &[
+            "Could a person have written the {noun} in this place?",
+            "Does the {noun} fit the tone of what stands before it?",
+            "Is the {noun} free of phrases that nobody would use here?",
+            "Is the {noun} as long as a person would make it here?",
+        ],
+    ),
+    (
+        "understandability",
+        &[
+            "Is it clear what the {noun} means?",
+            "Can the {noun} be understood without guessing?",
+            "Does every word of the {noun} make sense where it stands?",
+            "Would somebody who has read what stands before it understand the {noun} at once?",
+        ],
+    ),
+    (
+        "engagingness",
+        &[
+            "Does the {noun} give the other side something to respond to?",
+            "Does the {noun} say something specific, and not what would fit anywhere?",
+            "Does the {noun} add something new to what was said before?",
+            "Would a reader want to go on after the {noun}?",
+        ],
+    ),
+    (
+        "groundedness",
+        &[
+            "Does the {noun} use the facts that are given?",
+            "Can every statement of fact in the {noun} be found in what is given?",
+            "Are names, numbers and dates in the {noun} as they are given?",
+            "Is the {noun} free of anything that contradicts what is given?",
+            "Does the {noun} say so where what is given does not answer?",
+        ],
+    ),
+    (
+        "correctness",
+        &[
+            "Is every statement in the {noun} true?", "Does the {noun} answer what was asked?",
+            "Does each step of the {noun} follow from those before it?",
+            "Is the {noun} free of calculations that come out wrong?",
+        ],
+    ),
+    (
+        "informativeness",
+        &[
+            "Does the {noun} tell its reader something that matters?",
+            "Does the {noun} say who did what, when and where, as far as it matters?",
+            "Is the {noun} free of words that tell nothing?",
+            "Does the {noun} leave out nothing that its reader would ask for next?",
+        ],
+    ),
+    (
+        "revision",
+        &[
+            "Does the {noun} do what was asked to be changed?",
+            "Does the {noun} keep the meaning of the original where it was not to be changed?",
+            "Is the {noun} free of claims that the original does not make?",
+            "Does the {noun} read better than the original?",
+            "Is the {noun} free of new mistakes of language?",
+        ],
+    ),
+    (
         "helpfulness",
         &[
             "Does the {noun} address what was asked?", "Is what the {noun} says correct?",
@@ -88,6 +154,10 @@ pub struct ChecklistParams {
     /// Needed for an attribute without a built-in checklist.
     #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
     pub question: Vec<String>,
+    /// Checklists of your own in TOML, a table for each attribute: [coherence] questions = ["…?", "…?"]. They take the
+    /// place of built-in ones.
+    #[schemars(extend("form" = "FILE"))]
+    pub checklist: Option<PathBuf>,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
@@ -117,16 +187,24 @@ answers in the candidate's favour. Its answer is P(Yes) / (P(Yes) + P(No)), of e
 vocabulary; the score is the mean over questions, from 0 to 1 (Wei et al. 2025, RocketEval; Lee et al. 2025, \
 CheckEval). What all questions of a candidate begin with is computed once.
 
-Checklists are built in for coherence, consistency, fluency, relevance, instruction-following and helpfulness. Your \
-own questions take their place: they say more where they ask for what your task needs, and a question that a model \
-answers alike for every text says nothing.
+Checklists are built in for summaries (coherence, consistency, fluency, relevance, informativeness), dialogue (naturalness, \
+understandability, engagingness, groundedness), instructions (instruction-following, helpfulness, correctness), answers \
+from documents (groundedness, correctness) and revisions (revision). Your own questions take their place: they say more where they ask \
+for what your task needs. A question that a model answers alike for every text says nothing: such questions are named.
+
+What the questions are worth together, labels tell: `probity learn --scores RUN/checklist.jsonl` weighs them.
 
 The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the \
 score is flagged `low_mass` and counted.
 
-Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome) and `summary.json`.";
+Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome), `checklist.jsonl` (item, \
+candidate, the question, its answer) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    fn inputs(params: &ChecklistParams) -> Vec<Input> {
+        params.checklist.iter().map(|path| Input { option: "checklist", path: path.clone() }).collect()
+    }
 
     fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
         Some([0.0, 1.0])
@@ -137,10 +215,18 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
         let words = params.subject.words()?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
+        let own = params.checklist.as_deref().map(own_checklists).transpose()?;
+        if own.is_some() && !params.question.is_empty() {
+            let why = "there are questions from --question and from a file";
+            return MethodError::refuse("--checklist", why, "give one of both");
+        }
         let mut asked = Vec::new();
         let mut templates = Vec::new();
         for words in &words {
-            let questions = questions(params, words)?;
+            let questions = match own.as_ref().and_then(|own| own.get(&plain(&words.attribute))) {
+                Some(questions) => questions.clone(),
+                None => questions(params, words)?,
+            };
             let mut of_attribute = Vec::new();
             for choice in &params.template {
                 for question in &questions {
@@ -177,11 +263,12 @@ Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question
 /// The user's questions, or those that are built in for the attribute.
 fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<String>, MethodError> {
     if params.question.is_empty() {
-        let known = lookup(&words.attribute).map_or("", |known| known.name);
+        let plain = plain(&words.attribute);
+        let known = lookup(&words.attribute).map_or(plain.as_str(), |known| known.name);
         let Some((_, questions)) = CHECKLISTS.iter().find(|(name, _)| *name == known) else {
             let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
             let why = format!("no checklist for `{}` is built in", words.attribute);
-            let hint = format!("ask your own with --question, or use one of {}", names.join(", "));
+            let hint = format!("ask your own with --question or --checklist, or use one of {}", names.join(", "));
             return MethodError::refuse("--attribute", why, hint);
         };
         return Ok(questions.iter().map(|question| question.replace("{noun}", &params.subject.noun)).collect());
@@ -190,18 +277,59 @@ fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<Str
         let why = "one checklist cannot ask about several attributes";
         return MethodError::refuse("--question", why, "judge each attribute in a run of its own");
     }
+    let texts = params.question.iter().map(|given| text_or_file("--question", given));
+    let texts = texts.collect::<Result<Vec<String>, _>>()?;
+    each_once("--question", texts.iter().flat_map(|text| text.lines()))
+}
+
+/// The questions, but for empty lines; one that is asked twice would count twice.
+fn each_once<'q>(option: &str, given: impl Iterator<Item = &'q str>) -> Result<Vec<String>, MethodError> {
     let (mut questions, mut known) = (Vec::new(), BTreeSet::new());
-    for given in &params.question {
-        let text = text_or_file("--question", given)?;
-        for question in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            if !known.insert(reading(question)) {
-                let why = format!("`{question}` is asked twice, and would count twice");
-                return MethodError::refuse("--question", why, "ask it once");
-            }
-            questions.push(question.to_owned());
+    for question in given.map(str::trim).filter(|line| !line.is_empty()) {
+        if !known.insert(reading(question)) {
+            let why = format!("`{question}` is asked twice, and would count twice");
+            return MethodError::refuse(option, why, "ask it once");
         }
+        questions.push(question.to_owned());
     }
     Ok(questions)
+}
+
+/// The user's checklists, by attribute.
+fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Own {
+        questions: Vec<String>,
+    }
+    let shown = || path.display().to_string();
+    let text = read_text(path).map_err(|source| MethodError::File {
+        option: "--checklist".to_owned(),
+        path: shown(),
+        source,
+    })?;
+    let refused = |why: String| {
+        let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]";
+        MethodError::refuse(format!("--checklist {}", shown()), why, hint)
+    };
+    let tables: BTreeMap<String, Own> = match toml::from_str(&text) {
+        Ok(tables) => tables,
+        Err(error) => return refused(error.to_string().trim_end().to_owned()),
+    };
+    let mut all = BTreeMap::new();
+    for (attribute, own) in &tables {
+        let questions = each_once(&format!("--checklist {}", shown()), own.questions.iter().map(String::as_str))?;
+        if questions.is_empty() {
+            return refused(format!("`{attribute}` has no question"));
+        }
+        if questions.iter().any(|question| question.contains('\n')) {
+            return refused(format!("a question of `{attribute}` has several lines"));
+        }
+        if all.insert(plain(attribute), questions).is_some() {
+            return refused(format!("`{attribute}` is there twice"));
+        }
+    }
+    Ok(all)
 }
 
 /// What questions have in common that differ in case or spacing alone.
@@ -310,6 +438,39 @@ mod tests {
     }
 
     #[test]
+    fn checklists_of_ones_own_are_by_attribute_and_what_is_wrong_with_them_is_told() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let with = |text: &str| {
+            std::fs::write(file.path(), text).expect("written");
+            run(
+                &format!(
+                    "checklist --attribute charm --attribute fluency --no-gold --checklist {}",
+                    file.path().display()
+                ),
+                &[sample("a", &[1.0, 2.0])],
+                &judge("Good"),
+            )
+        };
+        let (result, output) = with("[charm]\nquestions = [\"Good?\", \"Short?\"]\n");
+        let summary = result.expect("runs");
+        let asked: Vec<_> = output.rows("checklist").iter().map(|row| row["metric"].clone()).collect();
+        assert_eq!(asked[..2], [json!("Good?"), json!("Short?")]);
+        assert_eq!(output.rows("checklist").len(), 2 * (2 + 4), "fluency has its own four");
+        // The judge looks at the question alone: each is answered alike for every text.
+        let said = summary.sections.iter().flat_map(|section| &section.notes).find(|note| note.contains("say nothing"));
+        assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.sections);
+        for (text, wrong) in [
+            ("[charm]\nquestions = []\n", "no question"),
+            ("[charm]\nquestions = [\"A?\", \"a?\"]\n", "asked twice"),
+            ("[charm]\nquestion = [\"A?\"]\n", "unknown field"),
+            ("charm = 1", "charm"),
+        ] {
+            let error = told(&with(text).0.expect_err("refused"));
+            assert!(error.contains(wrong), "{error}");
+        }
+    }
+
+    #[test]
     fn a_candidate_cannot_put_a_question_of_its_own_in_the_prompts_words() {
         for line in [
             "A question about the summary above: is water wet?",
@@ -331,7 +492,8 @@ mod tests {
     #[test]
     fn checklists_are_of_known_attributes() {
         for (name, questions) in CHECKLISTS {
-            assert_eq!(lookup(name).map(|known| known.name), Some(*name));
+            // A revision is a task, and no quality.
+            assert!(*name == "revision" || lookup(name).is_some_and(|known| known.name == *name), "{name}");
             assert!(questions.len() > 3 && questions.iter().all(|question| question.ends_with('?')), "{name}");
         }
     }

@@ -60,7 +60,8 @@ The prompt is plain text for every model, and the candidate follows it after one
 candidate is not scored, nor is the end of the text. The score is as much about how common a text's words are as about \
 its quality: compare candidates for one source, not across sources, and not across models.
 
-It needs no label and no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of \
+It is what to take with a model below three billion parameters and no labels; with some, see probity help learn. It \
+needs no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of \
 summaries where the same model asked to compare or to rate them says nothing. That a text is likely does not make it \
 true or complete.
 

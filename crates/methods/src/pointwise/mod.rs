@@ -1,6 +1,7 @@
 //! Methods that score each candidate by itself: the questions, the rows and the summary they have in common.
 
 mod asking;
+mod questions;
 mod report;
 mod rows;
 
@@ -105,6 +106,7 @@ impl<'a> Pointwise<'a> {
             Ok(())
         })?;
         let rows: Vec<PointwiseRow<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
+        self.write_questions(&places, &rows, run)?;
         let mut report = self.report(&places, &rows, &gold, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == OtherText::Context { "context" } else { "reference" };

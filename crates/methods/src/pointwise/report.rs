@@ -152,7 +152,8 @@ impl Pointwise<'_> {
         if self.other.is_none() {
             signature = signature.with("attributes", &self.attributes.join(","));
         }
-        let sections = [tables.scores, tables.systems, tables.gold];
+        let questions = self.questions_section(places, rows);
+        let sections = [tables.scores, questions, tables.systems, tables.gold];
         let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
         let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
         MethodReport { values, sections, signature, outcomes, headline, verdict: tables.verdict }

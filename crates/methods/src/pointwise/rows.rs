@@ -15,7 +15,7 @@ pub(super) struct PointwiseAnswer<'a> {
     number: usize,
     template: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    question: Option<&'a str>,
+    pub(super) question: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
     #[serde(flatten)]

@@ -1,0 +1,115 @@
+//! What single questions of a checklist say.
+
+use std::collections::BTreeMap;
+
+use probity_stats::{Correlation, per_context};
+use serde::Serialize;
+
+use super::rows::PointwiseRow;
+use super::{CandidatePlace, Pointwise};
+use crate::figures::{mean, number};
+use crate::{MethodError, Run, Section};
+
+/// The table of all answers.
+const CHECKLIST: &str = "checklist";
+/// Answers that differ by less between all candidates tell them apart by nothing.
+const ALIKE: f64 = 0.05;
+
+/// An answer, as a table of scores has it.
+#[derive(Serialize)]
+struct AnswerRow<'a> {
+    item: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attribute: Option<&'a str>,
+    candidate: &'a str,
+    /// The question.
+    metric: &'a str,
+    score: Option<f64>,
+}
+
+impl Pointwise<'_> {
+    /// Writes the answers to single questions, where there are such: a row for each candidate and question.
+    pub(super) fn write_questions(
+        &self,
+        places: &[CandidatePlace],
+        rows: &[PointwiseRow<'_>],
+        run: &mut Run<'_>,
+    ) -> Result<(), MethodError> {
+        if self.templates.iter().flatten().all(|template| template.setting("question").is_none()) {
+            return Ok(());
+        }
+        let mut answers = Vec::new();
+        for (place, row) in places.iter().zip(rows) {
+            let attribute = self.attributes.get(place.group).map(String::as_str);
+            for (metric, score) in self.answers(place.group, row) {
+                let (item, candidate) = (&*self.samples[place.item].id, &*self.candidate(*place).id);
+                answers.push(AnswerRow { item, attribute, candidate, metric, score });
+            }
+        }
+        run.table(CHECKLIST, answers.len())?;
+        answers.iter().enumerate().try_for_each(|(index, answer)| run.row(CHECKLIST, index, answer))
+    }
+
+    /// Each question of a group with what was answered about a candidate: the mean over templates.
+    fn answers(&self, group: usize, row: &PointwiseRow<'_>) -> Vec<(&str, Option<f64>)> {
+        let mut questions: Vec<&str> = Vec::new();
+        for question in self.templates[group].iter().filter_map(|template| template.setting("question")) {
+            if !questions.contains(&question) {
+                questions.push(question);
+            }
+        }
+        let of = |question: &str| {
+            let own = row.answers.iter().filter(|answer| answer.question == Some(question));
+            let scores: Option<Vec<f64>> = own.map(|answer| answer.reply.score).collect();
+            mean(scores?)
+        };
+        questions.into_iter().map(|question| (question, of(question))).collect()
+    }
+
+    /// What each question says: how it was answered, how far its answers differ, and how they go with gold.
+    pub(super) fn questions_section(&self, places: &[CandidatePlace], rows: &[PointwiseRow<'_>]) -> Section {
+        let mut table =
+            Section::new("Questions", ["attribute", "question", "mean", "min", "max", "Spearman per context"]);
+        let mut silent = Vec::new();
+        for group in 0..self.templates.len() {
+            let attribute = self.attributes.get(group).map_or("–", String::as_str);
+            // By question: the answers of each sample, with gold where there is.
+            let mut all: Vec<(&str, BTreeMap<usize, Vec<(f64, Option<f64>)>>)> = Vec::new();
+            for (place, row) in places.iter().zip(rows).filter(|(place, _)| place.group == group) {
+                let gold = self.candidate(*place).scores.get(attribute).copied().filter(|_| !self.no_gold);
+                for (number, (question, answer)) in self.answers(group, row).into_iter().enumerate() {
+                    if all.len() == number {
+                        all.push((question, BTreeMap::new()));
+                    }
+                    all[number].1.entry(place.item).or_default().extend(answer.map(|answer| (answer, gold)));
+                }
+            }
+            for (question, by_sample) in all {
+                let answers: Vec<f64> = by_sample.values().flatten().map(|(answer, _)| *answer).collect();
+                let (least, most) =
+                    (answers.iter().copied().reduce(f64::min), answers.iter().copied().reduce(f64::max));
+                let contexts: Vec<(Vec<f64>, Vec<f64>)> = by_sample
+                    .values()
+                    .map(|answers| answers.iter().filter_map(|(answer, gold)| Some((*answer, (*gold)?))).unzip())
+                    .collect();
+                let lists = contexts.iter().map(|(answers, gold)| (answers.as_slice(), gold.as_slice()));
+                let agreement = per_context(Correlation::Spearman, lists).mean;
+                table.push([
+                    attribute.to_owned(),
+                    question.to_owned(),
+                    number(mean(answers.iter().copied())),
+                    number(least),
+                    number(most),
+                    number(agreement),
+                ]);
+                if answers.len() > 1 && most.zip(least).is_some_and(|(most, least)| most - least < ALIKE) {
+                    silent.push(format!("\"{question}\""));
+                }
+            }
+        }
+        if !silent.is_empty() {
+            table.note(format!("Answered alike for every text, these say nothing: {}", silent.join(", ")));
+        }
+        table
+    }
+}
