@@ -81,7 +81,7 @@ fn features_folds_and_head_are_the_same_bits_on_every_setting_and_after_kills() 
 fn what_cannot_be_scored_by_is_told() {
     let world = World::new();
     let (model, old) = (tiny().display().to_string(), data(&world, "old.jsonl", 0..12));
-    world.run(&["learned", "--model", &model, "--data", &old]).fails_with(&["--head", "probity learn"]);
+    world.run(&["learned", "--model", &model, "--data", &old]).fails_with(&["--head"]);
     world.run(&["learned", "--head", "nowhere", "--model", &model, "--data", &old]).fails_with(&["nowhere"]);
     world.file("head.jsonl", "{\"attribute\": \"coherence\"}\n");
     world

@@ -26,7 +26,7 @@ impl Cholesky {
             }
             // Each element of what is left loses its products one column after another: one chain for each.
             for row in end..size {
-                let (own, target) = matrix[row * size..row * size + row + 1].split_at_mut(end);
+                let (own, target) = matrix[(row * size)..=(row * size + row)].split_at_mut(end);
                 subtract(target, &own[start..end], &panel, size, end);
             }
         }

@@ -63,8 +63,12 @@ impl Standardised {
         let mut means = vec![0.0; columns];
         // The difference of two has mean 0 by what it is: the other order of a pair is as good.
         if objective != Objective::Preference {
-            rows.iter().for_each(|row| means.iter_mut().zip(table.row(*row)).for_each(|(sum, x)| *sum += x));
-            means.iter_mut().for_each(|sum| *sum /= count);
+            for row in rows {
+                means.iter_mut().zip(table.row(*row)).for_each(|(sum, x)| *sum += x);
+            }
+            for sum in &mut means {
+                *sum /= count;
+            }
         }
         let mut squares = vec![0.0; columns];
         for row in rows {

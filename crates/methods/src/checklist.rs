@@ -154,8 +154,8 @@ pub struct ChecklistParams {
     /// Needed for an attribute without a built-in checklist.
     #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
     pub question: Vec<String>,
-    /// Checklists of your own in TOML, a table for each attribute: [coherence] questions = ["…?", "…?"]. They take the
-    /// place of built-in ones.
+    /// Checklists of your own in TOML, a table for each attribute with a list `questions`. They take the place of built-in
+    /// ones.
     #[schemars(extend("form" = "FILE"))]
     pub checklist: Option<PathBuf>,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged

@@ -249,7 +249,9 @@ impl MethodStage for FeatureStage<'_> {
                     chunk.iter().filter(|number| self.asked(**number).contains(&asked)).map(|number| (*number, asked)),
                 );
             }
-            chunk.iter().for_each(|number| waiting[*number] = self.asked(*number).len());
+            for number in chunk {
+                waiting[*number] = self.asked(*number).len();
+            }
         }
         for number in texts.into_iter().filter(|number| waiting[*number] == 0) {
             keep(number, self.without_model(number, Outcome::Scored), run.output()).map_err(MethodError::Output)?;

@@ -95,7 +95,7 @@ learnt, a row for each attribute) and `summary.json`.";
         let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
         let stage = prompts.stage(samples, wanted, &signature);
         let parts = run.stage(&stage)?.parts;
-        let names: Vec<String> = params.features.iter().map(|block| block.name()).collect();
+        let names: Vec<String> = params.blocks().iter().map(|block| block.name()).collect();
         let signature =
             signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
         let is_there = |block: &FeatureBlock| match block {
@@ -170,7 +170,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
     const STAGES: &'static [StageSpec] = STAGES;
 
     fn inputs(params: &LearnedParams) -> Vec<Input> {
-        let head = params.head.iter().map(|path| Input { option: "head", path: head_path(path) });
+        let head = [Input { option: "head", path: head_path(params.head.as_ref()) }].into_iter();
         head.chain(params.scores.iter().map(|path| Input { option: "scores", path: path.clone() })).collect()
     }
 

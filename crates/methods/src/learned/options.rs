@@ -50,9 +50,9 @@ pub struct LearnParams {
     /// samples' preferences.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
-    /// The features, with commas between them.
-    #[schemars(length(min = 1), extend("form" = "BLOCK,…"))]
-    #[default(vec![FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State])]
+    /// The features, with commas between them. Left out: likelihood, surface and state; of preferences state alone, which
+    /// the others have misled on every set that was tried.
+    #[schemars(extend("form" = "BLOCK,…"))]
     pub features: Vec<FeatureBlock>,
     /// A table of scores whose columns are features too, as runs write them (`scores.jsonl`): ratings, log-odds, metrics.
     /// May be given several times.
@@ -87,8 +87,17 @@ pub struct LearnParams {
 }
 
 impl LearnParams {
+    /// The features that are learnt from.
+    pub(super) fn blocks(&self) -> &[FeatureBlock] {
+        match (self.features.as_slice(), self.attribute.is_empty()) {
+            ([], true) => &[FeatureBlock::State],
+            ([], false) => &[FeatureBlock::Likelihood, FeatureBlock::Surface, FeatureBlock::State],
+            (named, _) => named,
+        }
+    }
+
     pub(super) fn has(&self, block: FeatureBlock) -> bool {
-        self.features.contains(&block)
+        self.blocks().contains(&block)
     }
 
     /// Refuses what contradicts itself.
@@ -111,9 +120,9 @@ impl LearnParams {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LearnedParams {
-    /// What was learnt: the folder of a run of `learn`, or its `head.jsonl`.
-    #[schemars(extend("form" = "DIR|FILE"))]
-    pub head: Option<PathBuf>,
+    /// What was learnt: the folder of a run of `probity learn`, or its `head.jsonl`.
+    #[schemars(length(min = 1), extend("form" = "DIR|FILE"))]
+    pub head: String,
     /// Which of its attributes is scored. May be given several times. Left out: all.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,

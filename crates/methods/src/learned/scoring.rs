@@ -35,11 +35,7 @@ struct ScoreRow<'a> {
 
 /// The heads that are asked for.
 pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError> {
-    let Some(path) = &params.head else {
-        let hint = "name the folder of a run of `probity learn`";
-        return MethodError::refuse("--head", "it is missing, and there is nothing to score by", hint);
-    };
-    let read = read_heads(path);
+    let read = read_heads(params.head.as_ref());
     let heads = read.map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })?;
     if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
         let known: Vec<&str> = heads.iter().map(HeadRow::name).collect();
@@ -153,7 +149,9 @@ pub(super) fn score(
             conclusion.because = [first.as_str()].into_iter().chain(because).collect::<Vec<_>>().join("; ");
             conclusion.trust = conclusion.trust.max(Trust::Caution);
         }
-        warnings.into_iter().for_each(|warning| table.note(format!("{}: {warning}", head.name())));
+        for warning in warnings {
+            table.note(format!("{}: {warning}", head.name()));
+        }
         headline.push(match &found {
             Some(found) => Headline::new("Spearman", head.attribute.as_deref(), found.spearman.per_context.figure.mean),
             None => Headline::new("mean", Some(head.name()), mean(flat.iter().copied())),

@@ -89,9 +89,9 @@ impl Subject<'_> {
     /// whether or not the head looks at it.
     fn ways(&self, params: &LearnParams) -> Vec<Way> {
         let is_given = |name: &str| name == SCORES_BLOCK;
-        let chosen = self.table.only(|name| is_given(name) || params.features.iter().any(|block| block.has(name)));
+        let chosen = self.table.only(|name| is_given(name) || params.blocks().iter().any(|block| block.has(name)));
         let mut ways = vec![Way { kind: WayKind::Learnt, name: "learnt".to_owned(), table: chosen }];
-        let several = params.features.len() + usize::from(self.table.blocks().iter().any(|b| is_given(&b.name))) > 1;
+        let several = params.blocks().len() + usize::from(self.table.blocks().iter().any(|b| is_given(&b.name))) > 1;
         for block in FeatureBlock::ALL {
             let table = self.table.only(|name| block.has(name));
             let is_shown = block == FeatureBlock::Surface || params.has(block);

@@ -116,7 +116,9 @@ impl<'a> Subject<'a> {
             }
         }
         let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
-        labelled.iter().for_each(|(item, ..)| *sizes.entry(*item).or_default() += 1);
+        for (item, ..) in &labelled {
+            *sizes.entry(*item).or_default() += 1;
+        }
         let in_several = labelled.iter().filter(|(item, ..)| sizes[item] > 1).count();
         let centred = 2 * in_several >= labelled.len();
         let mut notes = Vec::new();

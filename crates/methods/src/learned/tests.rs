@@ -37,7 +37,7 @@ fn learnt(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
 
 /// Writes a table as a run's folder has it.
 fn write(folder: &Path, output: &MemoryOutput, table: &str) {
-    let lines: Vec<String> = output.rows(table).iter().map(|row| row.to_string()).collect();
+    let lines: Vec<String> = output.rows(table).iter().map(std::string::ToString::to_string).collect();
     std::fs::write(folder.join(format!("{table}.jsonl")), lines.join("\n")).expect("writable");
 }
 
@@ -228,7 +228,6 @@ fn a_head_of_another_model_or_prompt_is_refused() {
     std::fs::write(&file, own).expect("writable");
     let unknown = refused(&format!("learned --attribute tone --head {}", file.display()), &all);
     assert!(unknown.contains("was not learnt") && unknown.contains("coherence"), "{unknown}");
-    assert!(refused("learned", &all).contains("--head"));
 }
 
 #[test]

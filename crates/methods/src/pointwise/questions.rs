@@ -27,6 +27,9 @@ struct AnswerRow<'a> {
     score: Option<f64>,
 }
 
+/// The answers to a question about a sample's candidates, each with gold where there is.
+type AnsweredSample = Vec<(f64, Option<f64>)>;
+
 impl Pointwise<'_> {
     /// Writes the answers to single questions, where there are such: a row for each candidate and question.
     pub(super) fn write_questions(
@@ -73,8 +76,8 @@ impl Pointwise<'_> {
         let mut silent = Vec::new();
         for group in 0..self.templates.len() {
             let attribute = self.attributes.get(group).map_or("–", String::as_str);
-            // By question: the answers of each sample, with gold where there is.
-            let mut all: Vec<(&str, BTreeMap<usize, Vec<(f64, Option<f64>)>>)> = Vec::new();
+            // By question and sample.
+            let mut all: Vec<(&str, BTreeMap<usize, AnsweredSample>)> = Vec::new();
             for (place, row) in places.iter().zip(rows).filter(|(place, _)| place.group == group) {
                 let gold = self.candidate(*place).scores.get(attribute).copied().filter(|_| !self.no_gold);
                 for (number, (question, answer)) in self.answers(group, row).into_iter().enumerate() {

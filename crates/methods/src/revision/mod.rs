@@ -131,9 +131,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let signature = sign(params, run, &prompts, &templates, &layout);
         // A metric that its model cannot compute is told before anything is asked; in a rehearsal there are no models.
         let models = run.metric_models().clone();
-        let built: Vec<Box<dyn Metric>> = match run.is_rehearsal() {
-            true => Vec::new(),
-            false => metrics.iter().map(|choice| choice.build(&models)).collect::<Result<_, _>>()?,
+        let built: Vec<Box<dyn Metric>> = if run.is_rehearsal() {
+            Vec::new()
+        } else {
+            metrics.iter().map(|choice| choice.build(&models)).collect::<Result<_, _>>()?
         };
         let study = Study { params, prompts: &prompts, signature: &signature };
 

@@ -169,20 +169,7 @@ impl Found<'_> {
         let mass = self.mass();
         values["mass"] = json!(mass);
         if let Some(first) = sections.first_mut() {
-            first.note(format!(
-                "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
-                counted(self.revisions.pairs.len(), "pair"),
-                counted(judged.groups(), "paragraph")
-            ));
-            let lower: Vec<String> = self
-                .metrics
-                .iter()
-                .filter(|metric| metric.is_lower_better())
-                .map(|metric| metric.label.clone())
-                .collect();
-            if !lower.is_empty() {
-                first.note(lower_is_better(&lower));
-            }
+            self.note_data(&judged, first);
             for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
                 let with = if *gold { ", with the author's own revision" } else { "" };
                 first.note(format!(
@@ -198,21 +185,6 @@ impl Found<'_> {
                     mass.answers
                 ));
             }
-            let all = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect::<BTreeSet<&str>>();
-            let asked = self.choice.answers.is_some() || self.likert.answers.is_some();
-            let silent: Vec<String> = all
-                .into_iter()
-                .filter(|name| CATEGORIES.iter().all(|(known, ..)| known != name))
-                .map(|name| name.escape_debug().to_string())
-                .collect();
-            if asked && !silent.is_empty() {
-                first.note(format!("Categories without a question of their own in forms: {}", silent.join(", ")));
-            }
-            if judged.groups() == 1 {
-                first.note(
-                    "All pairs are of one paragraph: nothing can be calibrated on other pairs, nor has it an interval.",
-                );
-            }
             outcomes.notes(signature.model.as_ref(), first);
         }
         values["turned"] =
@@ -224,6 +196,35 @@ impl Found<'_> {
             .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
         Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    }
+
+    /// What a reader must know of the pairs and the measures.
+    fn note_data(&self, judged: &JudgedPairs<'_>, table: &mut Section) {
+        table.note(format!(
+            "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
+            counted(self.revisions.pairs.len(), "pair"),
+            counted(judged.groups(), "paragraph")
+        ));
+        let lower: Vec<String> =
+            self.metrics.iter().filter(|metric| metric.is_lower_better()).map(|metric| metric.label.clone()).collect();
+        if !lower.is_empty() {
+            table.note(lower_is_better(&lower));
+        }
+        let all = self.revisions.pairs.iter().flat_map(|pair| categories(pair.sample)).collect::<BTreeSet<&str>>();
+        let asked = self.choice.answers.is_some() || self.likert.answers.is_some();
+        let silent: Vec<String> = all
+            .into_iter()
+            .filter(|name| CATEGORIES.iter().all(|(known, ..)| known != name))
+            .map(|name| name.escape_debug().to_string())
+            .collect();
+        if asked && !silent.is_empty() {
+            table.note(format!("Categories without a question of their own in forms: {}", silent.join(", ")));
+        }
+        if judged.groups() == 1 {
+            table.note(
+                "All pairs are of one paragraph: nothing can be calibrated on other pairs, nor has it an interval.",
+            );
+        }
     }
 
     /// Of all answers whose probabilities were asked for.

@@ -57,6 +57,9 @@ pub(crate) struct PrefixTree<'a> {
     index: BTreeMap<(NodeId, usize, u32), NodeId>,
 }
 
+/// Takes a sequence and the nodes that it lies in, each with where in the sequence it begins and ends.
+pub(crate) type EachPath<'e> = dyn FnMut(usize, &[(NodeId, Range<usize>)]) + 'e;
+
 impl<'a> PrefixTree<'a> {
     /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
     pub(crate) fn new(sequences: Vec<TreeSequence<'a>>) -> Self {
@@ -147,7 +150,7 @@ impl<'a> PrefixTree<'a> {
 
     /// Shows each sequence with the nodes that it lies in from the root on, and where in the sequence each of them begins
     /// and ends.
-    pub(crate) fn each_path(&self, each: &mut dyn FnMut(usize, &[(NodeId, Range<usize>)])) {
+    pub(crate) fn each_path(&self, each: &mut EachPath<'_>) {
         // A stack of our own: prompts decide how deep the tree is.
         let mut stack = vec![(0, 0, Vec::new())];
         while let Some((node, start, path)) = stack.pop() {
