@@ -63,7 +63,9 @@ fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
         "evaluated" => Some(json!(known_models()[0].name)),
         "model" if needs.model => Some(json!(known_models()[0].name)),
         "metric" if option.is_required => Some(json!(["chrf"])),
-        "scores" => Some(json!(["runs/compare"])),
+        // What is held against people; of whoever asks a model scores are one more thing to look at.
+        "scores" if !needs.model => Some(json!(["runs/compare"])),
+        "head" => Some(json!("runs/learn")),
         "out" => Some(json!("runs/{run}")),
         "html" => Some(json!("report.html")),
         "attribute" if option.is_required => Some(json!(["coherence"])),
