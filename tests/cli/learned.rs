@@ -94,6 +94,19 @@ fn what_cannot_be_scored_by_is_told() {
         .fails_with(&told);
 }
 
+#[test]
+fn the_recipe_in_the_repository_learns_and_scores() {
+    let world = World::new();
+    let repository = |path: &str| std::fs::read_to_string(crate::harness::root(path)).expect("a file");
+    world.file("samples/demo.jsonl", repository("samples/demo.jsonl"));
+    let recipe = repository("recipes/learn.toml").replace("\"smollm2-135m-instruct\"", &json!(tiny()).to_string());
+    world.file("recipes/learn.toml", recipe);
+    let ran = world.run(&["run", "recipes/learn.toml"]).exits(0);
+    assert!(ran.stdout.contains("recipes/runs/scores"), "{}", ran.stdout);
+    assert_eq!(world.rows("recipes/runs/scores/scores.jsonl").len(), 20);
+    assert!(world.read("recipes/runs/learn.html").contains("Nothing is gained by learning"));
+}
+
 /// With real weights, where they have been fetched.
 #[test]
 fn smollm2_learns_from_a_handful_and_scores_others() {

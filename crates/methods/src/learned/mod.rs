@@ -170,7 +170,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
     const STAGES: &'static [StageSpec] = STAGES;
 
     fn inputs(params: &LearnedParams) -> Vec<Input> {
-        let head = [Input { option: "head", path: head_path(params.head.as_ref()) }].into_iter();
+        let head = [Input { option: "head", path: head_path(&params.head) }].into_iter();
         head.chain(params.scores.iter().map(|path| Input { option: "scores", path: path.clone() })).collect()
     }
 

@@ -121,8 +121,8 @@ impl LearnParams {
 #[serde(default)]
 pub struct LearnedParams {
     /// What was learnt: the folder of a run of `probity learn`, or its `head.jsonl`.
-    #[schemars(length(min = 1), extend("form" = "DIR|FILE"))]
-    pub head: String,
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
+    pub head: PathBuf,
     /// Which of its attributes is scored. May be given several times. Left out: all.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,

@@ -35,7 +35,7 @@ struct ScoreRow<'a> {
 
 /// The heads that are asked for.
 pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError> {
-    let read = read_heads(params.head.as_ref());
+    let read = read_heads(&params.head);
     let heads = read.map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })?;
     if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
         let known: Vec<&str> = heads.iter().map(HeadRow::name).collect();
