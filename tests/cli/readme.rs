@@ -114,7 +114,7 @@ fn steps(page: &Page) -> Vec<Step> {
 }
 
 /// A model of any context that answers everything, if at random.
-fn stand_in() -> String {
+pub(crate) fn stand_in() -> String {
     golden("tiny-flan-t5").display().to_string()
 }
 
