@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Values beyond are refused: sums of their squares would be infinite.
+const MOST: f64 = 1e100;
 /// What is further from the mean than so many standard deviations is unusual.
 const USUAL: f64 = 2.0;
 
@@ -48,7 +50,7 @@ pub enum TableError {
         expected: usize,
     },
     /// A value is none.
-    #[error("feature `{column}` of row {row} is not a finite number")]
+    #[error("feature `{column}` of row {row} is not a finite number, or beyond ±1e100")]
     NotFinite {
         /// The row, from 0.
         row: usize,
@@ -58,14 +60,14 @@ pub enum TableError {
 }
 
 impl FeatureTable {
-    /// A table of finite values.
+    /// A table of finite values, whose squares are finite too.
     pub fn new(blocks: Vec<Block>, rows: &[Vec<f64>]) -> Result<Self, TableError> {
         let columns = blocks.iter().map(|block| block.columns.len()).sum();
         for (row, values) in rows.iter().enumerate() {
             if values.len() != columns {
                 return Err(TableError::Width { row, found: values.len(), expected: columns });
             }
-            if let Some(place) = values.iter().position(|value| !value.is_finite()) {
+            if let Some(place) = values.iter().position(|value| !value.is_finite() || value.abs() > MOST) {
                 let mut names = blocks.iter().flat_map(|block| &block.columns);
                 return Err(TableError::NotFinite { row, column: names.nth(place).cloned().unwrap_or_default() });
             }

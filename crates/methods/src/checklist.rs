@@ -154,8 +154,8 @@ pub struct ChecklistParams {
     /// Needed for an attribute without a built-in checklist.
     #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
     pub question: Vec<String>,
-    /// Checklists of your own in TOML, a table for each attribute with a list `questions`. They take the place of built-in
-    /// ones.
+    /// Checklists of your own in TOML, a table for each attribute with a list `questions`. Every attribute
+    /// that is asked about must be there.
     #[schemars(extend("form" = "FILE"))]
     pub checklist: Option<PathBuf>,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
@@ -223,9 +223,9 @@ candidate, the question, its answer) and `summary.json`.";
         let mut asked = Vec::new();
         let mut templates = Vec::new();
         for words in &words {
-            let questions = match own.as_ref().and_then(|own| own.get(&plain(&words.attribute))) {
-                Some(questions) => questions.clone(),
+            let questions = match &own {
                 None => questions(params, words)?,
+                Some(own) => own_questions(own, words)?,
             };
             let mut of_attribute = Vec::new();
             for choice in &params.template {
@@ -295,6 +295,16 @@ fn each_once<'q>(option: &str, given: impl Iterator<Item = &'q str>) -> Result<V
     Ok(questions)
 }
 
+/// The user's questions about an attribute.
+fn own_questions(own: &BTreeMap<String, Vec<String>>, words: &AttributeWords) -> Result<Vec<String>, MethodError> {
+    if let Some(questions) = own.get(&plain(&words.attribute)) {
+        return Ok(questions.clone());
+    }
+    let known: Vec<&str> = own.keys().map(String::as_str).collect();
+    let hint = format!("write a table [{}] into it; there is {}", plain(&words.attribute), known.join(", "));
+    MethodError::refuse("--checklist", format!("it has no questions about `{}`", words.attribute), hint)
+}
+
 /// The user's checklists, by attribute.
 fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodError> {
     #[derive(Deserialize)]
@@ -303,14 +313,13 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
         questions: Vec<String>,
     }
     let shown = || path.display().to_string();
-    let text = read_text(path).map_err(|source| MethodError::File {
-        option: "--checklist".to_owned(),
-        path: shown(),
-        source,
-    })?;
     let refused = |why: String| {
         let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]";
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
+    };
+    let text = match read_text(path) {
+        Ok(text) => text,
+        Err(error) => return refused(format!("it could not be read: {error}")),
     };
     let tables: BTreeMap<String, Own> = match toml::from_str(&text) {
         Ok(tables) => tables,
@@ -451,16 +460,18 @@ mod tests {
                 &judge("Good"),
             )
         };
-        let (result, output) = with("[charm]\nquestions = [\"Good?\", \"Short?\"]\n");
+        let (result, output) =
+            with("[charm]\nquestions = [\"Good?\", \"Short?\"]\n[fluency]\nquestions = [\"Fluent?\"]\n");
         let summary = result.expect("runs");
         let asked: Vec<_> = output.rows("checklist").iter().map(|row| row["metric"].clone()).collect();
         assert_eq!(asked[..2], [json!("Good?"), json!("Short?")]);
-        assert_eq!(output.rows("checklist").len(), 2 * (2 + 4), "fluency has its own four");
+        assert_eq!(output.rows("checklist").len(), 2 * (2 + 1));
         // The judge looks at the question alone: each is answered alike for every text.
         let said = summary.sections.iter().flat_map(|section| &section.notes).find(|note| note.contains("say nothing"));
         assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.sections);
         for (text, wrong) in [
             ("[charm]\nquestions = []\n", "no question"),
+            ("[charm]\nquestions = [\"A?\"]\n", "no questions about `fluency`"),
             ("[charm]\nquestions = [\"A?\", \"a?\"]\n", "asked twice"),
             ("[charm]\nquestion = [\"A?\"]\n", "unknown field"),
             ("charm = 1", "charm"),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::FeatureBlock;
 use super::study::WayKind;
-use super::subject::{Measure, PREFERENCE};
+use super::subject::{MOST, Measure, PREFERENCE};
 
 /// The table that heads are in.
 pub(super) const HEAD: &str = "head";
@@ -142,11 +142,13 @@ impl HeadRow {
     fn problem(&self) -> Option<String> {
         let columns: usize = self.blocks.iter().map(|block| block.columns.len()).sum();
         let head = &self.fitted.head;
+        let ends = [0, 1].map(|end| self.ends.iter().map(|ends| ends[end]).collect::<Vec<f64>>());
         let lists = [
             ("coefficients", &head.coefficients),
             ("means", &head.means),
             ("profile.means", &self.profile.means),
             ("profile.deviations", &self.profile.deviations),
+            ("ends", if self.ends.is_empty() { &head.means } else { &ends[0] }),
         ];
         let names: BTreeSet<(&str, &str)> = self
             .blocks
@@ -156,10 +158,16 @@ impl HeadRow {
         if columns == 0 || names.len() < columns {
             return Some("`blocks` has no columns, or one twice".to_owned());
         }
-        lists
-            .into_iter()
-            .find(|(_, values)| values.len() != columns)
-            .map(|(name, values)| format!("`{name}` has {} values, and `blocks` has {columns} columns", values.len()))
+        if let Some((name, values)) = lists.into_iter().find(|(_, values)| values.len() != columns) {
+            return Some(format!("`{name}` has {} values, and `blocks` has {columns} columns", values.len()));
+        }
+        let is_odd = |value: &f64| !value.is_finite() || value.abs() > MOST;
+        if let Some((name, _)) = lists.into_iter().find(|(_, values)| values.iter().any(is_odd)) {
+            return Some(format!("`{name}` holds a number that nothing comes to"));
+        }
+        let is_turned = ends[0].iter().zip(&ends[1]).any(|(low, high)| low > high);
+        let is_wrong = is_odd(&head.intercept) || ends[1].iter().any(is_odd) || is_turned;
+        is_wrong.then(|| "`intercept` or `ends` hold what nothing comes to".to_owned())
     }
 }
 

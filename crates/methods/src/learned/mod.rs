@@ -14,8 +14,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use probity_data::Sample;
-use probity_lm::ModelDescription;
+use probity_lm::{ModelDescription, nearest};
 
 pub use options::{FeatureBlock, LearnParams, LearnedParams};
 
@@ -77,16 +79,14 @@ learnt, a row for each attribute) and `summary.json`.";
 
     fn run(params: &LearnParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         params.check()?;
-        crate::gold::uses(samples, &params.attribute, false)?;
+        refuse_unknown(&params.attribute, samples)?;
         let scores = GivenScores::read(&params.scores, samples)?;
         let model = run.model().description();
         let has_states = [FeatureBlock::State, FeatureBlock::Comparison].map(|block| params.has(block));
         let layer = if has_states == [false; 2] { None } else { Some(layer(model, params.layer)?) };
         let [state, comparison] = has_states.map(|has| layer.filter(|_| has));
-        // What needs no label is asked for whatever is learnt from, since it may be as good; a head that needs no model
-        // has none.
-        let asks_model = params.has(FeatureBlock::Likelihood) || layer.is_some();
-        let wanted = Wanted { likelihood: asks_model, state, comparison };
+        // What needs no label is asked for whatever is learnt from, since it may be as good.
+        let wanted = Wanted { likelihood: true, state, comparison };
         if comparison.is_some() && samples.iter().all(|sample| sample.candidates.len() != 2) {
             let hint = "leave it out: --features likelihood,surface,state";
             return MethodError::refuse("--features comparison", "no sample has two candidates", hint);
@@ -99,8 +99,7 @@ learnt, a row for each attribute) and `summary.json`.";
         let signature =
             signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
         let is_there = |block: &FeatureBlock| match block {
-            FeatureBlock::Likelihood => asks_model,
-            FeatureBlock::Surface => true,
+            FeatureBlock::Likelihood | FeatureBlock::Surface => true,
             other => params.has(*other),
         };
         let blocks: Vec<FeatureBlock> = FeatureBlock::ALL.into_iter().filter(is_there).collect();
@@ -200,6 +199,22 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         scoring::score(params, &heads, samples, &featured, &scores, signature, run)
     }
+}
+
+/// An attribute that no candidate has a score for.
+fn refuse_unknown(attributes: &[String], samples: &[Sample]) -> Result<(), MethodError> {
+    let known: BTreeSet<&str> =
+        samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
+    let Some(unknown) = attributes.iter().find(|attribute| !known.contains(attribute.as_str())) else { return Ok(()) };
+    let all: Vec<String> = known.iter().map(|name| name.escape_debug().to_string()).collect();
+    let hint = match nearest(unknown, known.iter().copied()) {
+        Some(near) => format!("did you mean `{}`? there is {}", near.escape_debug(), all.join(", ")),
+        None if all.is_empty() => {
+            "give candidates \"scores\", or leave --attribute out and learn from preferences".to_owned()
+        }
+        None => format!("there is {}", all.join(", ")),
+    };
+    MethodError::refuse(format!("--attribute {unknown}"), "no candidate has such a score", hint)
 }
 
 /// Behind how many layers states are taken: two thirds of them, where nothing else is asked for.

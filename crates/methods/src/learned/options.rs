@@ -108,6 +108,9 @@ impl LearnParams {
         if let Some(twice) = given_twice(&self.attribute) {
             return MethodError::refuse(format!("--attribute {twice}"), "given twice", "name each attribute once");
         }
+        if let Some(twice) = given_twice(&self.curve) {
+            return MethodError::refuse(format!("--curve {twice}"), "given twice", "name each number once");
+        }
         if let (Some(_), false) = (self.layer, self.has(FeatureBlock::State) || self.has(FeatureBlock::Comparison)) {
             let hint = "leave --layer out, or add `state` or `comparison` to --features";
             return MethodError::refuse("--layer", "it says where the state is taken, and none is", hint);

@@ -95,8 +95,7 @@ impl<'a> LearntSubject<'a> {
             )
         };
         let used = study.figures[study.used].agreement;
-        let chance = if subject.measure == super::subject::Measure::Accuracy { 0.5 } else { 0.0 };
-        let is_clear = used.interval.is_some_and(|interval| interval.low > chance);
+        let is_clear = used.interval.is_some_and(|interval| interval.low > subject.measure.chance());
         let unseen = study.unseen.as_ref().and_then(|unseen| beaten(&unseen.ways));
         let (trust, because) = match () {
             () if !is_clear => (Trust::Unreliable, "it does not agree with labels beyond chance".to_owned()),

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::head_file::{HeadRow, read_heads};
 use super::options::LearnedParams;
-use super::table::{FeaturedCandidates, GivenScores, groups};
+use super::table::{FeaturedCandidates, GivenScores};
 use crate::conclusion::ConclusionCase;
 use crate::figures::mean;
 use crate::gold::{self, GoldUse};
@@ -56,11 +56,21 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError>
 pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Result<(), MethodError> {
     let needs_model = head.blocks.iter().any(|block| block.name != "surface");
     if needs_model && model.fingerprint != head.model.fingerprint {
-        let why = format!("it was learnt with `{}`, and this is `{}`", head.model.name, model.name);
+        let why = format!(
+            "it was learnt with `{}` ({}), and this is `{}` ({})",
+            head.model.name,
+            short(&head.model.fingerprint),
+            model.name,
+            short(&model.fingerprint)
+        );
         let hint = "score with the model that it was learnt with, or learn again with this one";
         return MethodError::refuse("--head", why, hint);
     }
     Ok(())
+}
+
+fn short(fingerprint: &str) -> &str {
+    fingerprint.get(..12).unwrap_or(fingerprint)
 }
 
 /// Twelve digits of a hash over what was learnt.
@@ -71,11 +81,11 @@ pub(super) fn hash(heads: &[HeadRow]) -> String {
 }
 
 /// The scores of all candidates by one head, by sample and candidate.
-fn scores_of(head: &HeadRow, table: &FeatureTable, rows: &[Vec<Option<usize>>]) -> Vec<Vec<Option<f64>>> {
-    let table = if head.centred { &table.centred(&groups(rows, table.rows())) } else { table };
+fn scores_of(head: &HeadRow, table: &FeatureTable, featured: &FeaturedCandidates) -> Vec<Vec<Option<f64>>> {
+    let table = if head.centred { &table.centred(&featured.groups()) } else { table };
     let table = if head.ends.is_empty() { table } else { &table.within(&head.ends) };
     let score = |row: &Option<usize>| row.map(|row| head.fitted.head.predict(table.row(row)));
-    rows.iter().map(|rows| rows.iter().map(score).collect()).collect()
+    featured.rows.iter().map(|rows| rows.iter().map(score).collect()).collect()
 }
 
 /// Scores, and sums up.
@@ -102,11 +112,14 @@ pub(super) fn score(
     let mut index = 0;
     for head in heads {
         let Some(own) = featured.table.select(&head.blocks) else {
-            let why = format!("the head for {} needs features that are not here", head.name());
-            let hint = "give the tables of scores that it was learnt with, in the same order: --scores FILE";
+            let missing = head.blocks.iter().find(|block| featured.table.select(&[(*block).clone()]).is_none());
+            let missing = missing.map_or("", |block| &block.name);
+            let why = format!("the head for {} needs the features `{missing}`, and these are others", head.name());
+            let hint = "give the tables that it was learnt with, in the same order: --scores FILE, or --from features=FILE \
+                        of the same model and layer";
             return MethodError::refuse("--head", why, hint);
         };
-        let scores = scores_of(head, &own, &featured.rows);
+        let scores = scores_of(head, &own, featured);
         for (sample, scores) in samples.iter().zip(&scores) {
             for (place, (candidate, score)) in sample.candidates.iter().zip(scores).enumerate() {
                 let outcome = if score.is_some() { Outcome::Scored.name() } else { "no_features" };

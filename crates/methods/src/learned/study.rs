@@ -198,7 +198,8 @@ impl Study {
             }
             Some(Agreement { interval: Some(interval), .. }) => interval.low > 0.0,
         };
-        let used = best_baseline.filter(|place| !is_better(*place)).unwrap_or(0);
+        let is_clear = figures[0].agreement.interval.is_some_and(|interval| interval.low > subject.measure.chance());
+        let used = best_baseline.filter(|place| !is_better(*place) || !is_clear).unwrap_or(0);
         tell(ways.len(), parts)?;
         let unseen = unseen(subject, &ways, seed);
         let mut curve = Vec::new();

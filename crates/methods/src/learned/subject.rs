@@ -13,6 +13,8 @@ use crate::figures::mean;
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
+/// Numbers beyond are no labels and no features: their squares would not be numbers.
+pub(super) const MOST: f64 = 1e100;
 /// What preferences are called beside attributes.
 pub(super) const PREFERENCE: &str = "preference";
 
@@ -36,6 +38,11 @@ impl Measure {
             Self::Spearman => "Spearman",
             Self::Accuracy => "accuracy",
         }
+    }
+
+    /// What knowing nothing has.
+    pub(super) fn chance(self) -> f64 {
+        if self == Self::Accuracy { 0.5 } else { 0.0 }
     }
 
     pub(super) fn range(self) -> Range {
@@ -115,27 +122,39 @@ impl<'a> Subject<'a> {
                 }
             }
         }
+        let what = format!("--attribute {attribute}");
+        if let Some((.., score, id)) = labelled.iter().find(|(_, _, score, _)| score.abs() > MOST) {
+            let why = format!("candidate `{}` has the label {score:e}, beyond ±{MOST:e}", id.escape_debug());
+            return MethodError::refuse(what, why, "give labels on the scale that people used");
+        }
+        let context = |item: usize| featured.contexts[item];
         let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
         for (item, ..) in &labelled {
-            *sizes.entry(*item).or_default() += 1;
+            *sizes.entry(context(*item)).or_default() += 1;
         }
-        let in_several = labelled.iter().filter(|(item, ..)| sizes[item] > 1).count();
+        let in_several = labelled.iter().filter(|(item, ..)| sizes[&context(*item)] > 1).count();
         let centred = 2 * in_several >= labelled.len();
-        let mut notes = Vec::new();
+        let mut notes = featured.notes.clone();
         if without_features > 0 {
             notes.push(format!("labels of candidates without features, left aside: {without_features}"));
         }
         if centred && in_several < labelled.len() {
             let alone = labelled.len() - in_several;
             notes.push(format!("labels of candidates that are alone in their context, left aside: {alone}"));
-            labelled.retain(|(item, ..)| sizes[item] > 1);
+            labelled.retain(|(item, ..)| sizes[&context(*item)] > 1);
         }
         let values: BTreeSet<u64> = labelled.iter().map(|(_, _, score, _)| score.to_bits()).collect();
-        let what = format!("--attribute {attribute}");
-        refuse_few(&what, labelled.len(), labelled.iter().map(|(item, ..)| *item))?;
+        refuse_few(&what, labelled.len(), labelled.iter().map(|(item, ..)| context(*item)))?;
         if values.len() < 2 {
             let hint = "there is nothing to learn from labels that are all alike; give labels that differ";
             return MethodError::refuse(what, format!("all {} labels are equal", labelled.len()), hint);
+        }
+        let mut first: BTreeMap<usize, f64> = BTreeMap::new();
+        let differs =
+            |(item, _, score, _): &(usize, usize, f64, &str)| *first.entry(context(*item)).or_insert(*score) != *score;
+        if centred && !labelled.iter().any(differs) {
+            let hint = "a head tells candidates of one context apart; give labels that differ within contexts";
+            return MethodError::refuse(what, "the labels of each context are all equal", hint);
         }
         let decided = !centred && values.len() == 2;
         let highest = labelled.iter().map(|(_, _, score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
@@ -146,7 +165,7 @@ impl<'a> Subject<'a> {
             (false, true) => (Objective::Score, Measure::SpearmanPerContext),
             (false, false) => (Objective::Score, Measure::Spearman),
         };
-        let (groups, contexts) = dense(labelled.iter().map(|(item, ..)| *item));
+        let (groups, contexts) = dense(labelled.iter().map(|(item, ..)| context(*item)));
         let candidates: Vec<usize> = labelled.iter().map(|(_, row, ..)| *row).collect();
         let (prepared, ends) = featured.prepared(centred);
         Ok(Self {
@@ -190,7 +209,7 @@ impl<'a> Subject<'a> {
                         pairs.push((better, worse));
                         let id = |place: usize| sample.candidates[place].id.as_str();
                         places.push(RowPlace { item: &sample.id, candidate: id(preferred), other: Some(id(other)) });
-                        items.push(item);
+                        items.push(featured.contexts[item]);
                     }
                     _ => without_features += 1,
                 }
@@ -201,7 +220,7 @@ impl<'a> Subject<'a> {
             return MethodError::refuse("--attribute", "none is named, and no sample says who is preferred", hint);
         }
         refuse_few("preferences", pairs.len(), items.iter().copied())?;
-        let mut notes = Vec::new();
+        let mut notes = featured.notes.clone();
         if ties > 0 {
             notes.push(format!("samples of which people prefer neither, left aside: {ties}"));
         }
@@ -334,13 +353,10 @@ fn refuse_few(what: &str, labels: usize, items: impl Iterator<Item = usize>) -> 
     }
 }
 
-/// Numbers counted from 0 in the order in which they come, and how many there are.
+/// Numbers counted from 0 in their order, and how many there are.
 fn dense(items: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
-    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
-    let groups = items.map(|item| {
-        let next = numbers.len();
-        *numbers.entry(item).or_insert(next)
-    });
-    let groups: Vec<usize> = groups.collect();
-    (groups, numbers.len())
+    let items: Vec<usize> = items.collect();
+    let numbers: Vec<usize> = items.iter().copied().collect::<BTreeSet<usize>>().into_iter().collect();
+    let place = |item: &usize| numbers.binary_search(item).expect("one of them");
+    (items.iter().map(place).collect(), numbers.len())
 }

@@ -37,18 +37,32 @@ struct Fragment {
     words: usize,
 }
 
+/// Words as numbers, which are compared at once.
+#[derive(Default)]
+struct WordNumbers<'t>(BTreeMap<&'t str, u32>);
+
+impl<'t> WordNumbers<'t> {
+    fn of(&mut self, word: &'t str) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(word).or_insert(next)
+    }
+}
+
 /// The features of a text about a source, in the order of [`SURFACE`]. Words and sentences are those of Unicode's
 /// annexes, words without regard to case.
 pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
     let text = text.trim();
     let lower = [source.to_lowercase(), text.to_lowercase()];
     let [source_words, words] = lower.each_ref().map(|text| text.unicode_words().collect::<Vec<&str>>());
+    let letters: usize = words.iter().map(|word| word.chars().count()).sum();
+    let mut numbers = WordNumbers::default();
+    let source_words: Vec<u32> = source_words.into_iter().map(|word| numbers.of(word)).collect();
+    let words: Vec<u32> = words.into_iter().map(|word| numbers.of(word)).collect();
     let sentences: Vec<&str> = text.unicode_sentences().filter(|one| one.chars().any(char::is_alphanumeric)).collect();
     let count = words.len().max(1) as f64;
     let characters = text.chars().count().max(1) as f64;
     let share = |of: &dyn Fn(char) -> bool| text.chars().filter(|c| of(*c)).count() as f64 / characters;
-    let letters: usize = words.iter().map(|word| word.chars().count()).sum();
-    let distinct: BTreeSet<&str> = words.iter().copied().collect();
+    let distinct: BTreeSet<u32> = words.iter().copied().collect();
     let mut features = vec![
         words.len() as f64,
         libm::log(count),
@@ -81,15 +95,15 @@ pub(super) fn surface(source: &str, text: &str) -> Vec<f64> {
 }
 
 /// The share of runs of that many words that were there before.
-fn repeated(words: &[&str], length: usize) -> f64 {
+fn repeated(words: &[u32], length: usize) -> f64 {
     let runs = words.windows(length).count();
-    let distinct: BTreeSet<&[&str]> = words.windows(length).collect();
+    let distinct: BTreeSet<&[u32]> = words.windows(length).collect();
     if runs == 0 { 0.0 } else { 1.0 - distinct.len() as f64 / runs as f64 }
 }
 
 /// The share of runs of that many words that the source does not have.
-fn novel(source: &[&str], words: &[&str], length: usize) -> f64 {
-    let known: BTreeSet<&[&str]> = source.windows(length).collect();
+fn novel(source: &[u32], words: &[u32], length: usize) -> f64 {
+    let known: BTreeSet<&[u32]> = source.windows(length).collect();
     let runs = words.windows(length).count();
     let new = words.windows(length).filter(|run| !known.contains(run)).count();
     if runs == 0 { 0.0 } else { new as f64 / runs as f64 }
@@ -97,16 +111,16 @@ fn novel(source: &[&str], words: &[&str], length: usize) -> f64 {
 
 /// What was copied, from the left, each time the longest that fits, and of equally long ones the first in the source
 /// (Grusky, Naaman and Artzi 2018). It takes at most as many steps as both texts have pairs of words.
-fn fragments(source: &[&str], words: &[&str]) -> Vec<Fragment> {
-    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+fn fragments(source: &[u32], words: &[u32]) -> Vec<Fragment> {
+    let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, word) in source.iter().enumerate() {
-        places.entry(word).or_default().push(place);
+        places.entry(*word).or_default().push(place);
     }
     let mut found = Vec::new();
     let mut at = 0;
     while at < words.len() {
         let same = |place: usize| source[place..].iter().zip(&words[at..]).take_while(|(a, b)| a == b).count();
-        let candidates = places.get(words[at]).into_iter().flatten().map(|place| (same(*place), *place));
+        let candidates = places.get(&words[at]).into_iter().flatten().map(|place| (same(*place), *place));
         let longest = candidates.max_by_key(|(words, place)| (*words, std::cmp::Reverse(*place)));
         at += longest.map_or(1, |(words, _)| words);
         found.extend(longest.map(|(words, source)| Fragment { source, words }));

@@ -1,6 +1,6 @@
 //! The features of all candidates as one table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use probity_data::{Sample, read_scores};
@@ -38,7 +38,7 @@ impl GivenScores {
         for (number, path) in paths.iter().enumerate() {
             let table = read_scores(path)
                 .map_err(|source| MethodError::Other { option: Some("scores"), source: Box::new(source) })?;
-            let (mut foreign, mut first) = (0, None);
+            let (mut foreign, mut first, rows) = (0, None, table.rows.len());
             for row in table.rows {
                 let named = [row.metric, row.attribute].into_iter().flatten().collect::<Vec<_>>().join("/");
                 let name = if named.is_empty() { "score".to_owned() } else { named };
@@ -62,6 +62,11 @@ impl GivenScores {
                 let values = given.values.entry((row.item, candidate.id.clone())).or_default();
                 values.resize(values.len().max(place + 1), None);
                 values[place] = row.score;
+            }
+            if first.is_some() && foreign == rows {
+                let why = format!("none of its {} is of these data", counted(rows, "score"));
+                let hint = "give scores of the samples of --data: `item` and `candidate` are their ids";
+                return MethodError::refuse(format!("--scores {}", path.display()), why, hint);
             }
             if let Some((line, item, candidate)) = first {
                 given.notes.push(format!(
@@ -96,6 +101,10 @@ pub(super) struct FeaturedCandidates {
     pub(super) rows: Vec<Vec<Option<usize>>>,
     /// How each candidate ended.
     pub(super) outcomes: Outcomes,
+    /// The context of each sample.
+    pub(super) contexts: Vec<usize>,
+    /// What a reader must know of the contexts.
+    pub(super) notes: Vec<String>,
 }
 
 impl FeaturedCandidates {
@@ -147,16 +156,35 @@ impl FeaturedCandidates {
         }
         let table = FeatureTable::new(described, &values)
             .map_err(|source| MethodError::Other { option: Some("from"), source: Box::new(TableProblem(source)) })?;
-        Ok(Self { table, rows, outcomes })
+        let contexts = contexts(samples);
+        let count = contexts.iter().collect::<BTreeSet<_>>().len();
+        let shared = (count < samples.len()).then(|| {
+            format!(
+                "{} are about {}: those about the same are held out together",
+                counted(samples.len(), "sample"),
+                counted(count, "text")
+            )
+        });
+        Ok(Self { table, rows, outcomes, contexts, notes: shared.into_iter().collect() })
     }
 
     /// The table as heads learn from it and score by it: candidates held against the others of their context, where
     /// that is asked for, and what is unusual put at the ends of what is usual, which come with it.
     pub(super) fn prepared(&self, centred: bool) -> (FeatureTable, Vec<[f64; 2]>) {
-        let table =
-            if centred { self.table.centred(&groups(&self.rows, self.table.rows())) } else { self.table.clone() };
+        let table = if centred { self.table.centred(&self.groups()) } else { self.table.clone() };
         let ends = table.usual();
         (table.within(&ends), ends)
+    }
+
+    /// The context of each row.
+    pub(super) fn groups(&self) -> Vec<usize> {
+        let mut groups = vec![0; self.table.rows()];
+        for (context, rows) in self.contexts.iter().zip(&self.rows) {
+            for row in rows.iter().flatten() {
+                groups[*row] = *context;
+            }
+        }
+        groups
     }
 
     /// How many candidates have features.
@@ -165,13 +193,29 @@ impl FeaturedCandidates {
     }
 }
 
-/// The sample of each row.
-pub(super) fn groups(rows: &[Vec<Option<usize>>], count: usize) -> Vec<usize> {
-    let mut groups = vec![0; count];
-    for (item, rows) in rows.iter().enumerate() {
-        rows.iter().flatten().for_each(|row| groups[*row] = item);
+/// The context of each sample: samples about the same text, with the same instruction, are one, whatever their ids are,
+/// since what is learnt of one says something of the other. Where all are about the same, or about nothing, each is a
+/// context of its own. Contexts are numbered in the order of their ids, so that the order of the file decides nothing.
+pub(super) fn contexts(samples: &[Sample]) -> Vec<usize> {
+    let about = |sample: &Sample| -> (String, String) {
+        let instruction = sample.instruction.as_deref().unwrap_or_default();
+        (sample.context.trim().to_owned(), instruction.trim().to_owned())
+    };
+    let of_samples: Vec<(String, String)> = samples.iter().map(about).collect();
+    let are_told_apart = of_samples.iter().collect::<BTreeSet<_>>().len() > 1;
+    // The smallest id among those about the same.
+    let mut names: BTreeMap<&(String, String), &str> = BTreeMap::new();
+    for (sample, about) in samples.iter().zip(&of_samples) {
+        let name = names.entry(about).or_insert(&sample.id);
+        *name = (*name).min(&sample.id);
     }
-    groups
+    let name = |(sample, about): (&Sample, &(String, String))| -> String {
+        let is_about_nothing = about.0.is_empty() && about.1.is_empty();
+        if are_told_apart && !is_about_nothing { names[about].to_owned() } else { sample.id.clone() }
+    };
+    let named: Vec<String> = samples.iter().zip(&of_samples).map(name).collect();
+    let sorted: Vec<&String> = named.iter().collect::<BTreeSet<_>>().into_iter().collect();
+    named.iter().map(|name| sorted.binary_search(&name).expect("one of them")).collect()
 }
 
 /// Features that do not make a table.

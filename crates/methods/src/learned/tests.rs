@@ -260,3 +260,57 @@ fn a_rehearsal_asks_and_ends_before_it_learns() {
     assert!(matches!(rehearse(LEARN, &samples(12), &model()), MethodError::Rehearsed));
     assert_eq!(model().description().layers, Some(3));
 }
+
+#[test]
+fn samples_about_the_same_text_are_one_context_whatever_their_ids_are() {
+    // Each candidate a sample of its own; the label is the context's, and no candidate says anything of it.
+    let mut all = Vec::new();
+    for context in 0..20_usize {
+        for part in 0..6_usize {
+            let mut one = sample(&format!("s{context}/{part}"), &[f64::from((context * 7 % 5) as u32)]);
+            one.context = format!("the context {context}");
+            one.candidates[0].scores.insert("coherence".into(), f64::from((context * 7 % 5) as u32));
+            one.candidates[0].text = format!("{} of {context}", "word ".repeat(part + 1));
+            all.push(one);
+        }
+    }
+    let told = refused(LEARN, &all);
+    assert!(told.contains("the labels of each context are all equal"), "{told}");
+    for (place, sample) in all.iter_mut().enumerate() {
+        let quality = f64::from((place % 6) as u32) + sample.candidates[0].scores["coherence"];
+        sample.candidates[0].scores.insert("coherence".into(), quality);
+    }
+    let (summary, output) = learnt(LEARN, &all);
+    let found = &summary.first_figures["cross_validation"]["coherence"];
+    assert!(found["contexts"] == 20 && found["spearman_per_context"].is_number(), "{found:#}");
+    let folds: Vec<&Value> = output.rows("predictions").iter().map(|row| &row["fold"]).collect();
+    assert!(folds.chunks(6).all(|of_context| of_context.iter().all(|fold| *fold == of_context[0])), "{folds:?}");
+    // The order of the file decides nothing.
+    all.reverse();
+    let (turned, _) = learnt(LEARN, &all);
+    let again = &turned.first_figures["cross_validation"]["coherence"]["spearman_per_context"];
+    let difference = again.as_f64().expect("a figure") - found["spearman_per_context"].as_f64().expect("a figure");
+    assert!(difference.abs() < 1e-9, "{difference}");
+}
+
+#[test]
+fn numbers_that_nothing_comes_to_are_refused() {
+    let mut all = samples(12);
+    all[3].candidates[1].scores.insert("coherence".into(), 1e308);
+    assert!(refused(LEARN, &all).contains("beyond"), "{}", refused(LEARN, &all));
+    let all = samples(12);
+    let (_, output) = learnt(LEARN, &all);
+    let mut rows: Vec<Value> = output.rows("features").into_iter().cloned().collect();
+    rows[5]["likelihood"]["mean"] = json!(-1e308);
+    let told = run_from(LEARN, &all, &model(), "features", &rows).expect_err("too large");
+    assert!(told.contains("beyond"), "{told}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("head.jsonl");
+    for (field, value) in [("coefficients", json!(1e308)), ("ends", json!([1.0, -1.0]))] {
+        let mut head = output.rows("head")[0].clone();
+        head[field][0] = value;
+        std::fs::write(&file, head.to_string()).expect("writable");
+        let told = refused(&format!("learned --head {}", file.display()), &all);
+        assert!(told.contains("nothing comes to"), "{told}");
+    }
+}
