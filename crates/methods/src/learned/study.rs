@@ -205,7 +205,7 @@ impl Study {
         let mut curve = Vec::new();
         for (place, labels) in params.curve.iter().enumerate() {
             tell(ways.len() + 1 + place, parts)?;
-            curve.extend(point(subject, *labels as usize, params));
+            curve.extend(point(subject, &ways[0].table, *labels as usize, params));
         }
         tell(parts, parts)?;
         let predicted = predictions.swap_remove(0);
@@ -281,7 +281,7 @@ fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystem
 
 /// Heads that saw so many labels, in whole contexts as far as they go, held against all other contexts. Nothing where
 /// too few labels would be left to be predicted.
-fn point(subject: &Subject<'_>, labels: usize, params: &LearnParams) -> Option<CurvePoint> {
+fn point(subject: &Subject<'_>, table: &FeatureTable, labels: usize, params: &LearnParams) -> Option<CurvePoint> {
     if labels as f64 > (1.0 - HELD_OUT) * subject.labels() as f64 {
         return None;
     }
@@ -309,7 +309,7 @@ fn point(subject: &Subject<'_>, labels: usize, params: &LearnParams) -> Option<C
         .filter_map(|(learn, seen)| {
             let predict = (0..subject.labels()).filter(|row| !seen.contains(&subject.groups[*row])).collect();
             let split = Split { learn, predict };
-            let predicted = subject.lesson(&subject.table, params.seed).predict(std::slice::from_ref(&split));
+            let predicted = subject.lesson(table, params.seed).predict(std::slice::from_ref(&split));
             subject.agreement(&values(&predicted[0])).value
         })
         .collect();

@@ -177,6 +177,17 @@ fn labels_that_teach_nothing_are_refused_by_name() {
 }
 
 #[test]
+fn the_learning_curve_is_of_what_is_learnt_from() {
+    let all = samples(30);
+    let curve = |features: &str| {
+        let (summary, _) = learnt(&format!("learn --attribute coherence --curve 40 --features {features}"), &all);
+        summary.first_figures["cross_validation"]["coherence"]["curve"][0]["mean"].as_f64().expect("a point")
+    };
+    // Vowels are in the states alone.
+    assert!(curve("state") > 0.9 && curve("likelihood") < 0.5, "{} {}", curve("state"), curve("likelihood"));
+}
+
+#[test]
 fn few_labels_are_told_and_keep_it_from_being_reliable() {
     let (summary, _) = learnt(LEARN, &samples(11));
     assert_eq!(summary.verdict[0].trust, crate::Trust::Caution, "{:?}", summary.verdict);
