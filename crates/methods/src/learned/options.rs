@@ -50,8 +50,8 @@ pub struct LearnParams {
     /// samples' preferences.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
-    /// The features, with commas between them. Left out: likelihood, surface and state; of preferences state alone, which
-    /// the others have misled on every set that was tried.
+    /// The features, with commas between them. Left out: likelihood, surface and state; of preferences state alone, from
+    /// which the others take more than they give where labels are few.
     #[schemars(extend("form" = "BLOCK,…"))]
     pub features: Vec<FeatureBlock>,
     /// A table of scores whose columns are features too, as runs write them (`scores.jsonl`): ratings, log-odds, metrics.
