@@ -193,12 +193,7 @@ impl PackedDecoder for LlamaFamily {
         w.x.set_len(tokens.len() * hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
         taps.show(0, &w.x);
-        let last = self.config.num_layers;
-        let spans = self.stack.run(w, &self.pass(segments), |layer, x| {
-            if layer + 1 < last {
-                taps.show(layer + 1, x);
-            }
-        });
+        let spans = self.stack.run(w, &self.pass(segments), |layer, x| taps.show(layer + 1, x));
         let hidden = self.stack.finish(w, self.compute);
         let hidden = Tensor::from_vec(hidden, (w.x.len() / hidden_size, hidden_size), &Device::Cpu)?;
         let spans = segments.iter().zip(spans).map(|(s, span)| Arc::new(KvSpan::new(s.tokens.len(), span))).collect();

@@ -119,16 +119,11 @@ impl EncoderDecoder {
             segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
         taps.show(0, &w.x);
-        let last = stack.config().num_layers;
         let wanted = segments.iter().map(|s| &*s.wanted).collect();
         let spans = stack.run(
             w,
             &ForwardPass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None },
-            |layer, x| {
-                if layer + 1 < last {
-                    taps.show(layer + 1, x);
-                }
-            },
+            |layer, x| taps.show(layer + 1, x),
         );
         let mut hidden = stack.finish(w, self.compute);
         if let Some(scale) = self.hidden_scale {

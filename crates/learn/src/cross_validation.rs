@@ -210,18 +210,16 @@ mod tests {
         (FeatureTable::new(vec![block], &rows).expect("finite"), groups, target)
     }
 
+    /// Scores within groups.
+    fn lesson<'l>(features: &'l FeatureTable, groups: &'l [usize], targets: &'l [Vec<f64>]) -> Lesson<'l> {
+        Lesson { features, groups, targets, centred: true, objective: Objective::Score, seed: 0 }
+    }
+
     #[test]
     fn a_rule_within_groups_is_found_and_predicts_groups_that_were_left_out() {
         let (features, groups, target) = lesson_table();
         let targets = [target];
-        let lesson = Lesson {
-            features: &features,
-            groups: &groups,
-            targets: &targets,
-            centred: true,
-            objective: Objective::Score,
-            seed: 0,
-        };
+        let lesson = lesson(&features, &groups, &targets);
         let folds = Folds::new(15, 5, 1);
         let splits: Vec<Split> = (0..5)
             .map(|part| {
@@ -242,16 +240,8 @@ mod tests {
     #[test]
     fn threads_change_no_bit() {
         let (features, groups, target) = lesson_table();
-        let targets = [target.iter().map(|y| f64::from(*y > 1.0)).collect::<Vec<f64>>(), target];
-        let lesson = Lesson {
-            features: &features,
-            groups: &groups,
-            targets: &targets,
-            centred: false,
-            objective: Objective::Decision,
-            seed: 0,
-        };
-        let lesson = Lesson { targets: &targets[..1], ..lesson };
+        let targets = [target.iter().map(|y| f64::from(*y > 1.0)).collect::<Vec<f64>>()];
+        let lesson = Lesson { centred: false, objective: Objective::Decision, ..lesson(&features, &groups, &targets) };
         let rows: Vec<usize> = (0..60).collect();
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a pool");
         let several = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("a pool");
@@ -262,14 +252,7 @@ mod tests {
     fn one_group_has_no_choice_of_a_penalty() {
         let (features, _, target) = lesson_table();
         let (groups, targets) = (vec![0; 60], [target]);
-        let lesson = Lesson {
-            features: &features,
-            groups: &groups,
-            targets: &targets,
-            centred: true,
-            objective: Objective::Score,
-            seed: 0,
-        };
+        let lesson = lesson(&features, &groups, &targets);
         let fitted = lesson.fit(&(0..60).collect::<Vec<_>>());
         assert!(fitted[0].alpha == ALPHAS[USUAL] && fitted[0].losses.is_empty());
     }

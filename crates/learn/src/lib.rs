@@ -20,4 +20,4 @@ pub use cross_validation::{FittedHead, Lesson, Prediction, Split};
 pub use fit::{ALPHAS, Objective};
 pub use folds::{Folds, shuffled};
 pub use head::LinearHead;
-pub use table::{Block, FeatureTable, TableError};
+pub use table::{Block, FeatureTable, MOST, TableError};

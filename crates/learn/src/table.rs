@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Values beyond are refused: sums of their squares would be infinite.
-const MOST: f64 = 1e100;
+/// Numbers beyond are no features, and no labels: sums of their squares would be infinite.
+pub const MOST: f64 = 1e100;
 /// What is further from the mean than so many standard deviations is unusual.
 const USUAL: f64 = 2.0;
 

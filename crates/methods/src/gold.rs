@@ -28,26 +28,37 @@ pub(crate) fn uses<'a>(
     attributes: &'a [String],
     no_gold: bool,
 ) -> Result<Vec<GoldUse<'a>>, MethodError> {
-    let known: BTreeSet<&str> =
-        samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
+    let known = attributes_of(samples);
     let mut uses = Vec::new();
     for attribute in attributes {
         let present = known.contains(attribute.as_str());
         // Judged all the same, a misspelt attribute would cost a run and agree with nothing.
         if !present && !no_gold && !known.is_empty() {
-            return Err(unknown(attribute, &known));
+            return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
         }
         uses.push(GoldUse { attribute, present: present && !no_gold });
     }
     Ok(uses)
 }
 
-fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
+/// What candidates have scores for.
+fn attributes_of(samples: &[Sample]) -> BTreeSet<&str> {
+    samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect()
+}
+
+/// An error where no candidate has a score for one of these, which are what is wanted; `go_on` says what to do without.
+pub(crate) fn refuse_unknown(samples: &[Sample], attributes: &[String], go_on: &str) -> Result<(), MethodError> {
+    let known = attributes_of(samples);
+    let absent = attributes.iter().find(|attribute| !known.contains(attribute.as_str()));
+    absent.map_or(Ok(()), |attribute| Err(unknown(attribute, &known, go_on)))
+}
+
+fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> MethodError {
     let shown = |name: &str| format!("`{}`", name.escape_debug());
-    let go_on = "to judge without comparing with gold, add --no-gold";
     let nearest = probity_lm::nearest(attribute, known.iter().copied());
     let hint = nearest.map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
     let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+    let known = if known.is_empty() { "none".to_owned() } else { known };
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
 }
 

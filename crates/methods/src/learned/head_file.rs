@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, JsonLines, LineError, LineProblems, open_regular};
-use probity_learn::{Block, FeatureTable, FittedHead};
+use probity_learn::{Block, FeatureTable, FittedHead, MOST};
 use probity_lm::ModelDescription;
 use probity_stats::quantile;
 use serde::{Deserialize, Serialize};
 
 use super::options::FeatureBlock;
 use super::study::WayKind;
-use super::subject::{MOST, Measure, PREFERENCE};
+use super::subject::{Measure, PREFERENCE};
 
 /// The table that heads are in.
 pub(super) const HEAD: &str = "head";
@@ -36,10 +36,8 @@ pub(super) struct HeadRow {
     pub(super) best_without: Option<f64>,
     pub(super) labels: usize,
     pub(super) contexts: usize,
-    /// SHA-256 of the samples, in hex.
-    pub(super) data: String,
-    pub(super) model: HeadModel,
-    pub(super) prompt: HeadPrompt,
+    #[serde(flatten)]
+    pub(super) origin: HeadOrigin,
     /// The features, in the order of the coefficients.
     pub(super) blocks: Vec<Block>,
     /// Between which ends each feature is taken, after it has lost its context's mean where it does; empty where it is
@@ -48,6 +46,15 @@ pub(super) struct HeadRow {
     #[serde(flatten)]
     pub(super) fitted: FittedHead,
     pub(super) profile: Profile,
+}
+
+/// What a head was learnt from, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeadOrigin {
+    /// SHA-256 of the samples, in hex.
+    pub(super) data: String,
+    pub(super) model: HeadModel,
+    pub(super) prompt: HeadPrompt,
 }
 
 /// The model whose features were learnt from.

@@ -14,22 +14,21 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-
 use probity_data::Sample;
-use probity_lm::{ModelDescription, nearest};
+use probity_lm::ModelDescription;
 
 pub use options::{FeatureBlock, LearnParams, LearnedParams};
 
 use crate::builtin::Builtin;
+use crate::gold;
 use crate::gpt_score;
 use crate::stage::samples_key;
 use crate::{Input, Method, MethodError, MethodReport, MethodStage, Run, Signature, StageSpec};
 use features::{FeatureStage, Wanted};
-use head_file::{HEAD, HeadModel, HeadRow, Profile, head_path};
+use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
-use study::{Study, WayKind};
+use study::Study;
 use subject::Subject;
 use table::{FeaturedCandidates, GivenScores};
 
@@ -79,7 +78,7 @@ learnt, a row for each attribute) and `summary.json`.";
 
     fn run(params: &LearnParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         params.check()?;
-        refuse_unknown(&params.attribute, samples)?;
+        gold::refuse_unknown(samples, &params.attribute, "without --attribute preferences are learnt")?;
         let scores = GivenScores::read(&params.scores, samples)?;
         let model = run.model().description();
         let has_states = [FeatureBlock::State, FeatureBlock::Comparison].map(|block| params.has(block));
@@ -114,31 +113,8 @@ learnt, a row for each attribute) and `summary.json`.";
         for subject in &subjects {
             let at = format!("cross-validation of {}", subject.name());
             let study = Study::of(subject, params, |done, parts| run.working(&at, done, parts))?;
-            let way = &study.ways[study.used];
-            let candidates = featured.table.of(&subject.candidates);
-            let places = featured.table.places(way.table.blocks()).expect("columns of the same table");
-            let candidates = candidates.select(way.table.blocks()).expect("columns of the same table");
-            let is_learnt = way.kind != WayKind::LogProbability;
-            let ends = places.iter().map(|place| subject.ends[*place]).filter(|_| is_learnt).collect();
-            let agreement = |place: usize| study.figures[place].agreement.value;
-            let head = HeadRow {
-                attribute: subject.attribute.map(str::to_owned),
-                uses: way.kind,
-                usable: way.kind == WayKind::Learnt,
-                centred: subject.centred && is_learnt,
-                measure: subject.measure,
-                agreement: agreement(study.used),
-                best_without: study.best_baseline.and_then(agreement),
-                labels: subject.labels(),
-                contexts: subject.contexts,
-                data: data.clone(),
-                model: HeadModel::of(model),
-                prompt: head_prompt.clone(),
-                blocks: way.table.blocks().to_vec(),
-                ends,
-                fitted: way.fit(subject, params.seed),
-                profile: Profile::of(&candidates),
-            };
+            let origin = HeadOrigin { data: data.clone(), model: HeadModel::of(model), prompt: head_prompt.clone() };
+            let head = study.head(subject, &featured.table, params.seed, origin);
             learnt.push(LearntSubject { subject, study, head });
         }
         write(&learnt, run)?;
@@ -181,13 +157,13 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         if !run.is_rehearsal() {
             scoring::refuse_other_model(first, model)?;
         }
-        let prompts = ReadingPrompts::new(&first.prompt.template, &first.prompt.noun, model)?;
+        let prompts = ReadingPrompts::new(&first.origin.prompt.template, &first.origin.prompt.noun, model)?;
         let has = |block: FeatureBlock| heads.iter().any(|head| head.has(block));
-        let [state, comparison] =
-            [FeatureBlock::State, FeatureBlock::Comparison].map(|block| first.prompt.layer.filter(|_| has(block)));
+        let [state, comparison] = [FeatureBlock::State, FeatureBlock::Comparison]
+            .map(|block| first.origin.prompt.layer.filter(|_| has(block)));
         let wanted = Wanted { likelihood: has(FeatureBlock::Likelihood), state, comparison };
-        if prompts.of_head(first.prompt.layer) != first.prompt {
-            let why = format!("the prompt `{}` is another than the head was learnt with", first.prompt.template);
+        if prompts.of_head(first.origin.prompt.layer) != first.origin.prompt {
+            let why = format!("the prompt `{}` is another than the head was learnt with", first.origin.prompt.template);
             return MethodError::refuse("--head", why, "restore the prompt, or learn again");
         }
         let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
@@ -199,22 +175,6 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         scoring::score(params, &heads, samples, &featured, &scores, signature, run)
     }
-}
-
-/// An attribute that no candidate has a score for.
-fn refuse_unknown(attributes: &[String], samples: &[Sample]) -> Result<(), MethodError> {
-    let known: BTreeSet<&str> =
-        samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
-    let Some(unknown) = attributes.iter().find(|attribute| !known.contains(attribute.as_str())) else { return Ok(()) };
-    let all: Vec<String> = known.iter().map(|name| name.escape_debug().to_string()).collect();
-    let hint = match nearest(unknown, known.iter().copied()) {
-        Some(near) => format!("did you mean `{}`? there is {}", near.escape_debug(), all.join(", ")),
-        None if all.is_empty() => {
-            "give candidates \"scores\", or leave --attribute out and learn from preferences".to_owned()
-        }
-        None => format!("there is {}", all.join(", ")),
-    };
-    MethodError::refuse(format!("--attribute {unknown}"), "no candidate has such a score", hint)
 }
 
 /// Behind how many layers states are taken: two thirds of them, where nothing else is asked for.

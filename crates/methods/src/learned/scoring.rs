@@ -11,7 +11,7 @@ use super::head_file::{HeadRow, read_heads};
 use super::options::LearnedParams;
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::conclusion::ConclusionCase;
-use crate::figures::mean;
+use crate::figures::{mean, number};
 use crate::gold::{self, GoldUse};
 use crate::question::short_hash;
 use crate::stage::samples_key;
@@ -44,8 +44,8 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError>
     }
     let is_asked =
         |head: &HeadRow| params.attribute.is_empty() || params.attribute.iter().any(|one| one == head.name());
-    let (model, prompt) = (heads[0].model.clone(), heads[0].prompt.clone());
-    if heads.iter().any(|head| head.model != model || head.prompt != prompt) {
+    let (model, prompt) = (heads[0].origin.model.clone(), heads[0].origin.prompt.clone());
+    if heads.iter().any(|head| head.origin.model != model || head.origin.prompt != prompt) {
         let hint = "score with the heads of one run of `probity learn` at a time";
         return MethodError::refuse("--head", "its rows are of several models or prompts", hint);
     }
@@ -55,11 +55,11 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError>
 /// What is learnt of one model's features says nothing of another's.
 pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Result<(), MethodError> {
     let needs_model = head.blocks.iter().any(|block| block.name != "surface");
-    if needs_model && model.fingerprint != head.model.fingerprint {
+    if needs_model && model.fingerprint != head.origin.model.fingerprint {
         let why = format!(
             "it was learnt with `{}` ({}), and this is `{}` ({})",
-            head.model.name,
-            short(&head.model.fingerprint),
+            head.origin.model.name,
+            short(&head.origin.model.fingerprint),
             model.name,
             short(&model.fingerprint)
         );
@@ -142,12 +142,12 @@ pub(super) fn score(
         table.push([
             head.name().to_owned(),
             format!("{} of {all}", flat.len()),
-            crate::figures::number(mean(flat.iter().copied())),
-            crate::figures::number(least),
-            crate::figures::number(most),
+            number(mean(flat.iter().copied())),
+            number(least),
+            number(most),
             probity_options::name(&head.uses),
             counted(head.labels, "label"),
-            format!("{} {}", head.measure.title(), crate::figures::number(head.agreement)),
+            format!("{} {}", head.measure.title(), number(head.agreement)),
         ]);
         let used = uses.iter().find(|one| Some(one.attribute) == head.attribute.as_deref() && one.present);
         let found = used.map(|one| gold::against(samples, one.attribute, &scores));
@@ -191,7 +191,7 @@ pub(super) fn score(
 /// What a reader must know of a head's scores of these texts.
 fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
     let mut warnings = Vec::new();
-    if samples_key(samples) == head.data {
+    if samples_key(samples) == head.origin.data {
         warnings.push(
             "these are the samples that the head was learnt from: agreement with their labels is no test".to_owned(),
         );
@@ -205,10 +205,10 @@ fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &Mo
             counted(table.rows(), "text"),
         ));
     }
-    if model.precision.as_str() != head.model.precision {
+    if model.precision.as_str() != head.origin.model.precision {
         warnings.push(format!(
             "the head was learnt from features in the precision `{}`, and these are in `{}`",
-            head.model.precision,
+            head.origin.model.precision,
             model.precision.as_str()
         ));
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use probity_learn::{Block, FeatureTable, FittedHead, Folds, Lesson, LinearHead, Prediction, Split, shuffled};
 use serde::{Deserialize, Serialize};
 
-use super::features::LIKELIHOOD;
-use super::options::{FeatureBlock, LOG_PROBABILITY, LearnParams};
+use super::head_file::{HeadOrigin, HeadRow, Profile};
+use super::options::{FeatureBlock, LearnParams};
 use super::subject::{Agreement, Subject};
 use super::surface::{LOG_WORDS, SURFACE};
 use super::table::SCORES_BLOCK;
@@ -52,7 +52,7 @@ impl Way {
     }
 
     /// The head that scores in this way, learnt from all labels.
-    pub(super) fn fit(&self, subject: &Subject<'_>, seed: u64) -> FittedHead {
+    fn fit(&self, subject: &Subject<'_>, seed: u64) -> FittedHead {
         if self.kind == WayKind::LogProbability {
             let head = LinearHead { coefficients: vec![1.0], means: vec![0.0], intercept: 0.0 };
             return FittedHead { head, alpha: 0.0, losses: Vec::new() };
@@ -108,9 +108,12 @@ impl Subject<'_> {
         let length = Block::new(&FeatureBlock::Surface.name(), &[SURFACE[LOG_WORDS]]);
         let length = self.table.select(&[length]);
         ways.extend(length.map(|table| Way { kind: WayKind::Length, name: "length alone".to_owned(), table }));
-        let mean = self.raw.select(&[Block::new(LOG_PROBABILITY, &[LIKELIHOOD[0]])]);
         let name = || "mean log-probability, no labels".to_owned();
-        ways.extend(mean.map(|table| Way { kind: WayKind::LogProbability, name: name(), table }));
+        ways.extend(self.log_probability.clone().map(|table| Way {
+            kind: WayKind::LogProbability,
+            name: name(),
+            table,
+        }));
         ways
     }
 }
@@ -210,6 +213,39 @@ impl Study {
         tell(parts, parts)?;
         let predicted = predictions.swap_remove(0);
         Ok(Self { ways, figures, unseen, curve, used, best_baseline, predicted, folds })
+    }
+
+    /// The head that scores, learnt from all labels; `candidates` has the rows of all texts.
+    pub(super) fn head(
+        &self,
+        subject: &Subject<'_>,
+        candidates: &FeatureTable,
+        seed: u64,
+        origin: HeadOrigin,
+    ) -> HeadRow {
+        let way = &self.ways[self.used];
+        let blocks = way.table.blocks();
+        let places = candidates.places(blocks).expect("columns of the same table");
+        let learnt_from = candidates.of(&subject.candidates).select(blocks).expect("columns of the same table");
+        let agreement = |place: usize| self.figures[place].agreement.value;
+        // What needs no label is taken as it comes.
+        let is_learnt = way.kind != WayKind::LogProbability;
+        HeadRow {
+            attribute: subject.attribute.map(str::to_owned),
+            uses: way.kind,
+            usable: way.kind == WayKind::Learnt,
+            centred: subject.centred && is_learnt,
+            measure: subject.measure,
+            agreement: agreement(self.used),
+            best_without: self.best_baseline.and_then(agreement),
+            labels: subject.labels(),
+            contexts: subject.contexts,
+            origin,
+            blocks: blocks.to_vec(),
+            ends: places.iter().map(|place| subject.ends[*place]).filter(|_| is_learnt).collect(),
+            fitted: way.fit(subject, seed),
+            profile: Profile::of(&learnt_from),
+        }
     }
 
     /// What twice the labels would likely bring: the slope of the learning curve by doubling, over its last points and

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::{Preference, Sample};
-use probity_learn::{FeatureTable, Objective};
-use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, mean_interval};
+use probity_learn::{FeatureTable, MOST, Objective};
+use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context};
 use serde::{Deserialize, Serialize};
 
 use super::table::FeaturedCandidates;
@@ -13,8 +13,6 @@ use crate::figures::mean;
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
-/// Numbers beyond are no labels and no features: their squares would not be numbers.
-pub(super) const MOST: f64 = 1e100;
 /// What preferences are called beside attributes.
 pub(super) const PREFERENCE: &str = "preference";
 
@@ -85,8 +83,8 @@ pub(super) struct Subject<'a> {
     /// As heads learn from them: a row for each labelled candidate; for each pair of the preferred candidate and another
     /// one their difference.
     pub(super) table: FeatureTable,
-    /// The same rows as they come.
-    pub(super) raw: FeatureTable,
+    /// The mean log-probability of the same rows, as it comes.
+    pub(super) log_probability: Option<FeatureTable>,
     /// The ends of what is usual in each column.
     pub(super) ends: Vec<[f64; 2]>,
     /// The context of each row, counted from 0 among those that have labels.
@@ -174,7 +172,7 @@ impl<'a> Subject<'a> {
             centred,
             measure,
             table: prepared.of(&candidates),
-            raw: featured.table.of(&candidates),
+            log_probability: featured.log_probability().map(|table| table.of(&candidates)),
             ends,
             groups,
             contexts,
@@ -236,7 +234,7 @@ impl<'a> Subject<'a> {
             centred: false,
             measure: Measure::Accuracy,
             table: prepared.differences(&pairs),
-            raw: featured.table.differences(&pairs),
+            log_probability: featured.log_probability().map(|table| table.differences(&pairs)),
             ends,
             groups,
             contexts,
@@ -307,9 +305,7 @@ impl<'a> Subject<'a> {
             if self.measure == Measure::Accuracy {
                 return mean(predicted.iter().zip(gold).map(|(predicted, gold)| point(*predicted, *gold)));
             }
-            let constant = gold.iter().all(|value| *value == gold[0]);
-            // Constant predictions of gold that is not constant agree with nothing.
-            (!constant).then(|| Correlation::Spearman.coefficient(predicted, gold).unwrap_or(0.0))
+            per_context(Correlation::Spearman, [(predicted.as_slice(), gold.as_slice())]).mean
         };
         of_groups.iter().map(unit).collect()
     }

@@ -176,6 +176,11 @@ impl FeaturedCandidates {
         (table.within(&ends), ends)
     }
 
+    /// The one column that needs no label, where it is there.
+    pub(super) fn log_probability(&self) -> Option<FeatureTable> {
+        self.table.select(&[Block::new(LOG_PROBABILITY, &LIKELIHOOD[..1])])
+    }
+
     /// The context of each row.
     pub(super) fn groups(&self) -> Vec<usize> {
         let mut groups = vec![0; self.table.rows()];
