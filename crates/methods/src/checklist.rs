@@ -14,11 +14,27 @@ use smart_default::SmartDefault;
 use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
-use crate::question::{LayoutOptions, RATED, SubjectOptions, short_hash, text_or_file, word_settings};
-use crate::template::Template;
+use crate::question::{
+    LayoutOptions, MATERIAL, RATED, SubjectOptions, criteria, material, short_hash, text_or_file, word_settings,
+};
+use crate::template::{PromptLayout, Template};
+use crate::written_once::WrittenOnce;
 use crate::{Input, LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
-const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED }];
+/// The prompt of each question, then that which asks for questions.
+const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED },
+    Builtin { name: "questions", source: include_str!("prompts/checklist_questions.j2"), data: &MATERIAL },
+];
+
+/// The table of questions that the model wrote.
+const QUESTIONS: &str = "questions";
+
+/// What `--checklist` says for questions by the model.
+const GENERATE: &str = "generate";
+
+/// The most questions that a model's checklist has; further ones are left out.
+const MOST_WRITTEN: usize = 8;
 
 /// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is
 /// called.
@@ -154,10 +170,22 @@ pub struct ChecklistParams {
     /// Needed for an attribute without a built-in checklist.
     #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
     pub question: Vec<String>,
-    /// Checklists of your own in TOML, a table for each attribute with a list `questions`. Every attribute
-    /// that is asked about must be there.
-    #[schemars(extend("form" = "FILE"))]
+    /// Checklists of your own: in TOML, a table for each attribute with a list `questions`, or the `questions.jsonl` of
+    /// a run. Every attribute that is asked about must be there. `generate` lets the model itself write the questions,
+    /// once for each attribute.
+    #[schemars(extend("form" = "FILE|generate"))]
     pub checklist: Option<PathBuf>,
+    /// What the attribute means, or @FILE, for --checklist generate. Needed there for an attribute that is not built in.
+    #[schemars(extend("form" = "TEXT|@FILE"))]
+    pub criteria: Option<String>,
+    /// The prompt of --checklist generate: the built-in template (questions) or a file of your own.
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default("questions".to_owned())]
+    pub questions_template: String,
+    /// The longest checklist of --checklist generate, in tokens; one that does not end before is an error.
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(512)]
+    pub questions_tokens: u32,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
@@ -192,18 +220,22 @@ understandability, engagingness, groundedness), instructions (instruction-follow
 from documents (groundedness, correctness) and revisions (revision). Your own questions take their place: they say more where they ask \
 for what your task needs. A question that a model answers alike for every text says nothing: such questions are named.
 
+With --checklist generate the model writes the questions itself, once for each attribute, out of the attribute's \
+meaning and the first sample's material; they are kept in `questions.jsonl`, which --checklist reads again. Such \
+questions are weaker than those of people.
+
 What the questions are worth together, labels tell: `probity learn --scores RUN/checklist.jsonl` weighs them.
 
 The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low for any question, the \
 score is flagged `low_mass` and counted.
 
 Files: `scores.jsonl` (item, candidate, score, mass, the answer to each question, outcome), `checklist.jsonl` (item, \
-candidate, the question, its answer) and `summary.json`.";
+candidate, the question, its answer), `questions.jsonl` where the model wrote them, and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
     fn inputs(params: &ChecklistParams) -> Vec<Input> {
-        params.checklist.iter().map(|path| Input { option: "checklist", path: path.clone() }).collect()
+        params.own().map(|path| Input { option: "checklist", path: path.to_owned() }).into_iter().collect()
     }
 
     fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
@@ -215,36 +247,48 @@ candidate, the question, its answer) and `summary.json`.";
         let words = params.subject.words()?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
-        let own = params.checklist.as_deref().map(own_checklists).transpose()?;
-        if own.is_some() && !params.question.is_empty() {
-            let why = "there are questions from --question and from a file";
+        if params.checklist.is_some() && !params.question.is_empty() {
+            let why = "there are questions from --question and from a checklist";
             return MethodError::refuse("--checklist", why, "give one of both");
         }
-        let mut asked = Vec::new();
-        let mut templates = Vec::new();
-        for words in &words {
-            let questions = match &own {
-                None => questions(params, words)?,
-                Some(own) => own_questions(own, words)?,
-            };
-            let mut of_attribute = Vec::new();
-            for choice in &params.template {
-                for question in &questions {
-                    let mut settings = word_settings(words, &params.subject.noun);
-                    settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
-                    of_attribute.push(Template::load(choice, TEMPLATES, settings, &layout)?.using("question")?);
+        let load = |asked: &[Vec<String>]| {
+            let of_attribute = |(words, questions): (&AttributeWords, &Vec<String>)| {
+                let mut of_attribute = Vec::new();
+                for choice in &params.template {
+                    for question in questions {
+                        let mut settings = word_settings(words, &params.subject.noun);
+                        settings.extend([("question", question.clone()), ("yes", yes.clone()), ("no", no.clone())]);
+                        let template = Template::load(choice, &TEMPLATES[..1], settings, &layout)?;
+                        of_attribute.push(template.using("question")?);
+                    }
                 }
-            }
-            templates.push(of_attribute);
-            asked.push(short_hash(questions.iter().map(String::as_str)));
-        }
+                Ok(of_attribute)
+            };
+            words.iter().zip(asked).map(of_attribute).collect::<Result<Vec<_>, MethodError>>()
+        };
+        let mut writer = None;
+        let asked = if params.generates() {
+            // With stand-ins first: mistakes in a template are told before the model is asked.
+            load(&vec![stand_ins(); words.len()])?;
+            let writer = writer.insert(QuestionsWriter::new(params, &words, &layout)?);
+            writer.write(&samples[0], run)?.unwrap_or_else(|| vec![stand_ins(); words.len()])
+        } else if let Some(path) = params.own() {
+            let own = own_checklists(path)?;
+            words.iter().map(|words| own_questions(&own, words)).collect::<Result<_, _>>()?
+        } else {
+            words.iter().map(|words| questions(params, words)).collect::<Result<Vec<_>, _>>()?
+        };
+        let templates = load(&asked)?;
+        let hashes: Vec<String> =
+            asked.iter().map(|questions| short_hash(questions.iter().map(String::as_str))).collect();
         let signature = params
             .subject
             .sign(Signature::new(Self::NAME, run.model()))
             .with("labels", &params.label_words)
             // They stand in the prompt and not in the template, so the template's hash does not cover them.
-            .with("questions", &asked.join(","))
+            .with("questions", &hashes.join(","))
             .with_layout(&layout);
+        let signature = writer.iter().fold(signature, |signature, writer| writer.sign(signature));
         let pointwise = Pointwise {
             samples,
             attributes: &params.subject.attribute,
@@ -258,6 +302,84 @@ candidate, the question, its answer) and `summary.json`.";
         };
         pointwise.run(signature, run)
     }
+}
+
+impl ChecklistParams {
+    /// Whether the model writes the questions.
+    fn generates(&self) -> bool {
+        self.checklist.as_deref() == Some(Path::new(GENERATE))
+    }
+
+    /// The file of the user's own checklists.
+    fn own(&self) -> Option<&Path> {
+        self.checklist.as_deref().filter(|_| !self.generates())
+    }
+}
+
+/// Has the model write the questions about each attribute.
+struct QuestionsWriter<'a> {
+    params: &'a ChecklistParams,
+    templates: Vec<Template>,
+    layout: PromptLayout,
+}
+
+impl<'a> QuestionsWriter<'a> {
+    fn new(params: &'a ChecklistParams, words: &[AttributeWords], layout: &PromptLayout) -> Result<Self, MethodError> {
+        // The answer is a list, not a word.
+        let layout = layout.announcing("Questions:");
+        let load = |words: &AttributeWords| {
+            let mut settings = word_settings(words, &params.subject.noun);
+            settings.insert("criteria", criteria(params.criteria.as_deref(), words, params.subject.attribute.len())?);
+            Ok(Template::load(&params.questions_template, &TEMPLATES[1..], settings, &layout)?)
+        };
+        let templates = words.iter().map(load).collect::<Result<Vec<_>, MethodError>>()?;
+        Ok(Self { params, templates, layout })
+    }
+
+    fn sign(&self, signature: Signature) -> Signature {
+        let signature = signature.with("questions-by", "model").with("questions-tokens", &self.params.questions_tokens);
+        signature.with_templates(&self.templates)
+    }
+
+    /// The questions about each attribute, with the first sample as what the texts are written for; none in a dry run.
+    fn write(&self, first: &Sample, run: &mut Run<'_>) -> Result<Option<Vec<Vec<String>>>, MethodError> {
+        let mut prompts = Vec::new();
+        for template in &self.templates {
+            let rendered = template.render(QUESTIONS, &material(first))?;
+            run.quotes(rendered.quoted.clone());
+            prompts.push(rendered.prompt(&self.layout));
+        }
+        let written = WrittenOnce {
+            table: QUESTIONS,
+            option: "--checklist generate",
+            limit: "--questions-tokens",
+            instead: "--question TEXT",
+            attributes: &self.params.subject.attribute,
+            prompts,
+            tokens: self.params.questions_tokens,
+            read: |text| match written_questions(text) {
+                questions if questions.is_empty() => Err("the model wrote no question".to_owned()),
+                questions => Ok(questions),
+            },
+        };
+        written.write(run)
+    }
+}
+
+/// The lines of a model's text that are questions, without their numbers, each once.
+fn written_questions(text: &str) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let unnumbered = |line: &str| {
+        let line = line.trim().trim_start_matches(|c: char| c.is_ascii_digit() || "-*•.):# ".contains(c));
+        line.trim_matches(|c: char| "\"*_ ".contains(c)).to_owned()
+    };
+    let questions = text.lines().map(unnumbered).filter(|line| line.ends_with('?') && known.insert(reading(line)));
+    questions.take(MOST_WRITTEN).collect()
+}
+
+/// As many questions as a model may write, and as long as they mostly are: what a dry run counts with.
+fn stand_ins() -> Vec<String> {
+    (0..MOST_WRITTEN).map(|number| format!("{number} {}?", "the ".repeat(19).trim_end())).collect()
 }
 
 /// The user's questions, or those that are built in for the attribute.
@@ -312,6 +434,11 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     struct Own {
         questions: Vec<String>,
     }
+    #[derive(Deserialize)]
+    struct Row {
+        attribute: String,
+        questions: Vec<String>,
+    }
     let shown = || path.display().to_string();
     let refused = |why: String| {
         let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]";
@@ -321,13 +448,24 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
         Ok(text) => text,
         Err(error) => return refused(format!("it could not be read: {error}")),
     };
-    let tables: BTreeMap<String, Own> = match toml::from_str(&text) {
-        Ok(tables) => tables,
-        Err(error) => return refused(error.to_string().trim_end().to_owned()),
+    let lists: Vec<(String, Vec<String>)> = if path.extension().is_some_and(|ending| ending == "jsonl") {
+        let mut lists = Vec::new();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            match serde_json::from_str::<Row>(line) {
+                Ok(Row { attribute, questions }) => lists.push((attribute, questions)),
+                Err(error) => return refused(format!("line {}: {error}", number + 1)),
+            }
+        }
+        lists
+    } else {
+        match toml::from_str::<BTreeMap<String, Own>>(&text) {
+            Ok(tables) => tables.into_iter().map(|(attribute, own)| (attribute, own.questions)).collect(),
+            Err(error) => return refused(error.to_string().trim_end().to_owned()),
+        }
     };
     let mut all = BTreeMap::new();
-    for (attribute, own) in &tables {
-        let questions = each_once(&format!("--checklist {}", shown()), own.questions.iter().map(String::as_str))?;
+    for (attribute, questions) in &lists {
+        let questions = each_once(&format!("--checklist {}", shown()), questions.iter().map(String::as_str))?;
         if questions.is_empty() {
             return refused(format!("`{attribute}` has no question"));
         }
@@ -359,7 +497,7 @@ mod tests {
 
     use super::CHECKLISTS;
     use crate::attributes::lookup;
-    use crate::testing::{run, sample, told};
+    use crate::testing::{generated, run, sample, told};
 
     /// Says Yes with probability 0.6 to questions that hold the word, and with 0.1 to others; No has 0.2.
     fn judge(word: &'static str) -> ScriptedModel {
@@ -507,5 +645,45 @@ mod tests {
             assert!(*name == "revision" || lookup(name).is_some_and(|known| known.name == *name), "{name}");
             assert!(questions.len() > 3 && questions.iter().all(|question| question.ends_with('?')), "{name}");
         }
+    }
+
+    #[test]
+    fn a_checklist_by_the_model_is_written_once_for_each_attribute_and_kept() {
+        let written = "Here they are:\n1. Good?\n2) **Is it short?**\n- good?\nDone.\n";
+        let model = || {
+            judge("Good").with_generation(move |request| {
+                let text = request.prompt.text();
+                assert!(text.contains("Criterion: charm.\nPleases.") && text.contains("The context of a"), "{text}");
+                generated(written)
+            })
+        };
+        let mut samples = [sample("a", &[2.0, 1.0]), sample("b", &[1.0, 2.0])];
+        for sample in &mut samples {
+            sample.context = format!("The context of {}", sample.id);
+        }
+        let args = "checklist --attribute charm --no-gold --checklist generate --criteria Pleases.";
+        let (result, output) = run(args, &samples, &model());
+        let summary = result.expect("runs");
+        assert_eq!(output.rows("questions").len(), 1);
+        assert_eq!(output.rows("questions")[0]["questions"], json!(["Good?", "Is it short?"]));
+        assert_eq!((summary.cost.requests, summary.signature.templates.len()), (9, 2));
+        assert_eq!(summary.signature.settings["questions-by"], "model");
+
+        let file = tempfile::Builder::new().suffix(".jsonl").tempfile().expect("a file");
+        std::fs::write(file.path(), format!("{}\n", output.rows("questions")[0])).expect("written");
+        let again = format!("checklist --attribute charm --no-gold --checklist {}", file.path().display());
+        let (result, read) = run(&again, &samples, &judge("Good"));
+        result.expect("runs");
+        assert_eq!(read.rows("scores"), output.rows("scores"));
+
+        std::fs::write(file.path(), "{\"attribute\": \"charm\", \"questions\": \"Good?\"}\n").expect("written");
+        let error = told(&run(&again, &samples, &judge("Good")).0.expect_err("no list"));
+        assert!(error.contains("line 1") && error.contains("sequence"), "{error}");
+        let nothing = judge("").with_generation(|_| generated("I would rather not."));
+        let error = told(&run(args, &samples, &nothing).0.expect_err("no question"));
+        assert!(error.contains("wrote no question") && error.contains("--question"), "{error}");
+        let error =
+            told(&run(&args.replace(" --criteria Pleases.", ""), &samples, &model()).0.expect_err("no meaning"));
+        assert!(error.contains("--criteria"), "{error}");
     }
 }

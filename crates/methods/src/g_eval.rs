@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{Finish, GenerateRequest, GenerateResult, LabelAnswer, Outcome};
+use probity_lm::LabelAnswer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -12,9 +12,9 @@ use crate::attributes::AttributeWords;
 use crate::builtin::Builtin;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
-use crate::run::write_row;
 use crate::scale::RatingScale;
 use crate::template::{PromptLayout, Template};
+use crate::written_once::WrittenOnce;
 use crate::{Method, MethodError, MethodReport, Run, Signature};
 
 /// The rating's prompt, then that of the steps.
@@ -101,10 +101,14 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         // Before any step is written, with ours in their place: mistakes in a template are told before the model is
         // asked.
         let mut templates = load(params, &settings, &layout)?;
-        let is_written = params.steps.as_deref() == Some(GENERATE);
-        let writer = is_written.then(|| StepsWriter::new(params, &settings, &layout)).transpose()?;
-        if let Some(writer) = &writer {
-            for (settings, steps) in settings.iter_mut().zip(writer.write(run)?) {
+        let mut asked_for_steps = Vec::new();
+        if params.steps.as_deref() == Some(GENERATE) {
+            // The answer is a list, not a score.
+            let layout_of_steps = layout.announcing("Steps:");
+            asked_for_steps = steps_templates(params, &settings, &layout_of_steps)?;
+            for (settings, steps) in
+                settings.iter_mut().zip(write_steps(params, &asked_for_steps, &layout_of_steps, run)?)
+            {
                 settings.insert("steps", steps);
             }
             templates = load(params, &settings, &layout)?;
@@ -120,7 +124,13 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             .with("steps", &hash("steps"))
             .with("termination", &format!("{:?}", labels.termination()))
             .with_layout(&layout);
-        let signature = writer.iter().fold(signature, |signature, writer| writer.sign(signature));
+        let signature = match asked_for_steps.as_slice() {
+            [] => signature,
+            templates => {
+                let signature = signature.with("steps-by", "model").with("steps-tokens", &params.steps_tokens);
+                signature.with_templates(templates)
+            }
+        };
         let min = params.scale.min;
         let read = move |answer: &LabelAnswer| expectation(answer, min);
         let pointwise = Pointwise {
@@ -151,93 +161,40 @@ fn load(
     settings.iter().map(load).collect()
 }
 
-/// Has the model write the steps of each attribute.
-struct StepsWriter<'a> {
-    params: &'a GEvalParams,
-    templates: Vec<Template>,
-    layout: PromptLayout,
+/// What asks for the steps of each attribute.
+fn steps_templates(
+    params: &GEvalParams,
+    settings: &[PromptSettings],
+    layout: &PromptLayout,
+) -> Result<Vec<Template>, MethodError> {
+    let load = |settings: &PromptSettings| {
+        let mut settings = settings.clone();
+        // The prompt that asks for steps has none: a template that prints them is refused by name.
+        settings.remove("steps");
+        Ok(Template::load(&params.steps_template, &TEMPLATES[1..], settings, layout)?)
+    };
+    settings.iter().map(load).collect()
 }
 
-/// What the model wrote for one attribute.
-#[derive(Serialize)]
-struct StepsRow<'a> {
-    attribute: &'a str,
-    steps: &'a str,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    finish: Option<Finish>,
-    prompt_tokens: usize,
-    tokens: usize,
-}
-
-impl<'a> StepsWriter<'a> {
-    fn new(params: &'a GEvalParams, settings: &[PromptSettings], layout: &PromptLayout) -> Result<Self, MethodError> {
-        // The answer is a list, not a score.
-        let answer_prefix = if layout.chat { String::new() } else { "Steps:".to_owned() };
-        let layout = PromptLayout { answer_prefix, ..layout.clone() };
-        let load = |settings: &PromptSettings| {
-            let mut settings = settings.clone();
-            // The prompt that asks for steps has none: a template that prints them is refused by name.
-            settings.remove("steps");
-            Ok(Template::load(&params.steps_template, &TEMPLATES[1..], settings, &layout)?)
-        };
-        let templates = settings.iter().map(load).collect::<Result<Vec<_>, MethodError>>()?;
-        Ok(Self { params, templates, layout })
-    }
-
-    fn sign(&self, signature: Signature) -> Signature {
-        let signature = signature.with("steps-by", "model").with("steps-tokens", &self.params.steps_tokens);
-        signature.with_templates(&self.templates)
-    }
-
-    /// The steps of each attribute, decoded greedily; an error where they are empty or not finished.
-    fn write(&self, run: &mut Run<'_>) -> Result<Vec<String>, MethodError> {
-        let attributes = &self.params.subject.attribute;
-        let request = |(attribute, template): (&String, &Template)| {
-            let prompt = template.render(STEPS, &[])?.prompt(&self.layout);
-            Ok(GenerateRequest::greedy(format!("{STEPS}/{attribute}"), prompt, self.params.steps_tokens as usize))
-        };
-        let requests = attributes.iter().zip(&self.templates).map(request).collect::<Result<Vec<_>, MethodError>>()?;
-        run.table(STEPS, attributes.len())?;
-        let mut results: Vec<Option<GenerateResult>> = vec![None; requests.len()];
-        run.generate(requests.into_iter(), |index, result, output| {
-            let row = StepsRow {
-                attribute: &attributes[index],
-                steps: result.text.trim(),
-                outcome: &result.outcome,
-                finish: result.finish,
-                prompt_tokens: result.prompt_tokens,
-                tokens: result.token_ids.len(),
-            };
-            write_row(output, STEPS, index, &row)?;
-            results[index] = Some(result);
-            Ok(())
-        })?;
-        let results = results.into_iter().map(|result| result.expect("each is answered"));
-        attributes.iter().zip(results).map(|(attribute, result)| self.read(attribute, &result)).collect()
-    }
-
-    fn read(&self, attribute: &str, result: &GenerateResult) -> Result<String, MethodError> {
-        let tokens = self.params.steps_tokens;
-        let (why, hint) = match (&result.outcome, result.finish) {
-            // Nothing was asked: a dry run, which has no steps and needs none.
-            (Outcome::Empty, None) => return Ok(String::new()),
-            (Outcome::TooLong { tokens_needed, limit }, _) => (
-                format!("the prompt with its answer needs {tokens_needed} tokens, and {limit} would fit"),
-                "lower --steps-tokens",
-            ),
-            (Outcome::NotFinite { why }, _) => (why.clone(), "give the steps yourself: --steps TEXT"),
-            (_, Some(Finish::Length)) => (
-                format!("the model had not finished them after {tokens} tokens"),
-                "raise --steps-tokens, or give the steps yourself: --steps TEXT",
-            ),
-            _ if result.text.trim().is_empty() => {
-                ("the model wrote nothing".to_owned(), "give the steps yourself: --steps TEXT")
-            }
-            _ => return Ok(result.text.trim().to_owned()),
-        };
-        MethodError::refuse("--steps generate", format!("no steps for `{attribute}`: {why}"), hint)
-    }
+/// The steps of each attribute, as the model writes them; none in a dry run, which needs none.
+fn write_steps(
+    params: &GEvalParams,
+    templates: &[Template],
+    layout: &PromptLayout,
+    run: &mut Run<'_>,
+) -> Result<Vec<String>, MethodError> {
+    let prompts = templates.iter().map(|template| Ok(template.render(STEPS, &[])?.prompt(layout)));
+    let written = WrittenOnce {
+        table: STEPS,
+        option: "--steps generate",
+        limit: "--steps-tokens",
+        instead: "--steps TEXT",
+        attributes: &params.subject.attribute,
+        prompts: prompts.collect::<Result<_, MethodError>>()?,
+        tokens: params.steps_tokens,
+        read: |text| Ok(text.to_owned()),
+    };
+    Ok(written.write(run)?.unwrap_or_else(|| vec![String::new(); templates.len()]))
 }
 
 /// What a prompt says besides data.

@@ -46,6 +46,7 @@ mod template;
 mod testing;
 mod two_labels;
 mod written;
+mod written_once;
 
 pub use builtin::Builtin;
 pub use checklist::{Checklist, ChecklistParams};

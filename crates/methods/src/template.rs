@@ -118,6 +118,12 @@ pub(crate) struct PromptLayout {
 }
 
 impl PromptLayout {
+    /// The same for an answer that plain text announces so, and a chat does not announce.
+    pub(crate) fn announcing(&self, prefix: &str) -> Self {
+        let answer_prefix = if self.chat { String::new() } else { prefix.to_owned() };
+        Self { answer_prefix, ..self.clone() }
+    }
+
     /// `chat` or `text`.
     pub(crate) fn name(&self) -> &'static str {
         if self.chat { "chat" } else { "text" }

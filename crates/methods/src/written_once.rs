@@ -1,0 +1,95 @@
+//! Texts that the model writes once for each attribute, before anything is judged: steps to proceed by, a checklist.
+
+use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, plain_error};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::stage::flatten_into;
+use crate::{MethodError, Run};
+
+/// What is to be written.
+pub(crate) struct WrittenOnce<'a, T> {
+    /// The table of what was written, the field of its rows that has it, and what errors call it.
+    pub(crate) table: &'static str,
+    /// What asks for it, what limits it, and what takes its place.
+    pub(crate) option: &'static str,
+    pub(crate) limit: &'static str,
+    pub(crate) instead: &'static str,
+    pub(crate) attributes: &'a [String],
+    /// One for each attribute.
+    pub(crate) prompts: Vec<Prompt>,
+    /// The longest text.
+    pub(crate) tokens: u32,
+    /// What a text says, or why it says nothing.
+    pub(crate) read: fn(&str) -> Result<T, String>,
+}
+
+/// How the model came to a text.
+#[derive(Serialize)]
+struct Ended<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    finish: Option<Finish>,
+    prompt_tokens: usize,
+    tokens: usize,
+}
+
+impl<T: Serialize> WrittenOnce<'_, T> {
+    /// What the model wrote for each attribute, decoded greedily; nothing in a dry run, where nothing is asked. An error
+    /// where a text is empty, not finished or not what was asked for.
+    pub(crate) fn write(&self, run: &mut Run<'_>) -> Result<Option<Vec<T>>, MethodError> {
+        let requests = self.attributes.iter().zip(&self.prompts).map(|(attribute, prompt)| {
+            GenerateRequest::greedy(format!("{}/{attribute}", self.table), prompt.clone(), self.tokens as usize)
+        });
+        run.table(self.table, self.attributes.len())?;
+        let mut results: Vec<Option<GenerateResult>> = vec![None; self.attributes.len()];
+        run.generate(requests, |index, result, output| {
+            let row = self.row(&self.attributes[index], &result).map_err(plain_error)?;
+            output.row(self.table, index, row)?;
+            results[index] = Some(result);
+            Ok(())
+        })?;
+        let results = results.into_iter().map(|result| result.expect("each is answered"));
+        let read = |(attribute, result): (&String, GenerateResult)| self.read(attribute, &result);
+        let written: Vec<Option<T>> = self.attributes.iter().zip(results).map(read).collect::<Result<_, _>>()?;
+        Ok(written.into_iter().collect())
+    }
+
+    /// What could not be read stands there as the model wrote it.
+    fn row(&self, attribute: &str, result: &GenerateResult) -> serde_json::Result<Value> {
+        let text = result.text.trim();
+        let written = (self.read)(text).map_or_else(|_| Ok(json!(text)), serde_json::to_value)?;
+        let mut row = json!({ "attribute": attribute, self.table: written });
+        let ended = Ended {
+            outcome: &result.outcome,
+            finish: result.finish,
+            prompt_tokens: result.prompt_tokens,
+            tokens: result.token_ids.len(),
+        };
+        flatten_into(&mut row, &ended)?;
+        Ok(row)
+    }
+
+    fn read(&self, attribute: &str, result: &GenerateResult) -> Result<Option<T>, MethodError> {
+        let Self { table, option, limit, instead, tokens, .. } = self;
+        let by_hand = format!("give the {table} yourself: {instead}");
+        let (why, hint) = match (&result.outcome, result.finish) {
+            (Outcome::Empty, None) => return Ok(None),
+            (Outcome::TooLong { tokens_needed, limit: fits }, _) => (
+                format!("the prompt with its answer needs {tokens_needed} tokens, and {fits} would fit"),
+                format!("lower {limit}"),
+            ),
+            (Outcome::NotFinite { why }, _) => (why.clone(), by_hand),
+            (_, Some(Finish::Length)) => (
+                format!("the model had not finished them after {tokens} tokens"),
+                format!("raise {limit}, or {by_hand}"),
+            ),
+            _ if result.text.trim().is_empty() => ("the model wrote nothing".to_owned(), by_hand),
+            _ => match (self.read)(result.text.trim()) {
+                Ok(written) => return Ok(Some(written)),
+                Err(why) => (why, by_hand),
+            },
+        };
+        MethodError::refuse(*option, format!("no {table} for `{attribute}`: {why}"), hint)
+    }
+}
