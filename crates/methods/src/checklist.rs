@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probity_data::Sample;
-use probity_lm::{LabelAnswer, LabelSet};
+use probity_lm::{Constraint, LabelAnswer, LabelSet};
 use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,11 @@ const QUESTIONS: &str = "questions";
 /// What `--checklist` says for questions by the model.
 const GENERATE: &str = "generate";
 
-/// The most questions that a model's checklist has; further ones are left out.
-const MOST_WRITTEN: usize = 8;
+/// The most questions that a model's checklist has.
+const MOST_WRITTEN: usize = 6;
+
+/// What a model's checklist looks like, in any language: a few lines that end in a question mark.
+const WRITTEN: &str = r"[^\n?]{10,160}\?(\n[^\n?]{10,160}\?){2,5}";
 
 /// What is asked about an attribute unless the user says it. In the place of `{noun}` stands what a candidate is
 /// called.
@@ -221,7 +224,7 @@ from documents (groundedness, correctness) and revisions (revision). Your own qu
 for what your task needs. A question that a model answers alike for every text says nothing: such questions are named.
 
 With --checklist generate the model writes the questions itself, once for each attribute, out of the attribute's \
-meaning and the first sample's material; they are kept in `questions.jsonl`, which --checklist reads again. Such \
+meaning; they are kept in `questions.jsonl`, which --checklist reads again. Such \
 questions are weaker than those of people.
 
 What the questions are worth together, labels tell: `probity learn --scores RUN/checklist.jsonl` weighs them.
@@ -341,7 +344,8 @@ impl<'a> QuestionsWriter<'a> {
         signature.with_templates(&self.templates)
     }
 
-    /// The questions about each attribute, with the first sample as what the texts are written for; none in a dry run.
+    /// The questions about each attribute; none in a dry run. A template of the user's may show the first sample's
+    /// material.
     fn write(&self, first: &Sample, run: &mut Run<'_>) -> Result<Option<Vec<Vec<String>>>, MethodError> {
         let mut prompts = Vec::new();
         for template in &self.templates {
@@ -357,6 +361,7 @@ impl<'a> QuestionsWriter<'a> {
             attributes: &self.params.subject.attribute,
             prompts,
             tokens: self.params.questions_tokens,
+            constraint: Some(Constraint::Regex(WRITTEN.to_owned())),
             read: |text| match written_questions(text) {
                 questions if questions.is_empty() => Err("the model wrote no question".to_owned()),
                 questions => Ok(questions),
@@ -373,8 +378,7 @@ fn written_questions(text: &str) -> Vec<String> {
         let line = line.trim().trim_start_matches(|c: char| c.is_ascii_digit() || "-*•.):# ".contains(c));
         line.trim_matches(|c: char| "\"*_ ".contains(c)).to_owned()
     };
-    let questions = text.lines().map(unnumbered).filter(|line| line.ends_with('?') && known.insert(reading(line)));
-    questions.take(MOST_WRITTEN).collect()
+    text.lines().map(unnumbered).filter(|line| line.ends_with('?') && known.insert(reading(line))).collect()
 }
 
 /// As many questions as a model may write, and as long as they mostly are: what a dry run counts with.
@@ -653,14 +657,11 @@ mod tests {
         let model = || {
             judge("Good").with_generation(move |request| {
                 let text = request.prompt.text();
-                assert!(text.contains("Criterion: charm.\nPleases.") && text.contains("The context of a"), "{text}");
+                assert!(text.contains("Criterion: charm.\nPleases."), "{text}");
                 generated(written)
             })
         };
-        let mut samples = [sample("a", &[2.0, 1.0]), sample("b", &[1.0, 2.0])];
-        for sample in &mut samples {
-            sample.context = format!("The context of {}", sample.id);
-        }
+        let samples = [sample("a", &[2.0, 1.0]), sample("b", &[1.0, 2.0])];
         let args = "checklist --attribute charm --no-gold --checklist generate --criteria Pleases.";
         let (result, output) = run(args, &samples, &model());
         let summary = result.expect("runs");

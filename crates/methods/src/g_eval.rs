@@ -192,6 +192,7 @@ fn write_steps(
         attributes: &params.subject.attribute,
         prompts: prompts.collect::<Result<_, MethodError>>()?,
         tokens: params.steps_tokens,
+        constraint: None,
         read: |text| Ok(text.to_owned()),
     };
     Ok(written.write(run)?.unwrap_or_else(|| vec![String::new(); templates.len()]))

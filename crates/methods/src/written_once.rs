@@ -1,6 +1,6 @@
 //! Texts that the model writes once for each attribute, before anything is judged: steps to proceed by, a checklist.
 
-use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, plain_error};
+use probity_lm::{Constraint, Finish, GenerateRequest, GenerateResult, Outcome, Prompt, plain_error};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ pub(crate) struct WrittenOnce<'a, T> {
     pub(crate) prompts: Vec<Prompt>,
     /// The longest text.
     pub(crate) tokens: u32,
+    /// What it must look like.
+    pub(crate) constraint: Option<Constraint>,
     /// What a text says, or why it says nothing.
     pub(crate) read: fn(&str) -> Result<T, String>,
 }
@@ -39,7 +41,9 @@ impl<T: Serialize> WrittenOnce<'_, T> {
     /// where a text is empty, not finished or not what was asked for.
     pub(crate) fn write(&self, run: &mut Run<'_>) -> Result<Option<Vec<T>>, MethodError> {
         let requests = self.attributes.iter().zip(&self.prompts).map(|(attribute, prompt)| {
-            GenerateRequest::greedy(format!("{}/{attribute}", self.table), prompt.clone(), self.tokens as usize)
+            let id = format!("{}/{attribute}", self.table);
+            let request = GenerateRequest::greedy(id, prompt.clone(), self.tokens as usize);
+            GenerateRequest { constraint: self.constraint.clone(), ..request }
         });
         run.table(self.table, self.attributes.len())?;
         let mut results: Vec<Option<GenerateResult>> = vec![None; self.attributes.len()];
