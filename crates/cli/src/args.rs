@@ -14,8 +14,8 @@ use crate::groups::{completing, grouped};
 use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
-    config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe,
-    reference, report, show, verify,
+    config, data, demo, determinism, diff, generate, import, logprobs, merge, meta, method, metrics, model, prompts,
+    recipe, reference, report, show, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
+    /// Make of the folders of all parts (--shard) the folder of one run
+    #[command(long_about = merge::LONG_ABOUT)]
+    Merge(merge::MergeArgs),
     /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
     #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
@@ -203,6 +206,7 @@ impl Invocation {
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
+            Command::Merge(args) => args.run(global),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
             Command::Import(args) => args.run(global),

@@ -20,6 +20,7 @@ mod import;
 mod inspect;
 mod interrupt;
 mod logprobs;
+mod merge;
 mod meta;
 mod method;
 mod metrics;

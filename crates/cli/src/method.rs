@@ -29,13 +29,18 @@ pub(crate) fn of_plan(command: clap::Command) -> clap::Command {
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
 
+/// What a command line asks for.
+pub(crate) fn stage(method: &'static dyn DynMethod, matches: &ArgMatches) -> miette::Result<Stage> {
+    Ok(Stage::new(method, &given(matches, &stage_options(method)), None)?)
+}
+
 /// A command line as a plan of one stage, run.
 pub(crate) fn run(
     method: &'static dyn DynMethod,
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> miette::Result<Completed> {
-    let mut stage = Stage::new(method, &given(matches, &stage_options(method)), None)?;
+    let mut stage = stage(method, matches)?;
     // A dry run writes nothing, and needs no folder; what is computed from labels alone can be had again.
     if !stage.run.ask.dry_run && stage.needs.model {
         let config = UserConfig::load()?;
@@ -90,4 +95,19 @@ fn folder_of_its_own(method: &str, runs: &Path) -> PathBuf {
 pub(crate) fn typed(arguments: &[OsString]) -> Vec<String> {
     // The manifest is JSON, which has no place for bytes that are no Unicode.
     arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// Arguments without these flags, and without these options and their values.
+pub(crate) fn without(arguments: &[String], flags: &[&str], options: &[&str]) -> Vec<String> {
+    let mut left = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let is_with_value = |option: &&str| argument.strip_prefix(*option).is_some_and(|rest| rest.starts_with('='));
+        if options.contains(&argument.as_str()) {
+            arguments.next();
+        } else if !flags.contains(&argument.as_str()) && !options.iter().any(|option| is_with_value(option)) {
+            left.push(argument.clone());
+        }
+    }
+    left
 }

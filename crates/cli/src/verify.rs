@@ -7,6 +7,7 @@ use probity_session::{CheckedRun, message};
 use probity_store::{Manifest, RunStatus};
 
 use crate::exit::Completed;
+use crate::method::without;
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -77,20 +78,11 @@ fn again(run: &Manifest, folder: &Path) -> Option<String> {
         // A run that keeps no answers has nothing to go on with.
         () => Some("--overwrite"),
     };
-    let mut words = Vec::new();
-    let mut arguments = given.iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--overwrite" | "--resume" => {}
-            "--no-store" if is_recipe => {}
-            // The folder that was looked at counts: the run may lie elsewhere now, or was called by the time.
-            "--out" if !is_demo => {
-                arguments.next();
-            }
-            argument if !is_demo && argument.starts_with("--out=") => {}
-            argument => words.push(quoted(argument)),
-        }
-    }
+    // The folder that was looked at counts: the run may lie elsewhere now, or was called by the time.
+    let of_place: &[&str] = if is_demo { &[] } else { &["--out"] };
+    let of_answers: &[&str] =
+        if is_recipe { &["--overwrite", "--resume", "--no-store"] } else { &["--overwrite", "--resume"] };
+    let mut words: Vec<String> = without(given, of_answers, of_place).iter().map(|argument| quoted(argument)).collect();
     if !is_demo && !is_recipe {
         words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
     }

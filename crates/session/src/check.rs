@@ -16,7 +16,7 @@ use crate::option_files::unreadable_files;
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
-use crate::stage::{GivenSamples, OtherStage, Stage};
+use crate::stage::{OtherStage, Stage};
 use crate::stage_tables::staging;
 
 /// Checks stages one after another; what several of them share is read once.
@@ -100,10 +100,11 @@ impl<'a> Checker<'a> {
         if !stage.needs.samples {
             return Some((Arc::default(), stage.described_inputs()));
         }
-        if let Some(GivenSamples { samples, described }) = &stage.samples {
-            return Some((samples.clone(), described.clone()));
-        }
         let options = &stage.run.data;
+        if let Some(given) = &stage.samples {
+            let part = options.part_of(given).map_err(|error| refuse(problems, stage, Some("shard"), &error)).ok()?;
+            return Some((part.samples, part.described));
+        }
         let lacks = |sample: &Sample| stage.configured.lacks(sample);
         if let Some((_, known)) = self.data.iter().find(|(known, _)| *known == options) {
             let is_whole = |(samples, _): &Data| samples.iter().all(|sample| lacks(sample).is_empty());
@@ -117,7 +118,9 @@ impl<'a> Checker<'a> {
             let described = options.described(&samples)?;
             Ok((samples.into(), described))
         };
-        let read = read().map_err(|error| refuse(problems, stage, Some("data"), &error)).ok();
+        let read = read()
+            .map_err(|error| refuse(problems, stage, Some(error.option().as_deref().unwrap_or("data")), &error))
+            .ok();
         // What samples lack for this stage they may not lack for another.
         if read.is_some() || stage.asks_model() {
             self.data.push((options, read.clone()));

@@ -13,7 +13,7 @@ use probity_runtime::hub::LocateError;
 use probity_runtime::weights::WeightsError;
 use probity_store::StoreError;
 
-use crate::Interrupted;
+use crate::{Interrupted, Shard};
 
 /// Why a plan cannot be made, checked or done.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -22,6 +22,26 @@ pub enum SessionError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Data(#[from] DataError),
+    /// A part of the samples that has none.
+    #[error("part {shard} has no sample: the data have {samples}")]
+    #[diagnostic(help("make no more parts than there are samples"))]
+    EmptyShard {
+        /// The part.
+        shard: Shard,
+        /// How many samples there are.
+        samples: usize,
+    },
+    /// Folders that are not all parts of one run.
+    #[error("{}: {why}", path.display())]
+    NoShard {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What to do.
+        #[help]
+        hint: String,
+    },
     /// A model cannot be found.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -177,6 +197,7 @@ impl SessionError {
         match self {
             Self::Option(error) => Some(error.field.replace('_', "-")),
             Self::Method(error) => option_of(error),
+            Self::EmptyShard { .. } => Some("shard".to_owned()),
             _ => None,
         }
     }

@@ -15,6 +15,7 @@ mod events;
 mod execute;
 mod inputs;
 mod interrupt;
+mod merge;
 mod model_pool;
 mod nowhere;
 mod option_files;
@@ -37,11 +38,12 @@ pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionRepor
 pub use execute::close;
 pub use inputs::resolved;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
+pub use merge::Shards;
 pub use model_pool::ModelPool;
 pub use option_files::unreadable_files;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
-    RunOptions, StageTable, StageTableError, computing_in_force,
+    RunOptions, Shard, ShardError, StageTable, StageTableError, computing_in_force,
 };
 pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
 pub use problems::{PlanProblems, StageLines};

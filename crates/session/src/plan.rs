@@ -1,13 +1,13 @@
 //! Stages, one after another.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
 use probity_metrics::MetricModels;
 use probity_report::text::{counted, thousands, visible};
-use probity_store::{Recorded, RecordedEncoder, RunFolder, SUMMARY};
+use probity_store::{Answers, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{SharedCache, answer_settings};
@@ -15,12 +15,11 @@ use crate::check::Checker;
 use crate::context::Context;
 use crate::dry_run::dry_run;
 use crate::execute::{RunModels, close, execute};
-use crate::options::KeepOptions;
 use crate::pooled::PooledModel;
 use crate::problems::PlanProblems;
 use crate::ready::ReadyStage;
 use crate::stage::{OtherStage, Stage};
-use crate::{ErrorText, Events, Notice, SessionError, SessionReport};
+use crate::{ErrorText, Events, Notice, SessionError, SessionReport, Shard, resolved};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
@@ -106,6 +105,23 @@ impl Plan {
         Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
+    /// The same of one part of the samples, each stage in a folder of its own. Stages that judge no samples, or read what
+    /// another leaves, are done once all parts are merged: they leave the plan.
+    pub fn part(&mut self, shard: Shard) {
+        let folders: Vec<PathBuf> = self.stages.iter().filter_map(|stage| stage.run.output.out.clone()).collect();
+        let reads_another = |stage: &Stage| {
+            let paths: Vec<PathBuf> = stage.reads().iter().map(|(_, path)| resolved(path)).collect();
+            folders.iter().any(|folder| paths.iter().any(|path| path.starts_with(resolved(folder))))
+        };
+        self.stages.retain(|stage| stage.needs.samples && !reads_another(stage));
+        for stage in &mut self.stages {
+            stage.run.data.shard = Some(shard);
+            if let Some(out) = &mut stage.run.output.out {
+                *out = shard.folder(out);
+            }
+        }
+    }
+
     /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written. Stages come
     /// back in the order in which they are to be done.
     pub fn check(&self) -> Result<Vec<ReadyStage<'_>>, SessionError> {
@@ -177,7 +193,7 @@ impl Plan {
         }
         // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
         let cache = if planned { SharedCache::default() } else { SharedCache::open(ready)? };
-        if stage.asks_model() {
+        if stage.asks_model() && stage.shards.is_none() {
             // Loaded before anything of the stage is told: what it is goes into the manifest.
             context.models.language(&stage.model)?;
         }
@@ -221,15 +237,20 @@ impl Plan {
     ) -> Result<RunSummary, SessionError> {
         let pool = &context.models;
         let Stage { model, run, .. } = ready.stage;
-        let (description, options) = {
-            let model = pool.language(model)?;
-            (model.description().clone(), model.options())
+        let (description, options) = match &ready.stage.shards {
+            // It is not loaded for what was answered before.
+            Some(shards) => (shards.description()?, model.computing.load_options()),
+            None => {
+                let model = pool.language(model)?;
+                (model.description().clone(), model.options())
+            }
         };
         let descriptions = ready.other_descriptions()?;
         let info = ready.info(&self.arguments, Some((&description, options)), &descriptions);
         let mut folder = RunFolder::create(out, run.keep.existing(), info)?;
         let mut judge = || {
             let own = if run.keep.no_store { None } else { Some(Arc::new(folder.answers()?)) };
+            take_over(ready, own.as_deref())?;
             let settings = answer_settings(options);
             let first = Arc::new(PooledModel::new(pool, model.clone(), description.clone()));
             let recorded = Recorded::new(first, &settings, own.as_ref(), cache.answers.as_ref())?;
@@ -241,7 +262,7 @@ impl Plan {
             let others = others.collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
             let mut for_metrics = ready.metric_models(pool);
-            record_encoder(&mut for_metrics, &run.keep, cache, Some(&mut folder))?;
+            record_encoder(&mut for_metrics, ready, cache, Some(&mut folder))?;
             if let Some(model) = for_metrics.language_model.take() {
                 for_metrics.language_model = Some(Arc::new(recorded.beside(model, &settings)?));
             }
@@ -249,6 +270,7 @@ impl Plan {
             let summary = execute(ready, models, Some(&mut folder), context);
             if matches!(summary, Ok(_) | Err(SessionError::Method(MethodError::Until(_)))) {
                 recorded.finish()?;
+                leave_unasked(ready, own.as_deref(), &mut folder)?;
                 tell_answers(&recorded, context.events.as_ref());
             }
             summary
@@ -276,10 +298,11 @@ impl Plan {
         let mut folder = out.map(create).transpose()?;
         let mut compute = || {
             let mut for_metrics = ready.metric_models(&context.models);
-            record_encoder(&mut for_metrics, keep, cache, folder.as_mut())?;
-            let mut recorded = None;
+            record_encoder(&mut for_metrics, ready, cache, folder.as_mut())?;
+            let (mut recorded, mut own) = (None, None);
             if let Some(model) = for_metrics.language_model.take() {
-                let own = folder.as_mut().filter(|_| !keep.no_store).map(RunFolder::answers).transpose()?.map(Arc::new);
+                own = folder.as_mut().filter(|_| !keep.no_store).map(RunFolder::answers).transpose()?.map(Arc::new);
+                take_over(ready, own.as_deref())?;
                 let settings = answer_settings(ready.stage.model.computing.load_options());
                 let model = Arc::new(Recorded::new(model, &settings, own.as_ref(), cache.answers.as_ref())?);
                 context.events.notice(Notice::Found(model.found_so_far()));
@@ -292,6 +315,9 @@ impl Plan {
                 recorded.finish()?;
                 tell_answers(&recorded, context.events.as_ref());
             }
+            if let Some(folder) = folder.as_mut() {
+                leave_unasked(ready, own.as_deref(), folder)?;
+            }
             Ok(summary)
         };
         let result = compute();
@@ -302,15 +328,33 @@ impl Plan {
     }
 }
 
+/// Gives a run that is made of parts the answers of those.
+fn take_over(ready: &ReadyStage<'_>, own: Option<&Answers>) -> Result<(), SessionError> {
+    match (&ready.stage.shards, own) {
+        (Some(shards), Some(own)) => shards.give_answers(own),
+        _ => Ok(()),
+    }
+}
+
+/// Lets go of what the parts of a run have asked and the whole does not, and says what they cost together.
+fn leave_unasked(ready: &ReadyStage<'_>, own: Option<&Answers>, folder: &mut RunFolder) -> Result<(), SessionError> {
+    let Some(shards) = &ready.stage.shards else { return Ok(()) };
+    own.map_or(Ok(()), Answers::forget_unasked)?;
+    Ok(folder.set_cost(shards.cost())?)
+}
+
 /// Lets an encoder of metrics keep what it made of texts: in the run's folder and in one that runs share.
 fn record_encoder(
     models: &mut MetricModels,
-    keep: &KeepOptions,
+    ready: &ReadyStage<'_>,
     cache: &SharedCache,
     folder: Option<&mut RunFolder>,
 ) -> Result<(), SessionError> {
     let Some(encoder) = models.encoder.take() else { return Ok(()) };
-    let own = folder.filter(|_| !keep.no_store).map(RunFolder::encodings).transpose()?;
+    let own = folder.filter(|_| !ready.stage.run.keep.no_store).map(RunFolder::encodings).transpose()?;
+    if let (Some(shards), Some(own)) = (&ready.stage.shards, &own) {
+        shards.give_encodings(own);
+    }
     let places = own.map(Arc::new).into_iter().chain(cache.encodings.clone()).collect();
     models.encoder = Some(Arc::new(RecordedEncoder::new(encoder, places)));
     Ok(())

@@ -111,6 +111,9 @@ impl ReadyStage<'_> {
         others: &[ModelDescription],
     ) -> RunInfo {
         let stage = self.stage;
+        if let Some(shards) = &stage.shards {
+            return shards.info(arguments);
+        }
         let params = stage.configured.options_in_force();
         // Models of metrics alone compute as the stage says. Where there is no model at all, that would tell apart runs
         // that are the same.

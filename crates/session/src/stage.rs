@@ -9,13 +9,13 @@ use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, read, 
 use probity_store::{ANSWERS, RecipeMark};
 use serde_json::Value;
 
-use crate::SessionError;
 use crate::inputs::described;
 use crate::option_files::OptionFile;
 use crate::options::{
     AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions, StageTable,
 };
 use crate::problems::StageLines;
+use crate::{SessionError, Shards};
 
 /// A stage of a plan.
 pub struct Stage {
@@ -33,6 +33,8 @@ pub struct Stage {
     pub samples: Option<GivenSamples>,
     /// Where it comes from; absent where it was asked for by itself.
     pub origin: Option<StageOrigin>,
+    /// The parts that it is made of, where they were run before: their samples and their answers are its own.
+    pub shards: Option<Shards>,
 }
 
 /// Samples that come from no file.
@@ -99,7 +101,15 @@ impl Stage {
         let mut run = run;
         run.data.without_gold = labels.is_some() && !needs.model;
         run.ask.from.extend(tables(method, given));
-        Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin })
+        Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin, shards: None })
+    }
+
+    /// The same made of its parts.
+    pub fn of_shards(mut self, shards: Shards) -> Self {
+        self.run.data.shard = None;
+        self.samples = Some(shards.samples().clone());
+        self.shards = Some(shards);
+        self
     }
 
     /// Whether it asks a model of its own.

@@ -441,6 +441,53 @@ impl Answers {
         Ok(())
     }
 
+    /// Takes over all answers of another database, and the models that gave them; which request they belong to is left.
+    pub fn absorb(&self, other: &Path) -> Result<(), StoreError> {
+        // It has our tables and is of our version, or nothing of it is read.
+        drop(Self::open_read_only(other)?);
+        let connection = self.connection.lock();
+        let absorb = || -> rusqlite::Result<()> {
+            let place = uri(other, "mode=ro").unwrap_or_else(|| other.display().to_string());
+            connection.execute("ATTACH ?1 AS other", [place])?;
+            let copy = || -> rusqlite::Result<()> {
+                let together = connection.unchecked_transaction()?;
+                let of_model = "fingerprint, precision, device, version, settings";
+                connection.execute(
+                    &format!(
+                        "INSERT OR IGNORE INTO models ({of_model}, description, seal) SELECT {of_model}, description, \
+                         x'' FROM other.models ORDER BY id"
+                    ),
+                    [],
+                )?;
+                connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE seal = x''"), [])?;
+                // A model may have another number here, and a row's seal covers it.
+                let copy = format!(
+                    "INSERT OR IGNORE INTO answers (key, model, kind, question, outcome, answer, seal)
+                     SELECT a.key, m.id, a.kind, a.question, a.outcome, a.answer,
+                         seal('answer', a.key, m.id, a.kind, a.question, a.outcome, a.answer)
+                     FROM other.answers a JOIN other.models o ON o.id = a.model JOIN models m USING ({of_model})
+                     WHERE a.seal = {ANSWER_SEAL}"
+                );
+                connection.execute(&copy, [])?;
+                together.commit()
+            };
+            let copied = copy();
+            connection.execute("DETACH other", [])?;
+            copied
+        };
+        absorb().map_err(StoreError::database("copied", other))
+    }
+
+    /// Forgets the answers that no request of the run has, and the models that gave none of the others.
+    pub fn forget_unasked(&self) -> Result<(), StoreError> {
+        let connection = self.connection.lock();
+        let forget = connection.execute_batch(
+            "DELETE FROM answers WHERE key NOT IN (SELECT key FROM requests);
+             DELETE FROM models WHERE id NOT IN (SELECT model FROM answers);",
+        );
+        forget.map_err(StoreError::database("written", &self.path))
+    }
+
     /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none
     /// beside it. Where another process has it open, it stays as it is.
     pub fn settle(&self) {

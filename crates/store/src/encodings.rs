@@ -10,7 +10,7 @@ use probity_lm::{
     EncoderConfig, EncoderError, HiddenStates, MaskedSequence, ModelDescription, Sink, TextEncoder, TextTokenizer,
     Usage,
 };
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
@@ -99,6 +99,28 @@ impl Encodings {
         let sum = "SELECT coalesce(sum(length(value)), 0) FROM encodings";
         let bytes: i64 = connection.query_row(sum, [], |row| row.get(0)).map_err(failed())?;
         Ok((connection, bytes as u64))
+    }
+
+    /// Takes over what another database holds, as far as there is room. What cannot be read is left: it is computed again.
+    pub fn absorb(&self, other: &Path) {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let absorb = || -> rusqlite::Result<()> {
+            let connection = Connection::open_with_flags(other, flags)?;
+            prepare(&connection)?;
+            if format(&connection)? != FORMAT || !has_tables(&connection, "main", SCHEMA)? {
+                return Ok(());
+            }
+            let mut find = connection.prepare("SELECT key, value FROM encodings ORDER BY key")?;
+            let mut rows = find.query([])?;
+            while let Some(row) = rows.next()? {
+                let (key, value): ([u8; 32], Vec<u8>) = (row.get(0)?, row.get(1)?);
+                if self.get(&key).is_none() && self.put(&key, &value).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let _ = absorb();
     }
 
     /// The value of a key, where it is as it was written.

@@ -101,7 +101,7 @@ impl RunInfo {
 
 impl SettingDifference {
     /// `seeds.seed differs`; of a file, by the option that leads to it.
-    fn in_words(&self) -> String {
+    pub fn in_words(&self) -> String {
         // Where one run has no such files at all, the other's say which.
         let key = || [&self.here, &self.there].into_iter().find_map(|value| value.as_object()?.keys().next());
         let of = |files: &str| {

@@ -78,16 +78,8 @@ impl MetricsArgs {
             print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
             return Ok(Completed::Success);
         }
-        let mut given = self.stage.given;
-        if let Some(path) = self.lines.first() {
-            given.insert("data".to_owned(), path.display().to_string().into());
-        }
-        let mut stage = Stage::new(&Metrics, &given, None)?;
-        if self.lines.first().is_some() {
-            let texts: Vec<&str> =
-                given["metric"].as_array().into_iter().flatten().filter_map(|m| m.as_str()).collect();
-            stage.samples = Some(self.lines.read(&texts.join(","), |sample| stage.configured.lacks(sample))?);
-        }
+        let stage = self.stage()?;
+        let given = &self.stage.given;
         let terminal = Terminal::new(global).showing(if self.json { show_json } else { show });
         let used = stage.configured.models();
         for option in ["encoder", "model"] {
@@ -97,6 +89,23 @@ impl MetricsArgs {
             }
         }
         run_plan(&Plan::of(stage, typed(arguments)), None, terminal, global)
+    }
+}
+
+impl MetricsArgs {
+    /// What is asked for.
+    pub(crate) fn stage(&self) -> miette::Result<Stage> {
+        let mut given = self.stage.given.clone();
+        if let Some(path) = self.lines.first() {
+            given.insert("data".to_owned(), path.display().to_string().into());
+        }
+        let mut stage = Stage::new(&Metrics, &given, None)?;
+        if self.lines.first().is_some() {
+            let texts: Vec<&str> =
+                given["metric"].as_array().into_iter().flatten().filter_map(|m| m.as_str()).collect();
+            stage.samples = Some(self.lines.read(&texts.join(","), |sample| stage.configured.lacks(sample))?);
+        }
+        Ok(stage)
     }
 }
 

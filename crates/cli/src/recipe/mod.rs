@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use probity_options::{GivenOptions, OptionSpec, specs};
-use probity_session::{AskOptions, KeepOptions, Plan, stage_kind};
+use probity_session::{AskOptions, KeepOptions, Plan, Shard, Stage, stage_kind};
 
 use crate::events::Terminal;
 use crate::exit::Completed;
@@ -66,6 +66,10 @@ the others. An interrupted recipe goes on with --resume: what is finished is pas
 pub(crate) struct RunCommand {
     #[command(flatten)]
     recipe: RecipeArgs,
+    /// Judge one of N parts of the samples, I from 1; each run's folder is then OUT.I-of-N. Runs that judge no samples, or
+    /// read what others leave, are left for when all parts are merged
+    #[arg(long, value_name = "I/N", help_heading = "Data and output")]
+    shard: Option<Shard>,
     #[command(flatten)]
     flags: TypedGiven<RunFlags>,
 }
@@ -127,8 +131,21 @@ pub(crate) struct SchemaArgs {
 impl RunCommand {
     pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         // What is typed counts more than what the recipe says.
-        let (plan, report) = self.recipe.plan(self.flags.given.clone(), typed(arguments))?;
-        run_plan(&plan, report.as_ref(), Terminal::new(global), global)
+        let (mut plan, report) = self.recipe.plan(self.flags.given.clone(), typed(arguments))?;
+        let Some(shard) = self.shard else {
+            return run_plan(&plan, report.as_ref(), Terminal::new(global), global);
+        };
+        plan.part(shard);
+        if plan.stages.is_empty() {
+            return Err(NothingToPart { recipe: self.recipe.recipe.display().to_string() }.into());
+        }
+        run_plan(&plan, None, Terminal::new(global), global)
+    }
+
+    /// The run of that name.
+    pub(crate) fn stage(&self, name: &str) -> miette::Result<Option<Stage>> {
+        let (plan, _) = self.recipe.plan(GivenOptions::default(), Vec::new())?;
+        Ok(plan.stages.into_iter().find(|stage| stage.name() == name))
     }
 }
 
@@ -180,6 +197,14 @@ fn new(args: &NewArgs, global: Global) -> miette::Result<Completed> {
     write_text(path, &text)?;
     Reporter::new(global).say(&format!("{file} is there; fill in what it names, then: probity run {file}"));
     Ok(Completed::Success)
+}
+
+/// A part of a recipe that has none.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("--shard: no run of {recipe} judges samples of its own")]
+#[diagnostic(help("leave --shard out"))]
+struct NothingToPart {
+    recipe: String,
 }
 
 /// A new recipe replaces nothing.

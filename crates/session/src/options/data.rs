@@ -8,6 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::Shard;
+use crate::{GivenSamples, SessionError};
+
 /// The samples of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -18,6 +21,10 @@ pub struct DataOptions {
     /// How their file is read.
     #[serde(flatten)]
     pub read: ReadOptions,
+    /// Judge one of N parts of the samples, I from 1: every N-th, from the I-th on. `probity merge` makes of the folders
+    /// of all parts the folder of one run
+    #[schemars(extend("form" = "I/N", "heading" = "Data and output"))]
+    pub shard: Option<Shard>,
     /// Of a file that holds more than samples, what makes samples of it.
     #[serde(skip)]
     #[schemars(skip)]
@@ -30,7 +37,29 @@ pub struct DataOptions {
 
 impl DataOptions {
     /// All samples that were asked for; what `wrong` finds about one is wrong with the file too.
-    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
+    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, SessionError> {
+        self.part(self.all_samples_for(wrong)?)
+    }
+
+    /// The part of all samples that was asked for.
+    fn part(&self, all: Vec<Sample>) -> Result<Vec<Sample>, SessionError> {
+        let Some(shard) = self.shard else { return Ok(all) };
+        let samples = all.len();
+        let part = shard.part(all);
+        if part.is_empty() && samples > 0 { Err(SessionError::EmptyShard { shard, samples }) } else { Ok(part) }
+    }
+
+    /// The same of samples that come from no file.
+    pub(crate) fn part_of(&self, given: &GivenSamples) -> Result<GivenSamples, SessionError> {
+        let Some(shard) = self.shard else { return Ok(given.clone()) };
+        let samples = self.part(given.samples.to_vec())?;
+        let mut described = given.described.clone();
+        described["samples"] = json!(samples.len());
+        described["shard"] = json!(shard);
+        Ok(GivenSamples { samples: samples.into(), described })
+    }
+
+    fn all_samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let Some(name) = self.importer else { return self.read.samples_for(&self.data, wrong) };
         let mut samples = importer(name)?.import(&self.data)?;
         samples.truncate(self.read.limit.unwrap_or(usize::MAX));
@@ -48,6 +77,9 @@ impl DataOptions {
             described["importer"] = json!(importer);
         }
         described["samples"] = json!(samples.len());
+        if let Some(shard) = self.shard {
+            described["shard"] = json!(shard);
+        }
         Ok(described)
     }
 }

@@ -1,0 +1,83 @@
+//! `probity merge`: one run out of the folders of its parts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use probity_session::{Plan, Shards, Stage};
+
+use crate::args::{Command, Invocation, parse};
+use crate::events::Terminal;
+use crate::exit::Completed;
+use crate::global::Global;
+use crate::method::{run_plan, stage, without};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Make of the folders of all parts (--shard I/N) the folder that one run would have made.
+
+The same questions are asked once more, in the order of one run, and their answers are found in the parts: tables, \
+summary and answers have the bytes of that run, also where a method computes over all samples together. The model's \
+files must be on this machine; it is not loaded, unless a question is asked that no part had.
+
+A part that is missing, given twice, unfinished, damaged, or of another run is named, and nothing is written. Paths that \
+the run's options name (a template, a file of criteria) are looked for from where `merge` is called.";
+
+/// Options of `merge`.
+#[derive(Debug, Args)]
+pub(crate) struct MergeArgs {
+    /// The folders of all parts, in any order
+    #[arg(required = true, value_name = "DIR")]
+    folder: Vec<PathBuf>,
+    /// The folder for the whole run
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Replace an earlier run in that folder
+    #[arg(long)]
+    overwrite: bool,
+    /// Go on with a merge that was interrupted
+    #[arg(long, conflicts_with = "overwrite")]
+    resume: bool,
+}
+
+/// The command of a part is none that this version knows.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("`probity {command}` is not the command of a run: {why}")]
+#[diagnostic(help("merge parts that this version has made, from the folder that they were run in"))]
+struct NoRunCommand {
+    command: String,
+    why: String,
+}
+
+impl MergeArgs {
+    pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
+        let shards = Shards::open(&self.folder)?;
+        let given = without(shards.arguments(), &["--overwrite", "--resume"], &["--out", "--shard"]);
+        let name = shards.recipe().map(|recipe| recipe.stage.clone());
+        let mut stage = asked_for(&given, name.as_deref())?.of_shards(shards);
+        stage.run.output.out = Some(self.out.clone());
+        let keep = &mut stage.run.keep;
+        (keep.overwrite, keep.resume, keep.cache) = (self.overwrite, self.resume, None);
+        let mut arguments = given;
+        if name.is_none() {
+            arguments.extend(["--out".to_owned(), self.out.display().to_string()]);
+        }
+        run_plan(&Plan::of(stage, arguments), None, Terminal::new(global), global)
+    }
+}
+
+/// What these arguments ask for; of a recipe the run of that name.
+fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<Stage> {
+    let command = given.join(" ");
+    let none = |why: String| NoRunCommand { command: command.clone(), why };
+    let typed: Vec<OsString> = std::iter::once("probity".into()).chain(given.iter().map(Into::into)).collect();
+    match parse(&typed).map_err(|error| none(error.to_string().trim_end().to_owned()))? {
+        Invocation::Method { method, matches } => stage(method, &matches),
+        Invocation::Command(cli) => match (cli.command, name) {
+            (Command::Metrics(args), _) => args.stage(),
+            (Command::Run(command), Some(name)) => {
+                Ok(command.stage(name)?.ok_or_else(|| none(format!("the recipe has no run `{name}`")))?)
+            }
+            _ => Err(none("it judges no samples".to_owned()).into()),
+        },
+    }
+}

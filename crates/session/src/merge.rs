@@ -1,0 +1,191 @@
+//! One run out of the folders of its parts.
+//!
+//! Answers are facts: the merged run asks the same questions as one run would have asked, in the same order, and finds
+//! the answers in the parts. So its tables, its summary and its answers have the bytes of that run, whatever the method
+//! computes over all samples together.
+
+use std::path::{Path, PathBuf};
+
+use probity_data::{ReadOptions, Sample};
+use probity_lm::ModelDescription;
+use probity_report::text::counted;
+use probity_store::{ANSWERS, Answers, ENCODINGS, Encodings, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES};
+use serde_json::Value;
+
+use crate::stage::GivenSamples;
+use crate::{CheckedRun, SessionError, Shard};
+
+/// All parts of a run, each in a folder of its own.
+#[derive(Debug)]
+pub struct Shards {
+    /// In the order of their numbers.
+    folders: Vec<PathBuf>,
+    /// What the manifest of the whole says.
+    info: RunInfo,
+    samples: GivenSamples,
+    /// Of all together.
+    cost: Value,
+}
+
+/// A part that is whole.
+struct Part {
+    folder: PathBuf,
+    manifest: Manifest,
+    shard: Shard,
+    samples: Vec<Sample>,
+}
+
+impl Shards {
+    /// The parts of a run, in any order. An error that names a folder which is no part, is not finished or damaged, or is
+    /// a part of another run; or the parts that are missing.
+    pub fn open(folders: &[PathBuf]) -> Result<Self, SessionError> {
+        let mut parts = folders.iter().map(|folder| Part::open(folder)).collect::<Result<Vec<_>, _>>()?;
+        parts.sort_by_key(|part| part.shard.number);
+        let Some(first) = parts.first() else {
+            return refuse(Path::new("."), "no folder of a part is given", "name the folders of all parts");
+        };
+        for (place, part) in parts.iter().enumerate() {
+            first.is_with(part)?;
+            if place > 0 && parts[place - 1].shard.number == part.shard.number {
+                let why = format!("part {} is given twice, also as {}", part.shard, parts[place - 1].folder.display());
+                return refuse(&part.folder, why, "name each part once");
+            }
+        }
+        let of = first.shard.of;
+        let is_there = |number: &usize| parts.iter().any(|part| part.shard.number == *number);
+        let missing: Vec<String> =
+            (1..=of).filter(|number| !is_there(number)).map(|number| Shard { number, of }.to_string()).collect();
+        if !missing.is_empty() {
+            let why =
+                format!("of its run {} of {} are missing: {}", missing.len(), counted(of, "part"), missing.join(", "));
+            let hint = "run what is missing, each with its --shard, and name the folders of all parts";
+            return refuse(&first.folder, why, hint);
+        }
+        let total: usize = parts.iter().map(|part| part.samples.len()).sum();
+        if let Some(wrong) = parts.iter().find(|part| part.shard.len(total) != part.samples.len()) {
+            let why =
+                format!("it has {}, and a part of {total} has another number", counted(wrong.samples.len(), "sample"));
+            return refuse(&wrong.folder, why, "all parts must be of the same samples");
+        }
+        let mut info = first.manifest.info.clone();
+        let described = &mut info.arguments_in_force["data"];
+        described.as_object_mut().map(|data| data.remove("shard"));
+        described["samples"] = total.into();
+        let described = described.clone();
+        let cost = parts.iter().map(|part| &part.manifest.cost).fold(Value::Null, sum);
+        let folders = parts.iter().map(|part| part.folder.clone()).collect();
+        let mut lists: Vec<_> = parts.into_iter().map(|part| part.samples.into_iter()).collect();
+        let samples: Vec<Sample> = (0..total).filter_map(|place| lists[place % of].next()).collect();
+        Ok(Self { folders, info, samples: GivenSamples { samples: samples.into(), described }, cost })
+    }
+
+    /// The arguments that the parts were asked for with, but for what made them parts and where they went.
+    pub fn arguments(&self) -> &[String] {
+        &self.info.arguments_given
+    }
+
+    /// The recipe that they are a stage of.
+    pub fn recipe(&self) -> Option<&RecipeMark> {
+        self.info.recipe.as_ref()
+    }
+
+    /// The samples of all parts.
+    pub fn samples(&self) -> &GivenSamples {
+        &self.samples
+    }
+
+    /// What the manifest of the whole says, asked for with these arguments.
+    pub(crate) fn info(&self, arguments: &[String]) -> RunInfo {
+        RunInfo { arguments_given: arguments.to_vec(), ..self.info.clone() }
+    }
+
+    pub(crate) fn cost(&self) -> &Value {
+        &self.cost
+    }
+
+    /// The model that was asked, as it said of itself.
+    pub(crate) fn description(&self) -> Result<ModelDescription, SessionError> {
+        serde_json::from_value(self.info.model.clone()).or_else(|error| {
+            let why = format!("its manifest does not say which model was asked: {error}");
+            refuse(&self.folders[0], why, "merge parts that this version has made")
+        })
+    }
+
+    /// Takes the answers of all parts over.
+    pub(crate) fn give_answers(&self, to: &Answers) -> Result<(), SessionError> {
+        let places = self.folders.iter().map(|folder| folder.join(ANSWERS));
+        Ok(places.filter(|place| place.exists()).try_for_each(|place| to.absorb(&place))?)
+    }
+
+    /// The same of what encoders made of texts.
+    pub(crate) fn give_encodings(&self, to: &Encodings) {
+        let places = self.folders.iter().map(|folder| folder.join(ENCODINGS));
+        places.filter(|place| place.exists()).for_each(|place| to.absorb(&place));
+    }
+}
+
+impl Part {
+    fn open(folder: &Path) -> Result<Self, SessionError> {
+        let manifest = Manifest::read(folder)?;
+        if !matches!(manifest.status, RunStatus::Finished | RunStatus::Stopped { .. }) {
+            let why = format!("it is {}, and only what has come to its end can be merged", manifest.status.name());
+            return refuse(folder, why, "its command with --resume goes on with it");
+        }
+        let data = &manifest.info.arguments_in_force["data"];
+        let Some(shard) = data["shard"].as_str().and_then(|shard| shard.parse().ok()) else {
+            return refuse(folder, "it is a run of its own, and no part of one", "parts are made with --shard I/N");
+        };
+        if let Some(wrong) = CheckedRun::of(folder)?.wrong.first() {
+            let hint = format!("`probity check {}` says what to do about it", folder.display());
+            return refuse(folder, format!("it is not as it was written: {wrong}"), hint);
+        }
+        if !manifest.info.model.is_null() && !folder.join(ANSWERS).exists() {
+            return refuse(folder, "it keeps no answers, from which a part is merged", "run it without --no-store");
+        }
+        let samples = ReadOptions::default().samples(&folder.join(SAMPLES))?;
+        Ok(Self { folder: folder.to_owned(), manifest, shard, samples })
+    }
+
+    /// An error where another part is of another run.
+    fn is_with(&self, other: &Self) -> Result<(), SessionError> {
+        const OWN: [&str; 3] = ["arguments.data.shard", "arguments.data.samples", "arguments.data.path"];
+        let with = format!("{} is part {} of it", self.folder.display(), self.shard);
+        if other.shard.of != self.shard.of {
+            let why = format!("it is part {} of a run, and {with}", other.shard);
+            return refuse(&other.folder, why, "merge parts of one run");
+        }
+        if other.manifest.status != self.manifest.status {
+            let [ended, was] = [other, self].map(|part| part.manifest.status.name());
+            let why = format!("it is {ended}, and {} is {was}", self.folder.display());
+            return refuse(&other.folder, why, "let all parts come to the same end");
+        }
+        let differences = self.manifest.info.differences(&other.manifest.info);
+        match differences.iter().find(|found| !OWN.contains(&found.setting.as_str())) {
+            None => Ok(()),
+            Some(found) => {
+                let why = format!("it is a part of another run than {}: {}", self.folder.display(), found.in_words());
+                refuse(&other.folder, why, "merge parts of one run")
+            }
+        }
+    }
+}
+
+/// What two costs come to together: everything adds up, but for the most memory at once.
+fn sum(a: Value, b: &Value) -> Value {
+    let (Some(fields), true) = (b.as_object(), a.is_object()) else { return b.clone() };
+    let together = |(name, there): (&String, &Value)| {
+        let here = &a[name];
+        let value = match (here.as_u64(), there.as_u64(), here.as_f64(), there.as_f64()) {
+            (Some(x), Some(y), ..) if name.starts_with("peak") => x.max(y).into(),
+            (Some(x), Some(y), ..) => (x + y).into(),
+            (.., Some(x), Some(y)) => (x + y).into(),
+            _ => there.clone(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(fields.iter().map(together).collect())
+}
+
+fn refuse<T>(folder: &Path, why: impl Into<String>, hint: impl Into<String>) -> Result<T, SessionError> {
+    Err(SessionError::NoShard { path: folder.to_owned(), why: why.into(), hint: hint.into() })
+}
