@@ -18,6 +18,7 @@ mod judge;
 mod learned;
 mod links;
 mod logprobs;
+mod merge;
 mod meta;
 mod methods;
 mod metrics;

@@ -17,7 +17,7 @@ Make of the folders of all parts (--shard I/N) the folder that one run would hav
 
 The same questions are asked once more, in the order of one run, and their answers are found in the parts: tables, \
 summary and answers have the bytes of that run, also where a method computes over all samples together. The model's \
-files must be on this machine; it is not loaded, unless a question is asked that no part had.
+files must be on this machine; it is not loaded, unless a question has no answer there (one that did not fit).
 
 A part that is missing, given twice, unfinished, damaged, or of another run is named, and nothing is written. Paths that \
 the run's options name (a template, a file of criteria) are looked for from where `merge` is called.";

@@ -1,0 +1,152 @@
+//! Parts of a run and what they are merged to: the bytes of one run.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, judging, lines, smallest, tiny};
+
+/// Seven samples with scores, references and texts: no number of parts divides them.
+fn data(world: &World) -> String {
+    let candidate = |k: usize| json!({"id": format!("c{k}"), "text": format!("text {k}"), "scores": {"coherence": k}});
+    let sample = |s: usize| {
+        json!({"id": format!("s{s}"), "context": format!("context {s}"), "references": [format!("text {s}")],
+            "texts": {"question": format!("q {s}"), "answer": "a"},
+            "candidates": (0..3).map(candidate).collect::<Vec<_>>()})
+    };
+    world.file("data.jsonl", lines(&(0..7).map(sample).collect::<Vec<_>>()))
+}
+
+fn files(world: &World, folder: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(world.path(folder)).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    // What encoders made of texts saves time, and says nothing.
+    names.filter(|name| !name.starts_with('.') && !name.starts_with("encodings")).collect()
+}
+
+/// Asserts that two folders hold the same run.
+fn same(world: &World, whole: &str, merged: &str) {
+    assert_eq!(files(world, whole), files(world, merged));
+    for name in files(world, whole) {
+        match name.as_str() {
+            // The manifest has the sum of what it holds.
+            "answers.sqlite" => {}
+            "manifest.json" => {
+                let said = |folder: &str| -> Value {
+                    let mut manifest: Value =
+                        serde_json::from_str(&world.read(&format!("{folder}/{name}"))).expect("JSON");
+                    for free in ["cache_budget", "threads"] {
+                        manifest["arguments_in_force"]["model"][free].take();
+                    }
+                    [
+                        "status", "command", "arguments_in_force", "versions", "model", "other_models", "seeds",
+                        "files", "answers",
+                    ]
+                    .into_iter()
+                    .map(|part| (part.to_owned(), manifest[part].take()))
+                    .collect()
+                };
+                assert_eq!(said(whole), said(merged));
+            }
+            _ => {
+                let [a, b] = [whole, merged].map(|folder| world.read(&format!("{folder}/{name}")));
+                assert_eq!(a, b, "{name} of {merged}");
+            }
+        }
+    }
+}
+
+/// Runs the command as a whole and in three parts, and merges those.
+fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
+    let out = |part: &str| format!("{name}-{part}");
+    let run = |more: &[&str]| world.run(&[arguments, more].concat()).exits(0);
+    run(&["--out", &out("whole")]);
+    for number in 1..=3 {
+        run(&["--shard", &format!("{number}/3"), "--out", &out(&number.to_string()), "--threads", "1"]);
+    }
+    let ran = world.run(&["merge", &out("2"), &out("3"), &out("1"), "--out", &out("merged")]).exits(0);
+    // What does not fit is asked again: whether it does depends on the machine.
+    let is_loaded = ran.stderr.contains("loaded in") && !ran.stderr.contains("too_long");
+    assert!(!is_loaded, "no model is loaded for what was answered:\n{}", ran.stderr);
+    same(world, &out("whole"), &out("merged"));
+    let state = if stopped { "stopped" } else { "finished" };
+    let [checked, one] = ["merged", "whole"].map(|part| world.run(&["check", &out(part)]).exits(0).stdout);
+    assert!(checked.contains("as it was written") && checked.contains(state), "{checked}");
+    assert_eq!(checked.replace("merged", "whole"), one, "as many answers");
+}
+
+#[test]
+fn parts_of_every_method_become_the_bytes_of_one_run() {
+    let world = World::new();
+    let (model, data) = (tiny().display().to_string(), data(&world));
+    for method in judging() {
+        let arguments = [&[method, "--model", &model, "--data", &data], smallest(method)].concat();
+        parted(&world, method, &arguments, false);
+    }
+    parted(&world, "rouge", &["metrics", "--metric", "rouge-l,bleu", "--data", &data], false);
+    let learn = ["learn", "--model", &model, "--data", &data, "--attribute", "coherence", "--until", "features"];
+    parted(&world, "learn", &learn, true);
+    // What was merged after a stage goes on as one run does.
+    for folder in ["learn-whole", "learn-merged"] {
+        world.run(&[&learn[..learn.len() - 2], &["--out", folder, "--resume"]].concat()).exits(0);
+    }
+    same(&world, "learn-whole", "learn-merged");
+}
+
+#[test]
+fn a_recipe_is_parted_run_by_run_and_goes_on_with_what_was_merged() {
+    let world = World::new();
+    data(&world);
+    let recipe = format!(
+        "[defaults]\nmodel = {}\ndata = \"data.jsonl\"\nattribute = \"coherence\"\nout = \"{{run}}\"\n\n[run.pairs]\nmethod \
+         = \"compare\"\n\n[run.ratings]\nmethod = \"g-eval\"\n\n[run.held]\nmethod = \"meta\"\nscores = \
+         [\"ratings\"]\ngold = \"data.jsonl\"\n",
+        json!(tiny())
+    );
+    world.file("recipe.toml", recipe);
+    for number in 1..=2 {
+        world.run(&["run", "recipe.toml", "--shard", &format!("{number}/2")]).exits(0);
+    }
+    assert!(!world.path("held").exists() && !world.path("held.1-of-2").exists());
+    for run in ["pairs", "ratings"] {
+        let parts = [1, 2].map(|number| format!("{run}.{number}-of-2"));
+        world.run(&["merge", &parts[0], &parts[1], "--out", run]).exits(0);
+    }
+    let ran = world.run(&["run", "recipe.toml", "--resume"]).exits(0);
+    assert!(!ran.stderr.contains("loaded in"), "{}", ran.stderr);
+    assert!(world.path("held/summary.json").exists());
+    world.run(&["run", "recipe.toml", "--overwrite"]).exits(0);
+    world.run(&["merge", "pairs.1-of-2", "pairs.2-of-2", "--out", "merged"]).exits(0);
+    same(&world, "pairs", "merged");
+}
+
+#[test]
+fn what_is_no_part_of_one_run_is_named() {
+    let world = World::new();
+    let (model, data) = (tiny().display().to_string(), data(&world));
+    let run = |more: &[&str]| {
+        let fixed = ["g-eval", "--model", &model, "--data", &data, "--attribute", "coherence", "--no-gold"];
+        world.run(&[&fixed[..], more].concat())
+    };
+    run(&["--shard", "4/3", "--out", "x"]).fails_with(&["--shard", "I/N"]);
+    run(&["--shard", "8/8", "--out", "x"]).fails_with(&["8/8", "7"]);
+    run(&["--out", "whole"]).exits(0);
+    run(&["--shard", "1/2", "--out", "a"]).exits(0);
+    run(&["--shard", "2/2", "--out", "b"]).exits(0);
+    run(&["--shard", "2/2", "--scale", "1..3", "--out", "other"]).exits(0);
+    run(&["--shard", "2/3", "--out", "third"]).exits(0);
+    run(&["--shard", "2/2", "--limit", "5", "--out", "shorter"]).exits(0);
+    run(&["--shard", "2/2", "--no-store", "--out", "without"]).exits(0);
+    let merge = |parts: &[&str]| world.run(&[&["merge"], parts, &["--out", "merged"]].concat());
+    merge(&["a"]).fails_with(&["2/2", "missing"]);
+    merge(&["a", "b", "a"]).fails_with(&["twice"]);
+    merge(&["a", "whole"]).fails_with(&["whole", "no part"]);
+    merge(&["a", "other"]).fails_with(&["other", "scale"]);
+    merge(&["a", "third"]).fails_with(&["third", "2/3"]);
+    merge(&["a", "shorter"]).fails_with(&["shorter", "limit"]);
+    merge(&["a", "without"]).fails_with(&["without", "no answers"]);
+    merge(&["a", "nowhere"]).fails_with(&["nowhere"]);
+    std::fs::write(world.path("b/scores.jsonl"), "{}\n").expect("written");
+    merge(&["a", "b"]).fails_with(&["not as it was written", "scores.jsonl"]);
+    assert!(!world.path("merged").exists(), "nothing was written");
+}
