@@ -13,6 +13,7 @@ use smart_default::SmartDefault;
 
 use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
+use crate::gold;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
 use crate::question::{
     LayoutOptions, MATERIAL, RATED, SubjectOptions, criteria, material, short_hash, text_or_file, word_settings,
@@ -271,7 +272,8 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
         };
         let mut writer = None;
         let asked = if params.generates() {
-            // With stand-ins first: mistakes in a template are told before the model is asked.
+            // With stand-ins first: mistakes in a template, or in an attribute, are told before the model is asked.
+            gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
             load(&vec![stand_ins(); words.len()])?;
             let writer = writer.insert(QuestionsWriter::new(params, &words, &layout)?);
             writer.write(&samples[0], run)?.unwrap_or_else(|| vec![stand_ins(); words.len()])
@@ -445,7 +447,9 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     }
     let shown = || path.display().to_string();
     let refused = |why: String| {
-        let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]";
+        let hint = "write a table for each attribute: [coherence] with questions = [\"…?\", \"…?\"]; a list with a \
+                    question on each line is given by --question @FILE, and `--checklist generate` lets the model write \
+                    them";
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
     };
     let text = match read_text(path) {

@@ -10,6 +10,7 @@ use smart_default::SmartDefault;
 
 use crate::attributes::AttributeWords;
 use crate::builtin::Builtin;
+use crate::gold;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::scale::RatingScale;
@@ -103,6 +104,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let mut templates = load(params, &settings, &layout)?;
         let mut asked_for_steps = Vec::new();
         if params.steps.as_deref() == Some(GENERATE) {
+            gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
             // The answer is a list, not a score.
             let layout_of_steps = layout.announcing("Steps:");
             asked_for_steps = steps_templates(params, &settings, &layout_of_steps)?;

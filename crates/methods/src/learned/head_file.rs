@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use probity_data::{DataError, JsonLines, LineError, LineProblems, open_regular};
 use probity_learn::{Block, FeatureTable, FittedHead, MOST};
 use probity_lm::ModelDescription;
+use probity_lm::text::fixed;
 use probity_stats::quantile;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::options::FeatureBlock;
 use super::study::WayKind;
 use super::subject::{Measure, PREFERENCE};
+use super::table::SCORES_BLOCK;
+use crate::MethodError;
+use crate::figures::number;
 
 /// The table that heads are in.
 pub(super) const HEAD: &str = "head";
@@ -33,6 +38,10 @@ pub(super) struct HeadRow {
     /// What it says of labels that it did not see, in cross-validation; and the same of the best that needs no model or
     /// no labels.
     pub(super) agreement: Option<f64>,
+    /// The ends of its 95 % interval.
+    pub(super) interval: Option<[f64; 2]>,
+    /// Whether what scores agrees with labels that it did not see beyond chance.
+    pub(super) is_clear: bool,
     pub(super) best_without: Option<f64>,
     pub(super) labels: usize,
     pub(super) contexts: usize,
@@ -46,6 +55,9 @@ pub(super) struct HeadRow {
     #[serde(flatten)]
     pub(super) fitted: FittedHead,
     pub(super) profile: Profile,
+    /// SHA-256 of the row, in hex, with nothing in its place.
+    #[serde(default)]
+    pub(super) seal: String,
 }
 
 /// What a head was learnt from, and with what.
@@ -135,9 +147,38 @@ impl Profile {
 }
 
 impl HeadRow {
+    /// The same with its seal.
+    pub(super) fn sealed(mut self) -> Self {
+        self.seal.clear();
+        let text = serde_json::to_vec(&self).expect("plain values under string keys");
+        self.seal = format!("{:x}", Sha256::digest(text));
+        self
+    }
+
     /// The attribute, or what preferences are called.
     pub(super) fn name(&self) -> &str {
         self.attribute.as_deref().unwrap_or(PREFERENCE)
+    }
+
+    /// What it agrees with on labels that it did not see, as far as is known.
+    pub(super) fn agreement_text(&self) -> String {
+        let ends = self.interval.map(|[low, high]| format!(" [{}, {}]", fixed(low, 3), fixed(high, 3)));
+        format!("{} {}{}", self.measure.title(), number(self.agreement), ends.unwrap_or_default())
+    }
+
+    /// What scores, in words.
+    pub(super) fn way(&self) -> &'static str {
+        match self.uses {
+            WayKind::Learnt | WayKind::Block => "what was learnt",
+            WayKind::Surface => "what can be counted",
+            WayKind::Length => "length alone",
+            WayKind::LogProbability => "the mean log-probability",
+        }
+    }
+
+    /// Whether it asks the model anything.
+    pub(super) fn asks_model(&self) -> bool {
+        self.blocks.iter().any(|block| block.name != FeatureBlock::Surface.name() && block.name != SCORES_BLOCK)
     }
 
     /// Whether it looks at this block.
@@ -174,7 +215,11 @@ impl HeadRow {
         }
         let is_turned = ends[0].iter().zip(&ends[1]).any(|(low, high)| low > high);
         let is_wrong = is_odd(&head.intercept) || ends[1].iter().any(is_odd) || is_turned;
-        is_wrong.then(|| "`intercept` or `ends` hold what nothing comes to".to_owned())
+        if is_wrong {
+            return Some("`intercept` or `ends` hold what nothing comes to".to_owned());
+        }
+        let is_changed = self.clone().sealed().seal != self.seal;
+        is_changed.then(|| "it is not as `learn` wrote it: its seal does not fit".to_owned())
     }
 }
 
@@ -184,11 +229,20 @@ pub(super) fn head_path(path: &Path) -> PathBuf {
 }
 
 /// Reads heads.
-pub(super) fn read_heads(path: &Path) -> Result<Vec<HeadRow>, DataError> {
-    let path = head_path(path);
+pub(super) fn read_heads(path: &Path) -> Result<Vec<HeadRow>, MethodError> {
+    let file = head_path(path);
+    if path.is_dir() && !file.exists() {
+        let why = format!("it holds no {HEAD}.jsonl, so that it is no finished run of `learn`");
+        return MethodError::refuse(format!("--head {}", path.display()), why, "give the folder of a run of `learn`");
+    }
+    let path = file;
+    read(&path).map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })
+}
+
+fn read(path: &Path) -> Result<Vec<HeadRow>, DataError> {
     let mut problems = LineProblems::new(path.display().to_string());
     let mut heads: Vec<HeadRow> = Vec::new();
-    for (line, row) in JsonLines::<HeadRow, _>::new(open_regular(&path)?) {
+    for (line, row) in JsonLines::<HeadRow, _>::new(open_regular(path)?) {
         match row {
             Ok(row) => match row.problem() {
                 Some(why) => problems.push(line, LineError::content("", why)),

@@ -29,7 +29,7 @@ use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
 use study::Study;
-use subject::Subject;
+use subject::{Subject, check_labels};
 use table::{FeaturedCandidates, GivenScores};
 
 /// Cross-validated predictions.
@@ -79,6 +79,7 @@ learnt, a row for each attribute) and `summary.json`.";
     fn run(params: &LearnParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         params.check()?;
         gold::refuse_unknown(samples, &params.attribute, "without --attribute preferences are learnt")?;
+        check_labels(&params.attribute, samples)?;
         let scores = GivenScores::read(&params.scores, samples)?;
         let model = run.model().description();
         let has_states = [FeatureBlock::State, FeatureBlock::Comparison].map(|block| params.has(block));
@@ -97,6 +98,7 @@ learnt, a row for each attribute) and `summary.json`.";
         let names: Vec<String> = params.blocks().iter().map(|block| block.name()).collect();
         let signature =
             signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
+        let signature = scores.sign(signature);
         let is_there = |block: &FeatureBlock| match block {
             FeatureBlock::Likelihood | FeatureBlock::Surface => true,
             other => params.has(*other),
@@ -171,6 +173,7 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let stage = prompts.stage(samples, wanted, &signature);
         let parts = run.stage(&stage)?.parts;
         let scores = GivenScores::read(&params.scores, samples)?;
+        let signature = scores.sign(signature);
         let blocks: Vec<FeatureBlock> = FeatureBlock::ALL.into_iter().filter(|block| has(*block)).collect();
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         scoring::score(params, &heads, samples, &featured, &scores, signature, run)

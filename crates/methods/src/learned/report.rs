@@ -13,6 +13,8 @@ use crate::{Conclusion, Headline, MethodReport, Section, Signature, Trust};
 
 /// Below so many labels what comes out is chance for a good part.
 const FEW_LABELS: usize = 50;
+/// Labels that are left aside in more than this share are told at once.
+const MANY_LACK: f64 = 0.1;
 /// Below so many contexts too.
 const FEW_CONTEXTS: usize = 10;
 
@@ -85,20 +87,37 @@ impl<'a> LearntSubject<'a> {
         let says = if head.usable {
             format!("Learnt from {from}: {} on contexts that it did not see{without}", shown(learnt))
         } else {
-            let best = best.expect("a head that is not used has something better beside it");
+            let best = best.expect("a head that is not used has something beside it");
+            let gains = best.learnt_gains.map(|gains| {
+                let ends = gains.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3)));
+                format!(", a difference of {}{}", number(gains.value), ends.unwrap_or_default())
+            });
             format!(
-                "Nothing is gained by learning from {from}: {} on contexts that it did not see, and {} has {}, which is \
-                 what `learned` uses",
+                "No gain is shown by learning from {from}: {} on contexts that it did not see, and {} has {}{}; `learned` \
+                 uses {}",
                 shown(learnt),
                 best.way,
-                shown(best.agreement)
+                shown(best.agreement),
+                gains.unwrap_or_default(),
+                best.way,
             )
         };
-        let used = study.figures[study.used].agreement;
-        let is_clear = used.interval.is_some_and(|interval| interval.low > subject.measure.chance());
+        let all = subject.labels() + subject.without_features;
+        let many_lack = subject.without_features as f64 > MANY_LACK * all as f64;
         let unseen = study.unseen.as_ref().and_then(|unseen| beaten(&unseen.ways));
         let (trust, because) = match () {
-            () if !is_clear => (Trust::Unreliable, "it does not agree with labels beyond chance".to_owned()),
+            () if !head.is_clear => {
+                let way = &study.figures[study.used].way;
+                (Trust::Unreliable, format!("{way} does not agree with labels beyond chance"))
+            }
+            () if many_lack => {
+                let why = format!(
+                    "{} of {} are of texts that lack a feature",
+                    subject.without_features,
+                    counted(all, "label")
+                );
+                (Trust::Caution, why)
+            }
             () if subject.labels() < FEW_LABELS => {
                 let why = format!("fewer than {FEW_LABELS} labels: other ones might have come to something else");
                 (Trust::Caution, why)
@@ -106,7 +125,7 @@ impl<'a> LearntSubject<'a> {
             () if subject.contexts < FEW_CONTEXTS => {
                 (Trust::Caution, format!("labels of fewer than {FEW_CONTEXTS} contexts"))
             }
-            () if !head.usable => (Trust::Caution, "the head is not better than what does without it".to_owned()),
+            () if !head.usable => (Trust::Caution, "that the head is better is not shown".to_owned()),
             () if unseen.is_some() => {
                 let (way, value) = unseen.expect("it is there");
                 let why = format!("on systems that it did not see it is no better than {way} ({})", number(value));
@@ -185,7 +204,8 @@ pub(super) fn report(
             subject.contexts.to_string(),
             probity_options::name(&head.uses),
             columns.to_string(),
-            number(Some(head.fitted.alpha)),
+            // What needs no label has none.
+            number((head.fitted.alpha > 0.0).then_some(head.fitted.alpha)),
             number(study.doubling(subject)),
         ]);
         let about = |note: &String| format!("{}: {note}", subject.name());

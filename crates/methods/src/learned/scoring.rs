@@ -1,7 +1,7 @@
 //! What a head says of texts.
 
 use probity_data::Sample;
-use probity_learn::FeatureTable;
+use probity_learn::{Block, FeatureTable};
 use probity_lm::text::{counted, fixed};
 use probity_lm::{ModelDescription, Outcome};
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::head_file::{HeadRow, read_heads};
 use super::options::LearnedParams;
+use super::study::WayKind;
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::conclusion::ConclusionCase;
 use crate::figures::{mean, number};
@@ -35,8 +36,7 @@ struct ScoreRow<'a> {
 
 /// The heads that are asked for.
 pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError> {
-    let read = read_heads(&params.head);
-    let heads = read.map_err(|source| MethodError::Other { option: Some("head"), source: Box::new(source) })?;
+    let heads = read_heads(&params.head)?;
     if let Some(unknown) = params.attribute.iter().find(|name| heads.iter().all(|head| head.name() != name.as_str())) {
         let known: Vec<&str> = heads.iter().map(HeadRow::name).collect();
         let why = "it was not learnt";
@@ -54,8 +54,7 @@ pub(super) fn heads(params: &LearnedParams) -> Result<Vec<HeadRow>, MethodError>
 
 /// What is learnt of one model's features says nothing of another's.
 pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Result<(), MethodError> {
-    let needs_model = head.blocks.iter().any(|block| block.name != "surface");
-    if needs_model && model.fingerprint != head.origin.model.fingerprint {
+    if head.asks_model() && model.fingerprint != head.origin.model.fingerprint {
         let why = format!(
             "it was learnt with `{}` ({}), and this is `{}` ({})",
             head.origin.model.name,
@@ -112,9 +111,17 @@ pub(super) fn score(
     let mut index = 0;
     for head in heads {
         let Some(own) = featured.table.select(&head.blocks) else {
-            let missing = head.blocks.iter().find(|block| featured.table.select(&[(*block).clone()]).is_none());
-            let missing = missing.map_or("", |block| &block.name);
-            let why = format!("the head for {} needs the features `{missing}`, and these are others", head.name());
+            let columns = head.blocks.iter().flat_map(|block| block.columns.iter().map(move |column| (block, column)));
+            let is_missing = |(block, column): &(&Block, &String)| {
+                featured.table.places(&[Block::new(&block.name, &[column.as_str()])]).is_none()
+            };
+            let (block, column) = columns.clone().find(is_missing).expect("one that is not there");
+            let why = format!(
+                "the head for {} needs the column `{}` of the features `{}`, and it is not there",
+                head.name(),
+                column.escape_debug(),
+                block.name
+            );
             let hint = "give the tables that it was learnt with, in the same order: --scores FILE, or --from features=FILE \
                         of the same model and layer";
             return MethodError::refuse("--head", why, hint);
@@ -147,7 +154,7 @@ pub(super) fn score(
             number(most),
             probity_options::name(&head.uses),
             counted(head.labels, "label"),
-            format!("{} {}", head.measure.title(), number(head.agreement)),
+            head.agreement_text(),
         ]);
         let used = uses.iter().find(|one| Some(one.attribute) == head.attribute.as_deref() && one.present);
         let found = used.map(|one| gold::against(samples, one.attribute, &scores));
@@ -157,10 +164,15 @@ pub(super) fn score(
         let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
         let mut conclusion = ConclusionCase { gold: found.as_ref(), ..case }.conclusion();
         let warnings = warnings(head, &own, samples, &model);
-        if let Some(first) = warnings.first() {
+        let by = head.way();
+        conclusion.says = format!("{}; scored by {by}, {} in cross-validation", conclusion.says, head.agreement_text());
+        let unclear = (!head.is_clear)
+            .then_some((Trust::Unreliable, "in cross-validation what scores did not agree with labels beyond chance"));
+        let warned = warnings.first().map(|first| (Trust::Caution, first.as_str()));
+        for (trust, why) in unclear.into_iter().chain(warned) {
             let because = if conclusion.trust == Trust::Reliable { None } else { Some(conclusion.because.as_str()) };
-            conclusion.because = [first.as_str()].into_iter().chain(because).collect::<Vec<_>>().join("; ");
-            conclusion.trust = conclusion.trust.max(Trust::Caution);
+            conclusion.because = [why].into_iter().chain(because).collect::<Vec<_>>().join("; ");
+            conclusion.trust = conclusion.trust.max(trust);
         }
         for warning in warnings {
             table.note(format!("{}: {warning}", head.name()));
@@ -191,7 +203,7 @@ pub(super) fn score(
 /// What a reader must know of a head's scores of these texts.
 fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
     let mut warnings = Vec::new();
-    if samples_key(samples) == head.origin.data {
+    if samples_key(samples) == head.origin.data && head.uses != WayKind::LogProbability {
         warnings.push(
             "these are the samples that the head was learnt from: agreement with their labels is no test".to_owned(),
         );
@@ -205,7 +217,7 @@ fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &Mo
             counted(table.rows(), "text"),
         ));
     }
-    if model.precision.as_str() != head.origin.model.precision {
+    if head.asks_model() && model.precision.as_str() != head.origin.model.precision {
         warnings.push(format!(
             "the head was learnt from features in the precision `{}`, and these are in `{}`",
             head.origin.model.precision,
@@ -215,7 +227,8 @@ fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &Mo
     let alone = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
     if head.centred && alone > 0 {
         warnings.push(format!(
-            "the head tells candidates of one context apart; alone in theirs, and so all alike: {alone}"
+            "the head tells candidates of one context apart, and {} alone in theirs: such scores say nothing",
+            if alone == 1 { "one is".to_owned() } else { format!("{alone} are") }
         ));
     }
     warnings

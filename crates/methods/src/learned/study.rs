@@ -73,6 +73,15 @@ impl Way {
     }
 }
 
+/// The split that predicts each row; of a row that none does it says nothing.
+fn parts_of(labels: usize, splits: &[Split]) -> Vec<usize> {
+    let mut parts = vec![0; labels];
+    for (part, split) in splits.iter().enumerate() {
+        split.predict.iter().for_each(|row| parts[*row] = part);
+    }
+    parts
+}
+
 /// Predictions without the penalties that they were made under.
 fn values(predicted: &[Option<Prediction>]) -> Vec<Option<f64>> {
     predicted.iter().map(|one| one.map(|one| one.value)).collect()
@@ -188,20 +197,13 @@ impl Study {
             tell(predictions.len(), parts)?;
             predictions.push(way.predict(subject, &splits, seed));
         }
-        let figures = figures(subject, &ways.iter().collect::<Vec<_>>(), &predictions);
+        let figures = figures(subject, &ways.iter().collect::<Vec<_>>(), &predictions, &splits);
         let value = |place: usize| figures[place].agreement.value.unwrap_or(f64::NEG_INFINITY);
         let baselines = (0..ways.len()).filter(|place| ways[*place].is_baseline());
         // The first of equals: what is listed first needs more.
         let best_baseline = baselines.rev().max_by(|a, b| value(*a).total_cmp(&value(*b)));
-        let is_better = |place: usize| match figures[place].learnt_gains {
-            None => true,
-            // Without an interval, as where it gains the same in each context, its own must lie above the other's figure.
-            Some(Agreement { interval: None, .. }) => {
-                figures[0].agreement.interval.is_some_and(|interval| interval.low > value(place))
-            }
-            Some(Agreement { interval: Some(interval), .. }) => interval.low > 0.0,
-        };
-        let is_clear = figures[0].agreement.interval.is_some_and(|interval| interval.low > subject.measure.chance());
+        let is_better = |place: usize| figures[place].learnt_gains.is_none_or(|gains| gains.is_above(0.0));
+        let is_clear = figures[0].agreement.is_above(subject.measure.chance());
         let used = best_baseline.filter(|place| !is_better(*place) || !is_clear).unwrap_or(0);
         tell(ways.len(), parts)?;
         let unseen = unseen(subject, &ways, seed);
@@ -228,6 +230,7 @@ impl Study {
         let places = candidates.places(blocks).expect("columns of the same table");
         let learnt_from = candidates.of(&subject.candidates).select(blocks).expect("columns of the same table");
         let agreement = |place: usize| self.figures[place].agreement.value;
+        let used = self.figures[self.used].agreement;
         // What needs no label is taken as it comes.
         let is_learnt = way.kind != WayKind::LogProbability;
         HeadRow {
@@ -236,7 +239,9 @@ impl Study {
             usable: way.kind == WayKind::Learnt,
             centred: subject.centred && is_learnt,
             measure: subject.measure,
-            agreement: agreement(self.used),
+            agreement: used.value,
+            interval: used.interval.map(|interval| [interval.low, interval.high]),
+            is_clear: used.is_above(subject.measure.chance()),
             best_without: self.best_baseline.and_then(agreement),
             labels: subject.labels(),
             contexts: subject.contexts,
@@ -245,7 +250,9 @@ impl Study {
             ends: places.iter().map(|place| subject.ends[*place]).filter(|_| is_learnt).collect(),
             fitted: way.fit(subject, seed),
             profile: Profile::of(&learnt_from),
+            seal: String::new(),
         }
+        .sealed()
     }
 
     /// What twice the labels would likely bring: the slope of the learning curve by doubling, over its last points and
@@ -265,13 +272,19 @@ impl Study {
 }
 
 /// How ways agree, the head on all blocks being the first of them.
-fn figures(subject: &Subject<'_>, ways: &[&Way], predictions: &[Vec<Option<Prediction>>]) -> Vec<WayFigures> {
+fn figures(
+    subject: &Subject<'_>,
+    ways: &[&Way],
+    predictions: &[Vec<Option<Prediction>>],
+    splits: &[Split],
+) -> Vec<WayFigures> {
+    let parts = parts_of(subject.labels(), splits);
     let predictions: Vec<Vec<Option<f64>>> = predictions.iter().map(|predicted| values(predicted)).collect();
     let figures = ways.iter().zip(&predictions).enumerate().map(|(place, (way, predicted))| WayFigures {
         way: way.name.clone(),
         kind: way.kind,
-        agreement: subject.agreement(predicted),
-        learnt_gains: (place > 0).then(|| subject.difference(&predictions[0], predicted)),
+        agreement: subject.agreement(predicted, &parts),
+        learnt_gains: (place > 0).then(|| subject.difference(&predictions[0], predicted, &parts)),
     });
     figures.collect()
 }
@@ -311,7 +324,7 @@ fn unseen(subject: &Subject<'_>, ways: &[Way], seed: u64) -> Option<UnseenSystem
         .filter(|way| way.kind != WayKind::Block)
         .map(|way| (way, way.predict(subject, &splits, seed)))
         .unzip();
-    let ways = figures(subject, &kept, &predictions);
+    let ways = figures(subject, &kept, &predictions, &splits);
     Some(UnseenSystems { systems: systems.len(), parts: parts.parts, ways })
 }
 
@@ -346,7 +359,8 @@ fn point(subject: &Subject<'_>, table: &FeatureTable, labels: usize, params: &Le
             let predict = (0..subject.labels()).filter(|row| !seen.contains(&subject.groups[*row])).collect();
             let split = Split { learn, predict };
             let predicted = subject.lesson(table, params.seed).predict(std::slice::from_ref(&split));
-            subject.agreement(&values(&predicted[0])).value
+            let parts = parts_of(subject.labels(), std::slice::from_ref(&split));
+            subject.agreement(&values(&predicted[0]), &parts).value
         })
         .collect();
     let centre = mean(values.iter().copied())?;

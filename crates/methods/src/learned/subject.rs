@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::{Preference, Sample};
 use probity_learn::{FeatureTable, MOST, Objective};
+use probity_lm::text::counted;
 use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,9 @@ pub(super) const PREFERENCE: &str = "preference";
 pub(super) enum Measure {
     /// Spearman's ρ in each context, then the mean.
     SpearmanPerContext,
-    /// Spearman's ρ over all candidates, where contexts have one each.
+    /// Where contexts have one candidate each: Spearman's ρ within each part of the cross-validation, then the mean by
+    /// how many candidates they have. Over parts it would say nothing: the heads of two parts have two levels, and a
+    /// head whose labels lie low on average predicts low ones for a part that lies high.
     Spearman,
     /// The share of decisions that are right, in each context, then the mean; one that is level counts as half.
     Accuracy,
@@ -53,12 +56,24 @@ impl Measure {
 pub(super) struct Agreement {
     pub(super) value: Option<f64>,
     pub(super) interval: Option<Interval>,
+    /// It is the same in each of several contexts, so that there is no interval, and nothing that one would say.
+    #[serde(skip)]
+    is_same: bool,
 }
 
 impl Agreement {
     /// The mean over contexts.
     fn of(units: &[f64], range: Range) -> Self {
-        Self { value: mean(units.iter().copied()), interval: mean_interval(units, CONFIDENCE, range).ok() }
+        let is_same = units.len() > 1 && units.iter().all(|unit| *unit == units[0]);
+        Self { value: mean(units.iter().copied()), interval: mean_interval(units, CONFIDENCE, range).ok(), is_same }
+    }
+
+    /// Whether it lies above that, by its interval.
+    pub(super) fn is_above(&self, least: f64) -> bool {
+        match self.interval {
+            Some(interval) => interval.low > least,
+            None => self.is_same && self.value.is_some_and(|value| value > least),
+        }
     }
 }
 
@@ -100,6 +115,8 @@ pub(super) struct Subject<'a> {
     pub(super) candidates: Vec<usize>,
     /// What a reader must know of the labels.
     pub(super) notes: Vec<String>,
+    /// Labels of texts without features.
+    pub(super) without_features: usize,
 }
 
 impl<'a> Subject<'a> {
@@ -142,7 +159,7 @@ impl<'a> Subject<'a> {
             labelled.retain(|(item, ..)| sizes[&context(*item)] > 1);
         }
         let values: BTreeSet<u64> = labelled.iter().map(|(_, _, score, _)| score.to_bits()).collect();
-        refuse_few(&what, labelled.len(), labelled.iter().map(|(item, ..)| context(*item)))?;
+        refuse_few(&what, labelled.len(), without_features, labelled.iter().map(|(item, ..)| context(*item)))?;
         if values.len() < 2 {
             let hint = "there is nothing to learn from labels that are all alike; give labels that differ";
             return MethodError::refuse(what, format!("all {} labels are equal", labelled.len()), hint);
@@ -184,6 +201,7 @@ impl<'a> Subject<'a> {
                 .collect(),
             candidates,
             notes,
+            without_features,
         })
     }
 
@@ -217,7 +235,7 @@ impl<'a> Subject<'a> {
             let hint = "name scores in the data with --attribute, or give samples a \"preference\"";
             return MethodError::refuse("--attribute", "none is named, and no sample says who is preferred", hint);
         }
-        refuse_few("preferences", pairs.len(), items.iter().copied())?;
+        refuse_few("preferences", pairs.len(), without_features, items.iter().copied())?;
         let mut notes = featured.notes.clone();
         if ties > 0 {
             notes.push(format!("samples of which people prefer neither, left aside: {ties}"));
@@ -243,6 +261,7 @@ impl<'a> Subject<'a> {
             places,
             candidates: candidates.into_iter().collect(),
             notes,
+            without_features,
         })
     }
 
@@ -255,11 +274,12 @@ impl<'a> Subject<'a> {
         self.target.len()
     }
 
-    /// Agreement of predictions with labels, over what was predicted.
-    pub(super) fn agreement(&self, predicted: &[Option<f64>]) -> Agreement {
+    /// Agreement of predictions with labels, over what was predicted, each with the part of the cross-validation that it
+    /// is of.
+    pub(super) fn agreement(&self, predicted: &[Option<f64>], parts: &[usize]) -> Agreement {
         if self.measure == Measure::Spearman {
             let groups = self.predicted_groups(predicted);
-            let value = |kept: &[usize]| self.pooled(predicted, kept.iter().map(|place| groups[*place]));
+            let value = |kept: &[usize]| self.within_parts(predicted, parts, kept.iter().map(|place| groups[*place]));
             return self.jackknifed(groups.len(), Range::Correlation, value);
         }
         let units: Vec<f64> = self.units(predicted).into_iter().flatten().collect();
@@ -267,12 +287,12 @@ impl<'a> Subject<'a> {
     }
 
     /// How much better one prediction agrees than another, over what both predict.
-    pub(super) fn difference(&self, one: &[Option<f64>], other: &[Option<f64>]) -> Agreement {
+    pub(super) fn difference(&self, one: &[Option<f64>], other: &[Option<f64>], parts: &[usize]) -> Agreement {
         let range = self.measure.range().of_difference();
         if self.measure == Measure::Spearman {
             let groups = self.predicted_groups(one);
             let of = |predicted: &[Option<f64>], kept: &[usize]| {
-                self.pooled(predicted, kept.iter().map(|place| groups[*place]))
+                self.within_parts(predicted, parts, kept.iter().map(|place| groups[*place]))
             };
             let value = |kept: &[usize]| Some(of(one, kept)? - of(other, kept)?);
             return self.jackknifed(groups.len(), range, value);
@@ -281,14 +301,15 @@ impl<'a> Subject<'a> {
         let units: Vec<f64> = both.filter_map(|(one, other)| Some(one? - other?)).collect();
         // Not as verdicts, which between −1 and 1 would spread as if each were at an end: most gain nothing.
         let value = |kept: &[usize]| mean(kept.iter().map(|unit| units[*unit]));
-        self.jackknifed(units.len(), range, value)
+        let is_same = Agreement::of(&units, range).is_same;
+        Agreement { is_same, ..self.jackknifed(units.len(), range, value) }
     }
 
     fn jackknifed(&self, groups: usize, range: Range, value: impl Fn(&[usize]) -> Option<f64>) -> Agreement {
         let all: Vec<usize> = (0..groups).collect();
         // Above that it would take minutes.
         let interval = (self.labels() <= POOLED_LIMIT).then(|| jackknife(groups, CONFIDENCE, range, &value).ok());
-        Agreement { value: value(&all), interval: interval.flatten() }
+        Agreement { value: value(&all), interval: interval.flatten(), is_same: false }
     }
 
     /// A context's coefficient, or the share of its decisions that are right; nothing where nothing could be right or
@@ -315,15 +336,26 @@ impl<'a> Subject<'a> {
         groups.map(|(group, _)| *group).collect::<BTreeSet<usize>>().into_iter().collect()
     }
 
-    fn of_groups(&self, predicted: &[Option<f64>], groups: impl Iterator<Item = usize>) -> (Vec<f64>, Vec<f64>) {
+    fn within_parts(
+        &self,
+        predicted: &[Option<f64>],
+        parts: &[usize],
+        groups: impl Iterator<Item = usize>,
+    ) -> Option<f64> {
         let groups: BTreeSet<usize> = groups.collect();
-        let rows = (0..self.labels()).filter(|row| groups.contains(&self.groups[*row]));
-        rows.filter_map(|row| Some((predicted[row]?, self.target[row]))).unzip()
-    }
-
-    fn pooled(&self, predicted: &[Option<f64>], groups: impl Iterator<Item = usize>) -> Option<f64> {
-        let (predicted, gold) = self.of_groups(predicted, groups);
-        Correlation::Spearman.coefficient(&predicted, &gold)
+        let mut of_parts: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for row in (0..self.labels()).filter(|row| groups.contains(&self.groups[*row])) {
+            if let Some(predicted) = predicted[row] {
+                let (predictions, labels) = of_parts.entry(parts[row]).or_default();
+                predictions.push(predicted);
+                labels.push(self.target[row]);
+            }
+        }
+        let told = of_parts.values().filter_map(|(predictions, labels)| {
+            Some((Correlation::Spearman.coefficient(predictions, labels)?, labels.len() as f64))
+        });
+        let (sum, rows) = told.fold((0.0, 0.0), |(sum, rows), (value, own)| (sum + value * own, rows + own));
+        (rows > 0.0).then(|| sum / rows)
     }
 }
 
@@ -337,15 +369,37 @@ fn point(predicted: f64, gold: f64) -> f64 {
 }
 
 /// Labels of which nothing can be held out.
-fn refuse_few(what: &str, labels: usize, items: impl Iterator<Item = usize>) -> Result<(), MethodError> {
+fn refuse_few(
+    what: &str,
+    labels: usize,
+    without_features: usize,
+    items: impl Iterator<Item = usize>,
+) -> Result<(), MethodError> {
     let contexts = items.collect::<BTreeSet<usize>>().len();
     let hint =
         "a head is only worth what labels that it did not see say of it: label candidates of ten contexts or more";
+    if labels < 2 && without_features > 0 {
+        let why = format!(
+            "of {}, {without_features} are of texts that lack a feature, and nothing can be learnt of the rest",
+            counted(labels + without_features, "label")
+        );
+        return MethodError::refuse(what, why, "give every text all features: a row for each in every --scores FILE");
+    }
     match (labels, contexts) {
-        (0, _) => MethodError::refuse(what, "no candidate with features has such a label", hint),
+        (0, _) => MethodError::refuse(what, "no candidate has such a label", hint),
         (1, _) => MethodError::refuse(what, "there is one label, of which nothing can be learnt", hint),
         (_, 1) => MethodError::refuse(what, "all labels are of one context, so that none can be held out", hint),
         _ => Ok(()),
+    }
+}
+
+/// An error where nothing could be learnt of these labels, whatever features the texts turn out to have: told before
+/// anything is asked.
+pub(super) fn check_labels(attributes: &[String], samples: &[Sample]) -> Result<(), MethodError> {
+    let featured = FeaturedCandidates::without_values(samples);
+    match attributes {
+        [] => Subject::preferences(samples, &featured).map(drop),
+        all => all.iter().try_for_each(|name| Subject::scores(name, samples, &featured).map(drop)),
     }
 }
 

@@ -11,7 +11,8 @@ use probity_lm::{Outcome, PooledState};
 use super::features::{CandidateFeatures, LIKELIHOOD};
 use super::options::{FeatureBlock, LOG_PROBABILITY};
 use super::surface::SURFACE;
-use crate::{MethodError, Outcomes};
+use crate::question::short_hash;
+use crate::{MethodError, Outcomes, Signature};
 
 /// The further figures of the same log-probabilities weigh half: they say much the same, and with few labels the head
 /// would lose itself in their differences.
@@ -80,6 +81,16 @@ impl GivenScores {
             }
         }
         Ok(given)
+    }
+
+    /// A signature with what they say, where there are any.
+    pub(super) fn sign(&self, signature: Signature) -> Signature {
+        if self.columns.is_empty() {
+            return signature;
+        }
+        let rows: Vec<String> =
+            self.values.iter().map(|row| serde_json::to_string(&row).expect("plain values")).collect();
+        signature.with("scores", &short_hash(self.columns.iter().chain(&rows).map(String::as_str)))
     }
 
     /// Every column of a candidate; nothing where one is missing.
@@ -166,6 +177,16 @@ impl FeaturedCandidates {
             )
         });
         Ok(Self { table, rows, outcomes, contexts, notes: shared.into_iter().collect() })
+    }
+
+    /// A table of one column that is alike everywhere: every text is there, and nothing is known of it.
+    pub(super) fn without_values(samples: &[Sample]) -> Self {
+        let mut count = 0..;
+        let rows: Vec<Vec<Option<usize>>> =
+            samples.iter().map(|sample| count.by_ref().take(sample.candidates.len()).map(Some).collect()).collect();
+        let values = vec![vec![0.0]; rows.iter().map(Vec::len).sum()];
+        let table = FeatureTable::new(vec![Block::new("nothing", &["nothing"])], &values).expect("a number each");
+        Self { table, rows, outcomes: Outcomes::default(), contexts: contexts(samples), notes: Vec::new() }
     }
 
     /// The table as heads learn from it and score by it: candidates held against the others of their context, where

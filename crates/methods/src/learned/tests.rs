@@ -4,6 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{LanguageModel, ScriptedModel};
 use serde_json::{Value, json};
 
+use super::head_file::HeadRow;
 use crate::testing::{rehearse, run, run_from, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
@@ -81,7 +82,7 @@ fn where_length_says_as_much_it_is_what_scores() {
     assert!(found["usable"] == false && found["spearman_per_context"].as_f64().expect("a figure") > 0.9, "{found:#}");
     let uses = found["uses"].as_str().expect("a way");
     assert!(["surface", "length"].contains(&uses), "{uses}");
-    assert!(summary.verdict[0].says.starts_with("Nothing is gained"), "{:?}", summary.verdict);
+    assert!(summary.verdict[0].says.starts_with("No gain is shown"), "{:?}", summary.verdict);
     let head = output.rows("head")[0];
     assert!(head["usable"] == false && head["uses"] == uses, "{head}");
     // It asks the model nothing then.
@@ -225,7 +226,8 @@ fn a_head_of_another_model_or_prompt_is_refused() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut head = output.rows("head")[0].clone();
         change(&mut head);
-        std::fs::write(&file, head.to_string()).expect("writable");
+        let sealed = |head: &Value| json!(serde_json::from_value::<HeadRow>(head.clone()).expect("a head").sealed());
+        std::fs::write(&file, sealed(&head).to_string()).expect("writable");
         refused(&format!("learned --head {}", file.display()), &all)
     };
     assert!(with(&|head| head["model"]["fingerprint"] = json!("1".repeat(64))).contains("it was learnt with"));
@@ -233,6 +235,10 @@ fn a_head_of_another_model_or_prompt_is_refused() {
         with(&|head| head["prompt"]["sha256"] = json!("2".repeat(64))).contains("another than the head was learnt")
     );
     assert!(with(&|head| head["coefficients"] = json!([1.0])).contains("`coefficients` has 1 values"));
+    let mut turned = output.rows("head")[0].clone();
+    turned["intercept"] = json!(0.5);
+    std::fs::write(&file, turned.to_string()).expect("writable");
+    assert!(refused(&format!("learned --head {}", file.display()), &all).contains("not as `learn` wrote it"));
     let own = output.rows("head")[0].to_string();
     std::fs::write(&file, format!("{own}\n{own}")).expect("writable");
     assert!(refused(&format!("learned --head {}", file.display()), &all).contains("there already"));
@@ -264,6 +270,15 @@ fn given_scores_are_features_and_what_they_say_of_others_is_told() {
     let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
     assert!(notes.iter().any(|note| note.contains("`nobody`")), "{notes:?}");
     assert_eq!(output.rows("head")[0]["blocks"][2]["columns"], json!(["turned"]));
+    // What it depends on is in the signature, and a column that is not there is named.
+    let (other, _) = learnt("learn --attribute coherence --features likelihood", &all);
+    assert_ne!(summary.signature_line, other.signature_line);
+    let head = folder.path().join("head.jsonl");
+    std::fs::write(&head, output.rows("head")[0].to_string()).expect("writable");
+    let renamed = std::fs::read_to_string(&file).expect("there").replace("turned", "other");
+    std::fs::write(&file, renamed).expect("writable");
+    let told = refused(&format!("learned --head {} --scores {}", head.display(), file.display()), &all);
+    assert!(told.contains("`turned`") && told.contains("`scores`"), "{told}");
 }
 
 #[test]
@@ -324,4 +339,56 @@ fn numbers_that_nothing_comes_to_are_refused() {
         let told = refused(&format!("learned --head {}", file.display()), &all);
         assert!(told.contains("nothing comes to"), "{told}");
     }
+}
+
+#[test]
+fn labels_that_teach_nothing_are_told_before_anything_is_asked() {
+    let silent = ScriptedModel::from_probabilities(|_| panic!("nothing is asked"));
+    let alone = |args: &str, all: &[Sample]| told(&run(args, all, &silent).0.expect_err("refused"));
+    assert!(alone("learn", &samples(12)).contains("no sample says who is preferred"));
+    assert!(alone(LEARN, &samples(1)).contains("one context"));
+    let mut constant = samples(12);
+    let candidates = constant.iter_mut().flat_map(|sample| &mut sample.candidates);
+    candidates.for_each(|candidate| _ = candidate.scores.insert("coherence".into(), 3.0));
+    assert!(alone(LEARN, &constant).contains("equal"));
+}
+
+#[test]
+fn a_head_that_is_as_good_as_ties_allow_in_every_context_is_kept() {
+    let mut all = samples(30);
+    for sample in &mut all {
+        let mut qualities: Vec<f64> = sample.candidates.iter().map(|one| one.scores["coherence"]).collect();
+        qualities.sort_by(f64::total_cmp);
+        for candidate in &mut sample.candidates {
+            let is_good = f64::from(candidate.scores["coherence"] > qualities[1]);
+            candidate.scores.insert("coherence".into(), is_good);
+        }
+    }
+    let (summary, _) = learnt("learn --attribute coherence --features state", &all);
+    let found = &summary.first_figures["cross_validation"]["coherence"];
+    let best = |name: &str| found[name].as_f64();
+    assert!(found["interval"].is_null() && best("spearman_per_context").expect("a figure") > 0.7, "{found:#}");
+    assert_eq!((&found["usable"], summary.verdict[0].trust), (&json!(true), crate::Trust::Reliable), "{found:#}");
+}
+
+#[test]
+fn of_noise_with_one_candidate_to_a_context_nothing_is_found_either_way() {
+    // The levels of the heads of two folds would look like an agreement that is turned round.
+    let mut sum = 0.0;
+    for draw in 0..12_u64 {
+        let mut all = Vec::new();
+        for context in 0..40_u64 {
+            let noise = |salt: u64| (context * 7919 + draw * 104_729 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let mut one = sample(&format!("s{context}"), &[noise(1) as f64]);
+            one.context = format!("context {context}");
+            one.candidates[0].text = "word ".repeat(1 + noise(2) as usize % 9);
+            one.candidates[0].scores.insert("coherence".into(), noise(3) as f64);
+            all.push(one);
+        }
+        let (summary, _) = learnt("learn --attribute coherence --features surface", &all);
+        let ways = summary.first_figures["cross_validation"]["coherence"]["ways"].clone();
+        let length = ways.as_array().expect("ways").iter().find(|way| way["kind"] == "length").expect("length alone");
+        sum += length["value"].as_f64().expect("a figure");
+    }
+    assert!((sum / 12.0).abs() < 0.2, "{}", sum / 12.0);
 }
