@@ -90,16 +90,15 @@ impl<'a> LearntSubject<'a> {
             let best = best.expect("a head that is not used has something beside it");
             let gains = best.learnt_gains.map(|gains| {
                 let ends = gains.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3)));
-                format!(", a difference of {}{}", number(gains.value), ends.unwrap_or_default())
+                format!("{}{} more than", number(gains.value), ends.unwrap_or_default())
             });
             format!(
-                "No gain is shown by learning from {from}: {} on contexts that it did not see, and {} has {}{}; `learned` \
-                 uses {}",
+                "No gain is shown by learning from {from}: {} on contexts that it did not see, {} {} ({}), which is what \
+                 `learned` uses",
                 shown(learnt),
+                gains.as_deref().unwrap_or("no better than"),
                 best.way,
-                shown(best.agreement),
-                gains.unwrap_or_default(),
-                best.way,
+                number(best.agreement.value),
             )
         };
         let all = subject.labels() + subject.without_features;
