@@ -11,6 +11,7 @@ mod determinism;
 mod dry_run;
 mod encoder_decoder;
 mod first_impressions;
+mod gate;
 mod generate;
 mod hardened;
 mod inspection;

@@ -14,8 +14,8 @@ use crate::groups::{completing, grouped};
 use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
-    config, data, demo, determinism, diff, generate, import, logprobs, merge, meta, method, metrics, model, prompts,
-    recipe, reference, report, show, verify,
+    config, data, demo, determinism, diff, gate, generate, import, logprobs, merge, meta, method, metrics, model,
+    prompts, recipe, reference, report, show, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -88,6 +88,9 @@ pub(crate) enum Command {
     /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
     #[command(long_about = Meta.long_about(), after_help = meta::AFTER_HELP)]
     Meta(meta::MetaArgs),
+    /// Say whether a run is worse than a baseline, for a build to fail by
+    #[command(long_about = gate::LONG_ABOUT)]
+    Gate(gate::GateArgs),
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
@@ -209,6 +212,7 @@ impl Invocation {
             Command::Merge(args) => args.run(global),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
+            Command::Gate(args) => args.run(),
             Command::Import(args) => args.run(global),
             Command::Data(command) => command.run(global),
             Command::Report(args) => args.run(global),

@@ -13,6 +13,7 @@ mod diff;
 mod error;
 mod events;
 mod exit;
+mod gate;
 mod generate;
 mod global;
 mod groups;

@@ -51,6 +51,26 @@ pub enum MetaError {
         /// All names.
         known: String,
     },
+    /// A gate without anything to hold a run against, or with two.
+    #[error("there is nothing, or more than one thing, to hold the run against")]
+    #[diagnostic(help("--baseline DIR gives another run, --candidates NEW,OLD two candidates of this one"))]
+    NoBaseline,
+    /// Two runs have no item in common.
+    #[error("{run} and what it is held against have no item with scores by the same name")]
+    #[diagnostic(help("judge the same items by the same attributes or metrics in both"))]
+    NothingPaired {
+        /// The run.
+        run: String,
+    },
+    /// A row of a run's table is none.
+    #[error("{place}: {why}")]
+    #[diagnostic(help("`probity check` says whether the run is as it was written"))]
+    Row {
+        /// Line and file.
+        place: String,
+        /// What is wrong.
+        why: String,
+    },
     /// Nothing that a metric scored is known to gold.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -124,7 +144,8 @@ impl MetaError {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
-            Self::NoScores { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
+            Self::NoBaseline | Self::NothingPaired { .. } => "baseline",
+            Self::NoScores { .. } | Self::Row { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }
     }
 }

@@ -7,6 +7,7 @@
 mod align;
 mod error;
 mod evaluate;
+mod gate;
 mod gold;
 mod options;
 mod preference;
@@ -15,5 +16,6 @@ mod stage;
 mod tables;
 
 pub use error::{MetaError, NoOverlap};
+pub use gate::{GateOptions, GateOutcome, GatedScores, gate};
 pub use options::MetaParams;
 pub use stage::Meta;

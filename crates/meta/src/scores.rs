@@ -13,7 +13,7 @@ use crate::error::MetaError;
 use probity_report::text::visible_line;
 
 /// The table of scores in a run's folder.
-const SCORES: &str = "scores.jsonl";
+pub(crate) const SCORES: &str = "scores.jsonl";
 
 /// One metric's scores.
 #[derive(Debug, Clone, PartialEq)]

@@ -97,7 +97,7 @@ fn csv_text(text: &str) -> String {
 }
 
 /// Every mark of Markdown and HTML loses its meaning; a cell stays on its line.
-fn markdown_text(text: &str) -> String {
+pub fn markdown_text(text: &str) -> String {
     let mut safe = String::new();
     for c in visible_line(text).chars() {
         match c {

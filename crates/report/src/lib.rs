@@ -28,6 +28,7 @@ mod tables;
 pub mod text;
 
 pub use error::ReportError;
+pub use export::markdown_text;
 pub use plot::Figure;
 pub use report::{Options, RunReport};
 pub use run::ReportedRun;

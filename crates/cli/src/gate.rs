@@ -1,0 +1,234 @@
+//! `probity gate`: whether a run is worse than a baseline, for a build to fail by.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use probity_lm::text::fixed;
+use probity_meta::{GateOptions, GateOutcome, GatedScores, gate};
+use probity_report::markdown_text;
+
+use crate::error::FileError;
+use crate::exit::Completed;
+use crate::output::write_text;
+use crate::terminal::{counted, print, table, thousands, visible_json, visible_line};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Say whether a run is worse than a baseline, for a build to fail by.
+
+Two runs judge the same items, each with the texts of its own system; the scores of an item are held against each other. \
+Of one run, --candidates NEW,OLD holds two candidates against each other: by their scores, or, where the run compared, by \
+how often the one beats the other. For each attribute or metric a line says
+
+  worse      the 95 % interval of the difference lies below --tolerance: a build fails
+  better     it lies above --minimum-effect
+  same       it lies between both
+  undecided  it reaches over an end, and how many items would about decide it; a build fails with --strict
+  noise      it would be worse, but the judge's choice of prompt, or of the order in which it was shown two texts, moves \
+the difference by as much as it is: no build fails by that
+
+Scores of which less is better are turned round. Intervals are over items (jackknife). How much the judge itself is unsure \
+of is known where it was asked in several ways: by several --template, or in both orders.
+
+Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise), 2 an error.";
+
+/// Options of `gate`.
+#[derive(Debug, Args)]
+pub(crate) struct GateArgs {
+    /// The folder of the run, or a table of scores
+    run: PathBuf,
+    /// The folder of the run that it is held against, or a table of scores
+    #[arg(long, value_name = "DIR", required_unless_present = "candidates", conflicts_with = "candidates")]
+    baseline: Option<PathBuf>,
+    /// Hold two candidates of the run against each other, by their ids: the new one, then the old one
+    #[arg(long, value_name = "NEW,OLD", value_parser = two)]
+    candidates: Option<(String, String)>,
+    /// Look only at this attribute or metric; may be given several times
+    #[arg(long, value_name = "NAME")]
+    attribute: Vec<String>,
+    /// A loss up to this is none, on the scale of the scores
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative)]
+    tolerance: f64,
+    /// A gain up to this is none
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative)]
+    minimum_effect: f64,
+    /// Fail also by what is undecided, or noise
+    #[arg(long)]
+    strict: bool,
+    /// Write a report in the form of JUnit
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Add a table in Markdown to this file, such as $GITHUB_STEP_SUMMARY
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Print JSON in the place of lines
+    #[arg(long)]
+    json: bool,
+}
+
+fn two(text: &str) -> Result<(String, String), String> {
+    match text.split_once(',') {
+        Some((new, old)) if !new.is_empty() && !old.is_empty() && new != old => Ok((new.to_owned(), old.to_owned())),
+        _ => Err("expected two ids, such as new,old".to_owned()),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected a number")?;
+    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err("expected a number of 0 or more".to_owned()) }
+}
+
+impl GateArgs {
+    pub(crate) fn run(&self) -> miette::Result<Completed> {
+        let options = GateOptions {
+            only: self.attribute.clone(),
+            candidates: self.candidates.clone(),
+            tolerance: self.tolerance,
+            minimum_effect: self.minimum_effect,
+        };
+        let gated = gate(&self.run, self.baseline.as_deref(), &options)?;
+        if let Some(path) = &self.junit {
+            write_text(path, &self.junit(&gated))?;
+        }
+        if let Some(path) = &self.markdown {
+            append(path, &self.markdown(&gated))?;
+        }
+        let failed: Vec<&GatedScores> = gated.iter().filter(|one| self.fails(one)).collect();
+        if self.json {
+            let said = serde_json::json!({ "passed": failed.is_empty(), "gated": gated });
+            print(&visible_json(&said.to_string()))?;
+        } else {
+            print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated)))?;
+        }
+        Ok(if failed.is_empty() { Completed::Success } else { Completed::Differs })
+    }
+
+    fn fails(&self, one: &GatedScores) -> bool {
+        match one.outcome {
+            GateOutcome::Worse => true,
+            GateOutcome::Undecided | GateOutcome::Noise => self.strict,
+            GateOutcome::Better | GateOutcome::Same => false,
+        }
+    }
+
+    fn says(&self, gated: &[GatedScores], failed: &[&GatedScores]) -> String {
+        let against = match (&self.baseline, &self.candidates) {
+            (_, Some((_, old))) => format!("candidate {old}"),
+            (Some(baseline), None) => baseline.display().to_string(),
+            (None, None) => String::new(),
+        };
+        let of = counted(gated.len(), "attribute");
+        visible_line(&match failed {
+            [] => format!("PASSED: nothing is worse than {against} in {of}"),
+            failed => {
+                let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
+                format!("FAILED: {} of {of} against {against}: {}", failed.len(), names.join(", "))
+            }
+        })
+    }
+
+    /// A suite with a case for each attribute.
+    fn junit(&self, gated: &[GatedScores]) -> String {
+        let failures = gated.iter().filter(|one| self.fails(one)).count();
+        let case = |one: &GatedScores| {
+            let (name, told) = (xml(&one.name), xml(&sentence(one)));
+            if self.fails(one) {
+                let kind = one.outcome.name();
+                format!(
+                    "  <testcase classname=\"probity.gate\" name=\"{name}\">\n    <failure type=\"{kind}\" \
+                     message=\"{told}\"/>\n  </testcase>\n"
+                )
+            } else {
+                format!(
+                    "  <testcase classname=\"probity.gate\" name=\"{name}\">\n    <system-out>{told}</system-out>\n  \
+                     </testcase>\n"
+                )
+            }
+        };
+        let cases: String = gated.iter().map(case).collect();
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"probity gate\" tests=\"{}\" \
+             failures=\"{failures}\">\n{cases}</testsuite>\n",
+            gated.len()
+        )
+    }
+
+    fn markdown(&self, gated: &[GatedScores]) -> String {
+        let failed: Vec<&GatedScores> = gated.iter().filter(|one| self.fails(one)).collect();
+        let mut text = format!("### probity gate\n\n{}\n\n", markdown_text(&self.says(gated, &failed)));
+        text.push_str(&format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len())));
+        for one in gated {
+            let cells = cells(one).map(|cell| markdown_text(&cell));
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+const COLUMNS: [&str; 8] =
+    ["outcome", "attribute", "baseline", "now", "difference", "95 % interval", "items", "items to decide"];
+
+fn cells(one: &GatedScores) -> [String; 8] {
+    let number = |value: f64| fixed(value, 3);
+    let interval = one.interval.map(|i| format!("{} … {}", number(i.low), number(i.high)));
+    [
+        one.outcome.name().to_owned(),
+        one.name.clone(),
+        number(one.means[0]),
+        number(one.means[1]),
+        number(one.difference),
+        interval.unwrap_or_else(|| "–".to_owned()),
+        thousands(one.items as u64),
+        one.items_to_decide.map_or_else(String::new, |items| format!("about {}", thousands(items as u64))),
+    ]
+}
+
+fn lines(gated: &[GatedScores]) -> String {
+    let rows: Vec<Vec<String>> = gated.iter().map(|one| cells(one).map(|cell| visible_line(&cell)).to_vec()).collect();
+    let mut text = table(&COLUMNS.map(str::to_owned), &rows);
+    for one in gated {
+        let name = visible_line(&one.name);
+        if let Some(noise) = one.noise {
+            let what = "with the prompt, or with the order of two texts";
+            text.push_str(&format!("\n{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
+        }
+        if one.unpaired > 0 {
+            text.push_str(&format!("\n{name}: items of one side alone, left aside: {}", one.unpaired));
+        }
+    }
+    if gated.iter().all(|one| one.noise.is_none()) {
+        text.push_str("\nHow much the judge itself is unsure of is not known: it was asked in one way.");
+    }
+    text
+}
+
+fn sentence(one: &GatedScores) -> String {
+    let [outcome, name, before, now, difference, interval, items, wanted] = cells(one);
+    let wanted = if wanted.is_empty() { wanted } else { format!("; {wanted} items would decide it") };
+    format!("{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){wanted}")
+}
+
+/// A text in an attribute or an element of XML; what XML cannot hold is left out.
+fn xml(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn append(path: &Path, text: &str) -> miette::Result<()> {
+    let cannot = || FileError::of(format!("{} could not be written to", path.display()));
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(cannot())?;
+    Ok(file.write_all(text.as_bytes()).map_err(cannot())?)
+}

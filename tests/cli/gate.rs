@@ -1,0 +1,145 @@
+//! `gate`: worse, better, same, undecided, and the judge's own noise.
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, lines, tiny};
+
+/// A table of scores of forty items, each by this of its number.
+fn scores(world: &World, name: &str, attribute: &str, score: impl Fn(usize) -> f64) -> String {
+    let row = |item: usize| {
+        let score = score(item);
+        json!({"item": format!("i{item}"), "attribute": attribute, "candidate": name, "score": score, "answers": []})
+    };
+    world.file(&format!("{name}.jsonl"), lines(&(0..40).map(row).collect::<Vec<Value>>()))
+}
+
+/// Between −1 and 1, and of mean about 0.
+fn spread(item: usize) -> f64 {
+    ((item * 7919 % 40) as f64 - 19.5) / 20.0
+}
+
+#[test]
+fn what_is_worse_fails_and_what_is_better_same_or_undecided_does_not() {
+    let world = World::new();
+    let base = scores(&world, "base", "coherence", |item| 3.0 + spread(item));
+    let gate = |score: &dyn Fn(usize) -> f64, more: &[&str]| {
+        let run = scores(&world, "run", "coherence", score);
+        world.run(&[&["gate", &run, "--baseline", &base, "--json"], more].concat())
+    };
+    let outcome = |ran: &str| -> Value {
+        let said: Value = serde_json::from_str(ran).expect("JSON");
+        said["gated"][0].clone()
+    };
+    let moved = |by: f64| move |item: usize| 3.0 + spread(item) + by + 0.2 * spread(item + 3);
+    let worse = gate(&moved(-0.5), &[]).exits(1).stdout;
+    let told = outcome(&worse);
+    assert_eq!((&told["outcome"], &told["items"]), (&json!("worse"), &json!(40)));
+    assert!((told["difference"].as_f64().expect("a number") + 0.5).abs() < 0.05, "{told}");
+    gate(&moved(-0.5), &["--tolerance", "1"]).exits(0);
+    assert_eq!(outcome(&gate(&moved(0.5), &[]).exits(0).stdout)["outcome"], "better");
+    let same = gate(&moved(0.0), &["--tolerance", "0.2", "--minimum-effect", "0.2", "--strict"]).exits(0).stdout;
+    assert_eq!(outcome(&same)["outcome"], "same");
+    // A difference that forty items do not show: the build passes, and fails only where that is asked for.
+    let unclear = |item: usize| 3.0 + spread(item + 11) - 0.05;
+    let undecided = outcome(&gate(&unclear, &[]).exits(0).stdout);
+    assert_eq!(undecided["outcome"], "undecided");
+    assert!(undecided["items_to_decide"].as_u64().expect("a number") > 40, "{undecided}");
+    gate(&unclear, &["--strict"]).exits(1);
+    // Every item says the same.
+    assert_eq!(outcome(&gate(&|item| 2.0 + spread(item), &[]).exits(1).stdout)["outcome"], "worse");
+    assert_eq!(outcome(&gate(&|item| 3.0 + spread(item), &["--strict"]).exits(0).stdout)["outcome"], "same");
+}
+
+#[test]
+fn a_difference_that_the_judges_own_prompt_moves_as_much_fails_no_build() {
+    let world = World::new();
+    let table = |name: &str, by: [f64; 2]| {
+        let row = |item: usize| {
+            let of = |template: usize| 3.0 + 0.1 * spread(item) + by[template];
+            let answers: Vec<Value> =
+                (0..2).map(|template| json!({"template": template.to_string(), "score": of(template)})).collect();
+            json!({"item": format!("i{item}"), "attribute": "tone", "candidate": "c", "score": (of(0) + of(1)) / 2.0, "answers": answers})
+        };
+        world.file(&format!("{name}.jsonl"), lines(&(0..40).map(row).collect::<Vec<_>>()))
+    };
+    let (base, run) = (table("base", [0.0, 0.0]), table("run", [-0.5, 0.3]));
+    let ran = world.run(&["gate", &run, "--baseline", &base]).exits(0);
+    assert!(ran.stdout.starts_with("PASSED") && ran.stdout.contains("noise"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("moves by up to 0.400"), "{}", ran.stdout);
+    world.run(&["gate", &run, "--baseline", &base, "--strict"]).exits(1);
+    let clear = table("clear", [-0.5, -0.3]);
+    let ran = world.run(&["gate", &clear, "--baseline", &base]).exits(1);
+    assert!(ran.stdout.starts_with("FAILED: 1 of 1 attribute"), "{}", ran.stdout);
+}
+
+#[test]
+fn reports_for_builds_hold_hostile_names_and_less_is_better_where_it_is() {
+    let world = World::new();
+    let hostile = "tone\"/><script>|`x`";
+    let base = scores(&world, "base", hostile, |item| 3.0 + spread(item));
+    let run = scores(&world, "run", hostile, |item| 2.0 + spread(item) + 0.1 * spread(item + 1));
+    world.run(&["gate", &run, "--baseline", &base, "--junit", "gate.xml", "--markdown", "summary.md"]).exits(1);
+    let junit = world.read("gate.xml");
+    assert!(junit.contains("failures=\"1\"") && junit.contains("<failure type=\"worse\""), "{junit}");
+    assert!(!junit.contains("<script>") && junit.contains("tone&quot;/&gt;&lt;script&gt;"), "{junit}");
+    let summary = world.read("summary.md");
+    assert!(summary.contains("FAILED") && !summary.contains("<script>"), "{summary}");
+    assert!(summary.lines().filter(|line| line.starts_with('|')).count() == 3, "{summary}");
+    // It is added to what is there.
+    world.run(&["gate", &run, "--baseline", &base, "--markdown", "summary.md"]).exits(1);
+    assert_eq!(world.read("summary.md"), summary.repeat(2));
+
+    let rows = |ter: f64| {
+        let row = |item: usize| json!({"item": format!("i{item}"), "candidate": "c", "metric": "ter", "score": ter + 0.1 * spread(item)});
+        lines(&(0..40).map(row).collect::<Vec<_>>())
+    };
+    let (low, high) = (world.file("low.jsonl", rows(0.3)), world.file("high.jsonl", rows(0.6)));
+    world.run(&["gate", &high, "--baseline", &low]).exits(1);
+    world.run(&["gate", &low, "--baseline", &high]).exits(0);
+}
+
+#[test]
+fn two_candidates_of_one_run_are_held_against_each_other_by_comparisons_in_both_orders() {
+    let world = World::new();
+    let sample = |s: usize| {
+        let candidate =
+            |id: &str, words: usize| json!({"id": id, "text": format!("the cat {s} {}", "sat ".repeat(words))});
+        json!({"id": format!("s{s}"), "context": format!("the mat {s}"), "candidates": [candidate("new", 1 + s % 3), candidate("old", 2)]})
+    };
+    let data = world.file("data.jsonl", lines(&(0..12).map(sample).collect::<Vec<_>>()));
+    let model = tiny().display().to_string();
+    world
+        .run(&["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--no-gold", "--out", "run"])
+        .exits(0);
+    let ran = world.run(&["gate", "run", "--candidates", "new,old", "--json"]);
+    assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
+    let told: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let one = &told["gated"][0];
+    assert!(one["name"] == "coherence" && one["items"] == 12 && one["noise"].is_number(), "{one}");
+    // By hand: how probable it is that the new one is the better of the two, over both orders.
+    let mut share = 0.0;
+    for row in world.rows("run/comparisons.jsonl") {
+        let p = row["p"].as_f64().expect("a probability");
+        share += if row["candidate_i"] == "new" { p } else { 1.0 - p };
+    }
+    let difference = 2.0 * share / 24.0 - 1.0;
+    assert!((one["difference"].as_f64().expect("a number") - difference).abs() < 1e-12, "{one}");
+}
+
+#[test]
+fn what_cannot_be_held_against_each_other_is_told() {
+    let world = World::new();
+    let base = scores(&world, "base", "coherence", |item| 3.0 + spread(item));
+    let other = scores(&world, "other", "fluency", |item| 3.0 + spread(item));
+    world.run(&["gate", &base]).fails_with(&["--baseline"]);
+    world.run(&["gate", &base, "--baseline", &other]).fails_with(&["no item", "attributes"]);
+    world.run(&["gate", &base, "--baseline", "nowhere"]).fails_with(&["nowhere"]);
+    world.run(&["gate", &base, "--baseline", &base, "--attribute", "tone"]).fails_with(&["tone", "coherence"]);
+    world.run(&["gate", &base, "--baseline", &base, "--tolerance", "-1"]).fails_with(&["--tolerance"]);
+    world.run(&["gate", &base, "--candidates", "one"]).fails_with(&["two ids"]);
+    world.run(&["gate", &base, "--candidates", "a,b"]).fails_with(&["no item"]);
+    let one = world
+        .file("one.jsonl", "{\"item\": \"i1\", \"candidate\": \"c\", \"attribute\": \"coherence\", \"score\": 1}\n");
+    let ran = world.run(&["gate", &one, "--baseline", &base]).exits(0);
+    assert!(ran.stdout.contains("undecided"), "{}", ran.stdout);
+}
