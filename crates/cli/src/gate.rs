@@ -25,8 +25,8 @@ how often the one beats the other. For each attribute or metric a line says
   better     it lies above --minimum-effect
   same       it lies between both
   undecided  it reaches over an end, and how many items would about decide it; a build fails with --strict
-  noise      it would be worse, but the judge's choice of prompt, or of the order in which it was shown two texts, moves \
-the difference by as much as it is: no build fails by that
+  noise      it would be worse or better, but the judge's choice of prompt, or of the order in which it was shown two \
+texts, moves the difference by as much as it is: no build fails by that
 
 Scores of which less is better are turned round. Intervals are over items (jackknife). How much the judge itself is unsure \
 of is known where it was asked in several ways: by several --template, or in both orders.

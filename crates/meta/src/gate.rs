@@ -295,7 +295,8 @@ fn against(
         Some(Interval { low, high }) if low >= -tolerance && high <= *minimum_effect => GateOutcome::Same,
         Some(_) => GateOutcome::Undecided,
     };
-    let is_noise = outcome == GateOutcome::Worse && noise.is_some_and(|noise| noise >= difference.abs());
+    let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
+    let is_noise = is_decided && noise.is_some_and(|noise| noise >= difference.abs());
     let means = |of: fn(&(&ItemScores, &ItemScores)) -> f64| average(&both.iter().map(of).collect::<Vec<_>>());
     Some(GatedScores {
         name: name.to_owned(),
