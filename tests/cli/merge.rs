@@ -1,6 +1,8 @@
 //! Parts of a run and what they are merged to: the bytes of one run.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -146,7 +148,65 @@ fn what_is_no_part_of_one_run_is_named() {
     merge(&["a", "shorter"]).fails_with(&["shorter", "limit"]);
     merge(&["a", "without"]).fails_with(&["without", "no answers"]);
     merge(&["a", "nowhere"]).fails_with(&["nowhere"]);
+    // A mistyped part replaces none.
+    run(&["--shard", "2/2", "--out", "a", "--resume"]).fails_with(&["shard", "1/2", "2/2"]);
+    for into in ["a", "b/below"] {
+        world.run(&["merge", "a", "b", "--out", into, "--overwrite"]).fails_with(&["is a part of it"]);
+    }
     std::fs::write(world.path("b/scores.jsonl"), "{}\n").expect("written");
     merge(&["a", "b"]).fails_with(&["not as it was written", "scores.jsonl"]);
     assert!(!world.path("merged").exists(), "nothing was written");
+}
+
+#[test]
+fn what_the_parts_were_made_with_must_be_what_is_there() {
+    let world = World::new();
+    let (model, data) = (world.copy_of_tiny(), data(&world));
+    let list = world.file("list.txt", "[coherence]\nquestions = [\"Good?\"]\n");
+    let model_path = model.display().to_string();
+    let asked = ["checklist", "--model", &model_path, "--data", &data, "--attribute", "coherence", "--no-gold"];
+    let part = |number: &str, list: &str| {
+        world.run(
+            &[&asked[..], &["--checklist", list, "--shard", number, "--out", &format!("p{}", &number[..1])]].concat(),
+        )
+    };
+    part("1/2", &list).exits(0);
+    part("2/2", &list).exits(0);
+    let merge = || world.run(&["merge", "p1", "p2", "--out", "whole", "--overwrite"]);
+    merge().exits(0);
+    // A file of the options that says something else now; and one that did so between two parts.
+    world.file("list.txt", "[coherence]\nquestions = [\"Better?\"]\n");
+    merge().fails_with(&["--checklist"]);
+    world.run(&[&asked[..], &["--checklist", &list, "--shard", "2/2", "--out", "p2", "--overwrite"]].concat()).exits(0);
+    merge().fails_with(&["p2", "--checklist"]);
+    world.file("list.txt", "[coherence]\nquestions = [\"Good?\"]\n");
+    world.run(&[&asked[..], &["--checklist", &list, "--shard", "2/2", "--out", "p2", "--overwrite"]].concat()).exits(0);
+    merge().exits(0);
+    // Another model under the same name.
+    let shard = model.join("model-00001-of-00002.safetensors");
+    let mut bytes = std::fs::read(&shard).expect("weights");
+    *bytes.last_mut().expect("some") ^= 1;
+    std::fs::write(&shard, bytes).expect("written");
+    merge().fails_with(&["fingerprint"]);
+}
+
+#[test]
+fn parts_of_samples_from_a_pipe_are_held_together_by_the_samples() {
+    let world = World::new();
+    let model = tiny().display().to_string();
+    data(&world);
+    let text = world.read("data.jsonl");
+    let part = |number: &str, text: &str| {
+        let out = format!("p{}", &number[..1]);
+        let asked = ["gpt-score", "--model", &model, "--data", "-", "--attribute", "coherence"];
+        let arguments = [&asked[..], &["--shard", number, "--out", &out, "--overwrite"]].concat();
+        let mut child = world.command(&arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
+        child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+        assert!(child.wait().expect("ended").success());
+    };
+    part("1/2", &text);
+    part("2/2", &text);
+    world.run(&["merge", "p1", "p2", "--out", "whole"]).exits(0);
+    part("2/2", &text.replace("context 3", "context three"));
+    world.run(&["merge", "p1", "p2", "--out", "other"]).fails_with(&["p2", "other samples"]);
 }

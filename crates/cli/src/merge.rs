@@ -19,8 +19,9 @@ The same questions are asked once more, in the order of one run, and their answe
 summary and answers have the bytes of that run, also where a method computes over all samples together. The model's \
 files must be on this machine; it is not loaded, unless a question has no answer there (one that did not fit).
 
-A part that is missing, given twice, unfinished, damaged, or of another run is named, and nothing is written. Paths that \
-the run's options name (a template, a file of criteria) are looked for from where `merge` is called.";
+A part that is missing, given twice, unfinished, damaged, or of another run is named, and nothing is written; so it is \
+where the model, a file of the options (a template, a checklist) or the recipe is not what the parts were made with. Call \
+it from where the parts were run, so that paths lead to the same files.";
 
 /// Options of `merge`.
 #[derive(Debug, Args)]
@@ -51,6 +52,7 @@ struct NoRunCommand {
 impl MergeArgs {
     pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
         let shards = Shards::open(&self.folder)?;
+        shards.apart_from(&self.out)?;
         let given = without(shards.arguments(), &["--overwrite", "--resume"], &["--out", "--shard"]);
         let name = shards.recipe().map(|recipe| recipe.stage.clone());
         let mut stage = asked_for(&given, name.as_deref())?.of_shards(shards);

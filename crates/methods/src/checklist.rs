@@ -15,9 +15,7 @@ use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
 use crate::gold;
 use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
-use crate::question::{
-    LayoutOptions, MATERIAL, RATED, SubjectOptions, criteria, material, short_hash, text_or_file, word_settings,
-};
+use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::template::{PromptLayout, Template};
 use crate::written_once::WrittenOnce;
 use crate::{Input, LabelWords, Method, MethodError, MethodReport, Run, Signature};
@@ -25,7 +23,7 @@ use crate::{Input, LabelWords, Method, MethodError, MethodReport, Run, Signature
 /// The prompt of each question, then that which asks for questions.
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/checklist_1.j2"), data: RATED },
-    Builtin { name: "questions", source: include_str!("prompts/checklist_questions.j2"), data: &MATERIAL },
+    Builtin { name: "questions", source: include_str!("prompts/checklist_questions.j2"), data: &[] },
 ];
 
 /// The table of questions that the model wrote.
@@ -276,7 +274,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
             load(&vec![stand_ins(); words.len()])?;
             let writer = writer.insert(QuestionsWriter::new(params, &words, &layout)?);
-            writer.write(&samples[0], run)?.unwrap_or_else(|| vec![stand_ins(); words.len()])
+            writer.write(run)?.unwrap_or_else(|| vec![stand_ins(); words.len()])
         } else if let Some(path) = params.own() {
             let own = own_checklists(path)?;
             words.iter().map(|words| own_questions(&own, words)).collect::<Result<_, _>>()?
@@ -335,7 +333,7 @@ impl<'a> QuestionsWriter<'a> {
         let load = |words: &AttributeWords| {
             let mut settings = word_settings(words, &params.subject.noun);
             settings.insert("criteria", criteria(params.criteria.as_deref(), words, params.subject.attribute.len())?);
-            Ok(Template::load(&params.questions_template, &TEMPLATES[1..], settings, &layout)?)
+            Ok(Template::load(&params.questions_template, &TEMPLATES[1..], settings, &layout)?.using("criteria")?)
         };
         let templates = words.iter().map(load).collect::<Result<Vec<_>, MethodError>>()?;
         Ok(Self { params, templates, layout })
@@ -346,15 +344,10 @@ impl<'a> QuestionsWriter<'a> {
         signature.with_templates(&self.templates)
     }
 
-    /// The questions about each attribute; none in a dry run. A template of the user's may show the first sample's
-    /// material.
-    fn write(&self, first: &Sample, run: &mut Run<'_>) -> Result<Option<Vec<Vec<String>>>, MethodError> {
-        let mut prompts = Vec::new();
-        for template in &self.templates {
-            let rendered = template.render(QUESTIONS, &material(first))?;
-            run.quotes(rendered.quoted.clone());
-            prompts.push(rendered.prompt(&self.layout));
-        }
+    /// The questions about each attribute; none in a dry run.
+    fn write(&self, run: &mut Run<'_>) -> Result<Option<Vec<Vec<String>>>, MethodError> {
+        let prompts = self.templates.iter().map(|template| Ok(template.render(QUESTIONS, &[])?.prompt(&self.layout)));
+        let prompts = prompts.collect::<Result<_, MethodError>>()?;
         let written = WrittenOnce {
             table: QUESTIONS,
             option: "--checklist generate",
@@ -453,7 +446,7 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
     };
     let text = match read_text(path) {
-        Ok(text) => text,
+        Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
         Err(error) => return refused(format!("it could not be read: {error}")),
     };
     let lists: Vec<(String, Vec<String>)> = if path.extension().is_some_and(|ending| ending == "jsonl") {

@@ -72,6 +72,6 @@ pub use reviseval::{Reference, RevisEval, RevisEvalParams};
 pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};
 pub use run::{Cost, MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
-pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging};
+pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
 pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Section, Signature, TemplateMark};
 pub use template::TemplateError;

@@ -169,7 +169,7 @@ pub struct StageDone {
 }
 
 /// SHA-256 of the samples as they stand in a run's folder, in hex.
-pub(crate) fn samples_key(samples: &[Sample]) -> String {
+pub fn samples_key(samples: &[Sample]) -> String {
     let mut hasher = Sha256::new();
     for sample in samples {
         hasher.update(serde_json::to_vec(sample).expect("samples are plain values under string keys"));

@@ -81,7 +81,11 @@ impl<T: Serialize> WrittenOnce<'_, T> {
             (Outcome::Empty, None) => return Ok(None),
             (Outcome::TooLong { tokens_needed, limit: fits }, _) => (
                 format!("the prompt with its answer needs {tokens_needed} tokens, and {fits} would fit"),
-                format!("lower {limit}"),
+                if tokens_needed.saturating_sub(*tokens as usize) < *fits {
+                    format!("lower {limit}")
+                } else {
+                    "shorten what the prompt says: --criteria, or the template".to_owned()
+                },
             ),
             (Outcome::NotFinite { why }, _) => (why.clone(), by_hand),
             (_, Some(Finish::Length)) => (

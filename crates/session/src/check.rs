@@ -114,8 +114,7 @@ impl<'a> Checker<'a> {
             }
         }
         let read = || -> Result<Data, SessionError> {
-            let samples = options.samples_for(lacks)?;
-            let described = options.described(&samples)?;
+            let (samples, described) = options.samples_for(lacks)?;
             Ok((samples.into(), described))
         };
         let read = read()

@@ -4,6 +4,7 @@
 //! the answers in the parts. So its tables, its summary and its answers have the bytes of that run, whatever the method
 //! computes over all samples together.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use probity_data::{ReadOptions, Sample};
@@ -13,7 +14,10 @@ use probity_store::{ANSWERS, Answers, ENCODINGS, Encodings, Manifest, RecipeMark
 use serde_json::Value;
 
 use crate::stage::GivenSamples;
-use crate::{CheckedRun, SessionError, Shard};
+use crate::{CheckedRun, SessionError, Shard, resolved};
+
+/// So many missing parts are named.
+const SHOWN: usize = 10;
 
 /// All parts of a run, each in a folder of its own.
 #[derive(Debug)]
@@ -52,12 +56,14 @@ impl Shards {
             }
         }
         let of = first.shard.of;
-        let is_there = |number: &usize| parts.iter().any(|part| part.shard.number == *number);
+        let there: BTreeSet<usize> = parts.iter().map(|part| part.shard.number).collect();
         let missing: Vec<String> =
-            (1..=of).filter(|number| !is_there(number)).map(|number| Shard { number, of }.to_string()).collect();
+            (1..=of).filter(|number| !there.contains(number)).map(|number| Shard { number, of }.to_string()).collect();
         if !missing.is_empty() {
-            let why =
-                format!("of its run {} of {} are missing: {}", missing.len(), counted(of, "part"), missing.join(", "));
+            let shown = missing[..missing.len().min(SHOWN)].join(", ");
+            let more = if missing.len() > SHOWN { " …" } else { "" };
+            let all = counted(of, "part");
+            let why = format!("of its run {} of {all} are missing: {shown}{more}", missing.len());
             let hint = "run what is missing, each with its --shard, and name the folders of all parts";
             return refuse(&first.folder, why, hint);
         }
@@ -69,7 +75,9 @@ impl Shards {
         }
         let mut info = first.manifest.info.clone();
         let described = &mut info.arguments_in_force["data"];
-        described.as_object_mut().map(|data| data.remove("shard"));
+        if let Some(data) = described.as_object_mut() {
+            data.retain(|name, _| name != "shard" && name != "whole");
+        }
         described["samples"] = total.into();
         let described = described.clone();
         let cost = parts.iter().map(|part| &part.manifest.cost).fold(Value::Null, sum);
@@ -82,6 +90,40 @@ impl Shards {
     /// The arguments that the parts were asked for with, but for what made them parts and where they went.
     pub fn arguments(&self) -> &[String] {
         &self.info.arguments_given
+    }
+
+    /// An error where the whole would be written into one of its parts, or around one.
+    pub fn apart_from(&self, out: &Path) -> Result<(), SessionError> {
+        let whole = resolved(out);
+        let overlaps = |folder: &&PathBuf| {
+            let part = resolved(folder);
+            whole.starts_with(&part) || part.starts_with(&whole)
+        };
+        match self.folders.iter().find(overlaps) {
+            Some(part) => {
+                let why = format!("it overlaps with {}, which is a part of it", part.display());
+                refuse(out, why, "give a folder of its own with --out")
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// An error where what is on this machine is not what the parts were made with: another model under the same name, a
+    /// file that was changed since, another recipe.
+    pub(crate) fn check_found(&self, found: &RunInfo) -> Result<(), SessionError> {
+        let mut found = found.clone();
+        found.arguments_in_force["data"] = self.info.arguments_in_force["data"].clone();
+        match found.difference(&self.info) {
+            None => Ok(()),
+            Some(what) => {
+                let why = format!("it was made with something else than what is here: {what}");
+                refuse(
+                    &self.folders[0],
+                    why,
+                    "restore what the parts were made with, and merge from where they were run",
+                )
+            }
+        }
     }
 
     /// The recipe that they are a stage of.
@@ -148,6 +190,7 @@ impl Part {
 
     /// An error where another part is of another run.
     fn is_with(&self, other: &Self) -> Result<(), SessionError> {
+        const WHOLE: &str = "arguments.data.whole";
         const OWN: [&str; 3] = ["arguments.data.shard", "arguments.data.samples", "arguments.data.path"];
         let with = format!("{} is part {} of it", self.folder.display(), self.shard);
         if other.shard.of != self.shard.of {
@@ -160,8 +203,15 @@ impl Part {
             return refuse(&other.folder, why, "let all parts come to the same end");
         }
         let differences = self.manifest.info.differences(&other.manifest.info);
-        match differences.iter().find(|found| !OWN.contains(&found.setting.as_str())) {
+        // That the samples differ is told where nothing says why.
+        let mut told: Vec<_> = differences.iter().filter(|found| !OWN.contains(&found.setting.as_str())).collect();
+        told.sort_by_key(|found| found.setting == WHOLE);
+        match told.first() {
             None => Ok(()),
+            Some(found) if found.setting == WHOLE => {
+                let why = format!("it is a part of other samples than {}", self.folder.display());
+                refuse(&other.folder, why, "give all parts the same data")
+            }
             Some(found) => {
                 let why = format!("it is a part of another run than {}: {}", self.folder.display(), found.in_words());
                 refuse(&other.folder, why, "merge parts of one run")

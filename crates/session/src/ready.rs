@@ -110,10 +110,20 @@ impl ReadyStage<'_> {
         model: Option<(&ModelDescription, LoadOptions)>,
         others: &[ModelDescription],
     ) -> RunInfo {
-        let stage = self.stage;
-        if let Some(shards) = &stage.shards {
-            return shards.info(arguments);
+        match &self.stage.shards {
+            Some(shards) => shards.info(arguments),
+            None => self.info_here(arguments, model, others),
         }
+    }
+
+    /// What is said of it by what is on this machine.
+    fn info_here(
+        &self,
+        arguments: &[String],
+        model: Option<(&ModelDescription, LoadOptions)>,
+        others: &[ModelDescription],
+    ) -> RunInfo {
+        let stage = self.stage;
         let params = stage.configured.options_in_force();
         // Models of metrics alone compute as the stage says. Where there is no model at all, that would tell apart runs
         // that are the same.
@@ -121,6 +131,11 @@ impl ReadyStage<'_> {
         let options = model.map(|(_, options)| options).or(for_metrics);
         let model = model.map(|(model, _)| model);
         let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
+        let inputs = stage.described_inputs();
+        // Of what judges no samples they are the data.
+        if stage.needs.samples && inputs.as_object().is_some_and(|inputs| !inputs.is_empty()) {
+            info.arguments_in_force["inputs"] = inputs;
+        }
         if let tables @ Value::Object(_) = described_tables(&stage.run.ask) {
             info.arguments_in_force["from"] = tables;
         }
@@ -163,6 +178,12 @@ impl ReadyStage<'_> {
     /// another one. A model's files are hashed for it, which is far quicker than loading the model.
     pub(crate) fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
         let stage = self.stage;
+        if let Some(shards) = &stage.shards {
+            let others = self.other_descriptions()?;
+            let model = self.model.as_ref().map(|files| describe(&stage.model, files)).transpose()?;
+            let asked = model.as_ref().map(|model| (model, stage.model.computing.load_options()));
+            shards.check_found(&self.info_here(arguments, asked, &others))?;
+        }
         let until = stage.run.ask.until.as_deref();
         let (true, Some(earlier), Some(out), true) =
             (stage.origin.is_some() || until.is_some(), &self.earlier, &stage.run.output.out, stage.run.keep.resume)

@@ -93,8 +93,9 @@ impl RunInfo {
     pub fn difference(&self, other: &Self) -> Option<String> {
         self.differences(other)
             .into_iter()
-            // An answer is found by what was asked, so data that were added or changed only make new questions.
-            .find(|found| !found.setting.starts_with("arguments.data."))
+            // An answer is found by what was asked, so data that were added or changed only make new questions. A part
+            // of them is not gone on with as another part.
+            .find(|found| !found.setting.starts_with("arguments.data.") || found.setting == "arguments.data.shard")
             .map(|found| found.in_words())
     }
 }
@@ -112,7 +113,7 @@ impl SettingDifference {
         if let Some(stage) = of("from") {
             return format!("--from {stage} differs");
         }
-        match of("files").map(|field| field.replace('_', "-")) {
+        match of("files").or_else(|| of("inputs")).map(|field| field.replace('_', "-")) {
             Some(option) if self.there.is_null() => format!("it does not say what the file of --{option} held"),
             Some(option) => format!("what the file of --{option} holds differs"),
             None => {

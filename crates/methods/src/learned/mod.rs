@@ -170,9 +170,10 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         }
         let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
         let signature = signature.with("head", &scoring::hash(&heads));
+        let scores = GivenScores::read(&params.scores, samples)?;
+        scoring::refuse_other_columns(&heads, &scores)?;
         let stage = prompts.stage(samples, wanted, &signature);
         let parts = run.stage(&stage)?.parts;
-        let scores = GivenScores::read(&params.scores, samples)?;
         let signature = scores.sign(signature);
         let blocks: Vec<FeatureBlock> = FeatureBlock::ALL.into_iter().filter(|block| has(*block)).collect();
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;

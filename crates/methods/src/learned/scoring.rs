@@ -1,7 +1,7 @@
 //! What a head says of texts.
 
 use probity_data::Sample;
-use probity_learn::{Block, FeatureTable};
+use probity_learn::FeatureTable;
 use probity_lm::text::{counted, fixed};
 use probity_lm::{ModelDescription, Outcome};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::head_file::{HeadRow, read_heads};
 use super::options::LearnedParams;
 use super::study::WayKind;
-use super::table::{FeaturedCandidates, GivenScores};
+use super::table::{FeaturedCandidates, GivenScores, SCORES_BLOCK};
 use crate::conclusion::ConclusionCase;
 use crate::figures::{mean, number};
 use crate::gold::{self, GoldUse};
@@ -68,6 +68,23 @@ pub(super) fn refuse_other_model(head: &HeadRow, model: &ModelDescription) -> Re
     Ok(())
 }
 
+/// Every column of scores that a head weighs has to be given.
+pub(super) fn refuse_other_columns(heads: &[HeadRow], given: &GivenScores) -> Result<(), MethodError> {
+    for head in heads {
+        let columns = head.blocks.iter().filter(|block| block.name == SCORES_BLOCK).flat_map(|block| &block.columns);
+        if let Some(missing) = columns.into_iter().find(|column| !given.has(column)) {
+            let why = format!(
+                "the head for {} weighs the scores `{}`, and they are not given",
+                head.name(),
+                missing.escape_debug()
+            );
+            let hint = "give the tables that it was learnt with, for these samples, in the same order: --scores FILE";
+            return MethodError::refuse("--scores", why, hint);
+        }
+    }
+    Ok(())
+}
+
 fn short(fingerprint: &str) -> &str {
     fingerprint.get(..12).unwrap_or(fingerprint)
 }
@@ -111,19 +128,8 @@ pub(super) fn score(
     let mut index = 0;
     for head in heads {
         let Some(own) = featured.table.select(&head.blocks) else {
-            let columns = head.blocks.iter().flat_map(|block| block.columns.iter().map(move |column| (block, column)));
-            let is_missing = |(block, column): &(&Block, &String)| {
-                featured.table.places(&[Block::new(&block.name, &[column.as_str()])]).is_none()
-            };
-            let (block, column) = columns.clone().find(is_missing).expect("one that is not there");
-            let why = format!(
-                "the head for {} needs the column `{}` of the features `{}`, and it is not there",
-                head.name(),
-                column.escape_debug(),
-                block.name
-            );
-            let hint = "give the tables that it was learnt with, in the same order: --scores FILE, or --from features=FILE \
-                        of the same model and layer";
+            let why = format!("the head for {} needs other features than these", head.name());
+            let hint = "give --from features=FILE of the same model and layer";
             return MethodError::refuse("--head", why, hint);
         };
         let scores = scores_of(head, &own, featured);

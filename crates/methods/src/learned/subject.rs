@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use probity_data::{Preference, Sample};
 use probity_learn::{FeatureTable, MOST, Objective};
 use probity_lm::text::counted;
-use probity_stats::{Correlation, Interval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context};
+use probity_stats::{Correlation, Interval, NoInterval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context};
 use serde::{Deserialize, Serialize};
 
 use super::table::FeaturedCandidates;
@@ -56,16 +56,19 @@ impl Measure {
 pub(super) struct Agreement {
     pub(super) value: Option<f64>,
     pub(super) interval: Option<Interval>,
-    /// It is the same in each of several contexts, so that there is no interval, and nothing that one would say.
+    /// Leaving any context out changes nothing, so that there is no interval, and nothing that one would say.
     #[serde(skip)]
     is_same: bool,
 }
 
 impl Agreement {
+    fn new(value: Option<f64>, interval: Result<Interval, NoInterval>) -> Self {
+        Self { value, is_same: interval == Err(NoInterval::AllAlike), interval: interval.ok() }
+    }
+
     /// The mean over contexts.
     fn of(units: &[f64], range: Range) -> Self {
-        let is_same = units.len() > 1 && units.iter().all(|unit| *unit == units[0]);
-        Self { value: mean(units.iter().copied()), interval: mean_interval(units, CONFIDENCE, range).ok(), is_same }
+        Self::new(mean(units.iter().copied()), mean_interval(units, CONFIDENCE, range))
     }
 
     /// Whether it lies above that, by its interval.
@@ -301,15 +304,18 @@ impl<'a> Subject<'a> {
         let units: Vec<f64> = both.filter_map(|(one, other)| Some(one? - other?)).collect();
         // Not as verdicts, which between −1 and 1 would spread as if each were at an end: most gain nothing.
         let value = |kept: &[usize]| mean(kept.iter().map(|unit| units[*unit]));
-        let is_same = Agreement::of(&units, range).is_same;
-        Agreement { is_same, ..self.jackknifed(units.len(), range, value) }
+        self.jackknifed(units.len(), range, value)
     }
 
     fn jackknifed(&self, groups: usize, range: Range, value: impl Fn(&[usize]) -> Option<f64>) -> Agreement {
         let all: Vec<usize> = (0..groups).collect();
         // Above that it would take minutes.
-        let interval = (self.labels() <= POOLED_LIMIT).then(|| jackknife(groups, CONFIDENCE, range, &value).ok());
-        Agreement { value: value(&all), interval: interval.flatten(), is_same: false }
+        let interval = if self.labels() <= POOLED_LIMIT {
+            jackknife(groups, CONFIDENCE, range, &value)
+        } else {
+            Err(NoInterval::TooMany)
+        };
+        Agreement::new(value(&all), interval)
     }
 
     /// A context's coefficient, or the share of its decisions that are right; nothing where nothing could be right or
@@ -383,7 +389,8 @@ fn refuse_few(
             "of {}, {without_features} are of texts that lack a feature, and nothing can be learnt of the rest",
             counted(labels + without_features, "label")
         );
-        return MethodError::refuse(what, why, "give every text all features: a row for each in every --scores FILE");
+        let hint = "an empty text has none, and every --scores FILE wants a row for each text";
+        return MethodError::refuse(what, why, hint);
     }
     match (labels, contexts) {
         (0, _) => MethodError::refuse(what, "no candidate has such a label", hint),

@@ -83,6 +83,11 @@ impl GivenScores {
         Ok(given)
     }
 
+    /// Whether there is a column of that name.
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.iter().any(|known| known == column)
+    }
+
     /// A signature with what they say, where there are any.
     pub(super) fn sign(&self, signature: Signature) -> Signature {
         if self.columns.is_empty() {
@@ -247,7 +252,9 @@ pub(super) fn contexts(samples: &[Sample]) -> Vec<usize> {
 /// Features that do not make a table.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("the features do not fit together: {0}")]
-#[diagnostic(help("let `features.jsonl` come from one run, with one model and one layer"))]
+#[diagnostic(help(
+    "let `features.jsonl` come from one run, with one model and one layer, and give scores on a usual scale"
+))]
 struct TableProblem(probity_learn::TableError);
 
 fn numbers(state: &PooledState) -> impl Iterator<Item = f64> {

@@ -278,7 +278,7 @@ fn given_scores_are_features_and_what_they_say_of_others_is_told() {
     let renamed = std::fs::read_to_string(&file).expect("there").replace("turned", "other");
     std::fs::write(&file, renamed).expect("writable");
     let told = refused(&format!("learned --head {} --scores {}", head.display(), file.display()), &all);
-    assert!(told.contains("`turned`") && told.contains("`scores`"), "{told}");
+    assert!(told.contains("`turned`") && told.contains("--scores"), "{told}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, LineError, ReadOptions, Sample, importer};
+use probity_methods::samples_key;
 use probity_runtime::weights::sha256_file;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,26 +37,43 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// All samples that were asked for; what `wrong` finds about one is wrong with the file too.
-    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, SessionError> {
-        self.part(self.all_samples_for(wrong)?)
+    /// All samples that were asked for, and what a manifest says of them; what `wrong` finds about one is wrong with the
+    /// file too.
+    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<(Vec<Sample>, Value), SessionError> {
+        let all = self.all_samples_for(wrong)?;
+        let mut described = json!(self.read.source(&self.data)?);
+        described["sha256"] = json!(hash_of_data(&self.data));
+        if let Some(importer) = self.importer {
+            described["importer"] = json!(importer);
+        }
+        self.part(all, described)
     }
 
-    /// The part of all samples that was asked for.
-    fn part(&self, all: Vec<Sample>) -> Result<Vec<Sample>, SessionError> {
-        let Some(shard) = self.shard else { return Ok(all) };
+    /// The part of all samples that was asked for, and what is said of it. What came through a pipe has no hash: that
+    /// all parts are of the same samples is known by the samples themselves.
+    fn part(&self, all: Vec<Sample>, mut described: Value) -> Result<(Vec<Sample>, Value), SessionError> {
+        let Some(shard) = self.shard else {
+            described["samples"] = json!(all.len());
+            return Ok((all, described));
+        };
         let samples = all.len();
+        let whole = samples_key(&all);
         let part = shard.part(all);
-        if part.is_empty() && samples > 0 { Err(SessionError::EmptyShard { shard, samples }) } else { Ok(part) }
+        if part.is_empty() && samples > 0 {
+            return Err(SessionError::EmptyShard { shard, samples });
+        }
+        described["samples"] = json!(part.len());
+        described["shard"] = json!(shard);
+        described["whole"] = json!(whole);
+        Ok((part, described))
     }
 
     /// The same of samples that come from no file.
     pub(crate) fn part_of(&self, given: &GivenSamples) -> Result<GivenSamples, SessionError> {
-        let Some(shard) = self.shard else { return Ok(given.clone()) };
-        let samples = self.part(given.samples.to_vec())?;
-        let mut described = given.described.clone();
-        described["samples"] = json!(samples.len());
-        described["shard"] = json!(shard);
+        if self.shard.is_none() {
+            return Ok(given.clone());
+        }
+        let (samples, described) = self.part(given.samples.to_vec(), given.described.clone())?;
         Ok(GivenSamples { samples: samples.into(), described })
     }
 
@@ -67,20 +85,6 @@ impl DataOptions {
             samples.iter_mut().flat_map(|sample| &mut sample.candidates).for_each(|one| one.scores.clear());
         }
         Ok(samples)
-    }
-
-    /// What a manifest says of them.
-    pub fn described(&self, samples: &[Sample]) -> Result<Value, DataError> {
-        let mut described = json!(self.read.source(&self.data)?);
-        described["sha256"] = json!(hash_of_data(&self.data));
-        if let Some(importer) = self.importer {
-            described["importer"] = json!(importer);
-        }
-        described["samples"] = json!(samples.len());
-        if let Some(shard) = self.shard {
-            described["shard"] = json!(shard);
-        }
-        Ok(described)
     }
 }
 

@@ -16,9 +16,12 @@ pub struct Shard {
     pub of: usize,
 }
 
+/// More parts than that nobody merges.
+const MOST: usize = 65_536;
+
 /// That a text names no part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("expected I/N with I from 1 to N, such as 3/8")]
+#[error("expected I/N with I from 1 to N, and N up to {MOST}, such as 3/8")]
 pub struct ShardError;
 
 impl Shard {
@@ -47,7 +50,8 @@ impl FromStr for Shard {
         let (number, of) = text.split_once('/').ok_or(ShardError)?;
         let [number, of] = [number, of].map(|part| part.parse().map_err(|_| ShardError));
         let shard = Self { number: number?, of: of? };
-        if (1..=shard.of).contains(&shard.number) { Ok(shard) } else { Err(ShardError) }
+        let is_part = (1..=shard.of).contains(&shard.number) && shard.of <= MOST;
+        if is_part { Ok(shard) } else { Err(ShardError) }
     }
 }
 
@@ -79,7 +83,7 @@ mod tests {
     #[test]
     fn what_names_no_part_is_refused() {
         assert_eq!("3/8".parse(), Ok(Shard { number: 3, of: 8 }));
-        for wrong in ["", "3", "0/8", "9/8", "3/0", "-1/8", "a/b", "3/8/2", "1.5/2"] {
+        for wrong in ["", "3", "0/8", "9/8", "3/0", "-1/8", "a/b", "3/8/2", "1.5/2", "1/4294967297"] {
             assert_eq!(wrong.parse::<Shard>(), Err(ShardError), "{wrong}");
         }
     }
