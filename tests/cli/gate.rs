@@ -58,7 +58,7 @@ fn a_difference_that_the_judges_own_prompt_moves_as_much_fails_no_build() {
             let of = |template: usize| 3.0 + 0.1 * spread(item) + by[template];
             let answers: Vec<Value> =
                 (0..2).map(|template| json!({"template": template.to_string(), "score": of(template)})).collect();
-            json!({"item": format!("i{item}"), "attribute": "tone", "candidate": "c", "score": (of(0) + of(1)) / 2.0, "answers": answers})
+            json!({"item": format!("i{item}"), "attribute": "tone", "candidate": "c", "score": f64::midpoint(of(0), of(1)), "answers": answers})
         };
         world.file(&format!("{name}.jsonl"), lines(&(0..40).map(row).collect::<Vec<_>>()))
     };

@@ -56,10 +56,10 @@ pub(crate) struct GateArgs {
     /// Fail also by what is undecided, or noise
     #[arg(long)]
     strict: bool,
-    /// Write a report in the form of JUnit
+    /// Write the cases as XML, as test tools of Java do and most services read it
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Add a table in Markdown to this file, such as $GITHUB_STEP_SUMMARY
+    /// Add a table in Markdown to this file, such as the summary of a job
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Print JSON in the place of lines
@@ -156,14 +156,10 @@ impl GateArgs {
 
     fn markdown(&self, gated: &[GatedScores]) -> String {
         let failed: Vec<&GatedScores> = gated.iter().filter(|one| self.fails(one)).collect();
-        let mut text = format!("### probity gate\n\n{}\n\n", markdown_text(&self.says(gated, &failed)));
-        text.push_str(&format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len())));
-        for one in gated {
-            let cells = cells(one).map(|cell| markdown_text(&cell));
-            text.push_str(&format!("| {} |\n", cells.join(" | ")));
-        }
-        text.push('\n');
-        text
+        let head = format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
+        let row = |one: &GatedScores| format!("| {} |\n", cells(one).map(|cell| markdown_text(&cell)).join(" | "));
+        let rows: String = gated.iter().map(row).collect();
+        format!("### probity gate\n\n{}\n\n{head}{rows}\n", markdown_text(&self.says(gated, &failed)))
     }
 }
 
@@ -187,21 +183,21 @@ fn cells(one: &GatedScores) -> [String; 8] {
 
 fn lines(gated: &[GatedScores]) -> String {
     let rows: Vec<Vec<String>> = gated.iter().map(|one| cells(one).map(|cell| visible_line(&cell)).to_vec()).collect();
-    let mut text = table(&COLUMNS.map(str::to_owned), &rows);
+    let mut notes = Vec::new();
     for one in gated {
         let name = visible_line(&one.name);
         if let Some(noise) = one.noise {
             let what = "with the prompt, or with the order of two texts";
-            text.push_str(&format!("\n{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
+            notes.push(format!("{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
         }
         if one.unpaired > 0 {
-            text.push_str(&format!("\n{name}: items of one side alone, left aside: {}", one.unpaired));
+            notes.push(format!("{name}: items of one side alone, left aside: {}", one.unpaired));
         }
     }
     if gated.iter().all(|one| one.noise.is_none()) {
-        text.push_str("\nHow much the judge itself is unsure of is not known: it was asked in one way.");
+        notes.push("How much the judge itself is unsure of is not known: it was asked in one way.".to_owned());
     }
-    text
+    [vec![table(&COLUMNS.map(str::to_owned), &rows)], notes].concat().join("\n")
 }
 
 fn sentence(one: &GatedScores) -> String {

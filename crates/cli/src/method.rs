@@ -102,10 +102,10 @@ pub(crate) fn without(arguments: &[String], flags: &[&str], options: &[&str]) ->
     let mut left = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        let is_with_value = |option: &&str| argument.strip_prefix(*option).is_some_and(|rest| rest.starts_with('='));
+        let has_value = |option: &&str| argument.strip_prefix(*option).is_some_and(|rest| rest.starts_with('='));
         if options.contains(&argument.as_str()) {
             arguments.next();
-        } else if !flags.contains(&argument.as_str()) && !options.iter().any(|option| is_with_value(option)) {
+        } else if !flags.contains(&argument.as_str()) && !options.iter().any(has_value) {
             left.push(argument.clone());
         }
     }

@@ -289,11 +289,10 @@ fn against(
                 _ => GateOutcome::Same,
             }
         }
-        None => GateOutcome::Undecided,
         Some(Interval { high, .. }) if high < -tolerance => GateOutcome::Worse,
         Some(Interval { low, .. }) if low > *minimum_effect => GateOutcome::Better,
         Some(Interval { low, high }) if low >= -tolerance && high <= *minimum_effect => GateOutcome::Same,
-        Some(_) => GateOutcome::Undecided,
+        _ => GateOutcome::Undecided,
     };
     let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
     let is_noise = is_decided && noise.is_some_and(|noise| noise >= difference.abs());

@@ -80,7 +80,7 @@ impl Shards {
         }
         described["samples"] = total.into();
         let described = described.clone();
-        let cost = parts.iter().map(|part| &part.manifest.cost).fold(Value::Null, sum);
+        let cost = parts.iter().map(|part| &part.manifest.cost).fold(Value::Null, |all, cost| sum(&all, cost));
         let folders = parts.iter().map(|part| part.folder.clone()).collect();
         let mut lists: Vec<_> = parts.into_iter().map(|part| part.samples.into_iter()).collect();
         let samples: Vec<Sample> = (0..total).filter_map(|place| lists[place % of].next()).collect();
@@ -221,7 +221,7 @@ impl Part {
 }
 
 /// What two costs come to together: everything adds up, but for the most memory at once.
-fn sum(a: Value, b: &Value) -> Value {
+fn sum(a: &Value, b: &Value) -> Value {
     let (Some(fields), true) = (b.as_object(), a.is_object()) else { return b.clone() };
     let together = |(name, there): (&String, &Value)| {
         let here = &a[name];

@@ -237,13 +237,12 @@ impl Plan {
     ) -> Result<RunSummary, SessionError> {
         let pool = &context.models;
         let Stage { model, run, .. } = ready.stage;
-        let (description, options) = match &ready.stage.shards {
+        let (description, options) = if let Some(shards) = &ready.stage.shards {
             // It is not loaded for what was answered before.
-            Some(shards) => (shards.description()?, model.computing.load_options()),
-            None => {
-                let model = pool.language(model)?;
-                (model.description().clone(), model.options())
-            }
+            (shards.description()?, model.computing.load_options())
+        } else {
+            let model = pool.language(model)?;
+            (model.description().clone(), model.options())
         };
         let descriptions = ready.other_descriptions()?;
         let info = ready.info(&self.arguments, Some((&description, options)), &descriptions);

@@ -105,6 +105,7 @@ impl Stage {
     }
 
     /// The same made of its parts.
+    #[must_use]
     pub fn of_shards(mut self, shards: Shards) -> Self {
         self.run.data.shard = None;
         self.samples = Some(shards.samples().clone());
