@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_meta::Meta;
 use probity_methods::{DynMethod, Metrics, methods};
-use probity_session::ErrorText;
+use probity_session::{ErrorText, Stage};
 
 use crate::config::UserConfig;
 use crate::exit::Completed;
@@ -209,7 +209,7 @@ impl Invocation {
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
-            Command::Merge(args) => args.run(global),
+            Command::Merge(args) => args.run(global, asked_for),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
             Command::Gate(args) => args.run(),
@@ -221,6 +221,23 @@ impl Invocation {
             Command::Completions(args) => args.run(&mut self::command()),
             Command::Man(args) => args.run(self::command()),
         }
+    }
+}
+
+/// What these arguments ask for; of a recipe the run of that name.
+fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<Stage> {
+    let command = given.join(" ");
+    let none = |why: String| merge::NoRunCommand { command: command.clone(), why };
+    let typed: Vec<OsString> = std::iter::once("probity".into()).chain(given.iter().map(Into::into)).collect();
+    match parse(&typed).map_err(|error| none(error.to_string().trim_end().to_owned()))? {
+        Invocation::Method { method, matches } => method::stage(method, &matches),
+        Invocation::Command(cli) => match (cli.command, name) {
+            (Command::Metrics(args), _) => args.stage(),
+            (Command::Run(command), Some(name)) => {
+                Ok(command.stage(name)?.ok_or_else(|| none(format!("the recipe has no run `{name}`")))?)
+            }
+            _ => Err(none("it judges no samples".to_owned()).into()),
+        },
     }
 }
 

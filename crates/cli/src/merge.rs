@@ -1,16 +1,14 @@
 //! `probity merge`: one run out of the folders of its parts.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use probity_session::{Plan, Shards, Stage};
 
-use crate::args::{Command, Invocation, parse};
 use crate::events::Terminal;
 use crate::exit::Completed;
 use crate::global::Global;
-use crate::method::{run_plan, stage, without};
+use crate::method::{run_plan, without};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Make of the folders of all parts (--shard I/N) the folder that one run would have made.
@@ -44,13 +42,18 @@ pub(crate) struct MergeArgs {
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("`probity {command}` is not the command of a run: {why}")]
 #[diagnostic(help("merge parts that this version has made, from the folder that they were run in"))]
-struct NoRunCommand {
-    command: String,
-    why: String,
+pub(crate) struct NoRunCommand {
+    pub(crate) command: String,
+    pub(crate) why: String,
 }
 
 impl MergeArgs {
-    pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
+    /// `asked_for` understands the arguments of a run; of a recipe that of the name.
+    pub(crate) fn run(
+        &self,
+        global: Global,
+        asked_for: impl Fn(&[String], Option<&str>) -> miette::Result<Stage>,
+    ) -> miette::Result<Completed> {
         let shards = Shards::open(&self.folder)?;
         shards.apart_from(&self.out)?;
         let given = without(shards.arguments(), &["--overwrite", "--resume"], &["--out", "--shard"]);
@@ -64,22 +67,5 @@ impl MergeArgs {
             arguments.extend(["--out".to_owned(), self.out.display().to_string()]);
         }
         run_plan(&Plan::of(stage, arguments), None, Terminal::new(global), global)
-    }
-}
-
-/// What these arguments ask for; of a recipe the run of that name.
-fn asked_for(given: &[String], name: Option<&str>) -> miette::Result<Stage> {
-    let command = given.join(" ");
-    let none = |why: String| NoRunCommand { command: command.clone(), why };
-    let typed: Vec<OsString> = std::iter::once("probity".into()).chain(given.iter().map(Into::into)).collect();
-    match parse(&typed).map_err(|error| none(error.to_string().trim_end().to_owned()))? {
-        Invocation::Method { method, matches } => stage(method, &matches),
-        Invocation::Command(cli) => match (cli.command, name) {
-            (Command::Metrics(args), _) => args.stage(),
-            (Command::Run(command), Some(name)) => {
-                Ok(command.stage(name)?.ok_or_else(|| none(format!("the recipe has no run `{name}`")))?)
-            }
-            _ => Err(none("it judges no samples".to_owned()).into()),
-        },
     }
 }

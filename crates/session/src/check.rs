@@ -7,7 +7,6 @@ use probity_data::{Sample, open};
 use probity_methods::{Input, ModelKind, RoleModel, Staging};
 use probity_runtime::{Rehearsal, TextFiles};
 use probity_store::{Manifest, RunFolder};
-use serde_json::Value;
 
 use crate::SessionError;
 use crate::error::option_of;
@@ -16,6 +15,7 @@ use crate::option_files::unreadable_files;
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
 use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
+use crate::samples::GivenSamples;
 use crate::stage::{OtherStage, Stage};
 use crate::stage_tables::staging;
 
@@ -23,7 +23,7 @@ use crate::stage_tables::staging;
 pub(crate) struct Checker<'a> {
     /// As typed.
     arguments: &'a [String],
-    data: Vec<(&'a DataOptions, Option<Data>)>,
+    data: Vec<(&'a DataOptions, Option<GivenSamples>)>,
     models: Vec<(ModelOptions, Option<Arc<ModelFiles>>)>,
     /// Of those that were checked; resolved.
     folders: Vec<(&'a Stage, PathBuf)>,
@@ -32,9 +32,6 @@ pub(crate) struct Checker<'a> {
     /// Of stages that are not in the plan; resolved.
     others: Vec<(&'a OtherStage, PathBuf)>,
 }
-
-/// Samples, and what the manifest says of them.
-type Data = (Arc<[Sample]>, Value);
 
 impl<'a> Checker<'a> {
     /// Of these stages, all of which are going to be checked, beside others that are not.
@@ -61,7 +58,7 @@ impl<'a> Checker<'a> {
         let earlier = self.folder(stage, problems);
         let staging = stage_tables(stage).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
         let parts = || {
-            let ((samples, data), model, others) = (data?, model?, others?);
+            let (GivenSamples { samples, described: data }, model, others) = (data?, model?, others?);
             let (for_metrics, staging, after) = (for_metrics?, staging?, after?);
             Some(ReadyStage {
                 stage,
@@ -96,28 +93,24 @@ impl<'a> Checker<'a> {
     }
 
     /// The samples; none of a stage that reads none.
-    fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<Data> {
+    fn data(&mut self, stage: &'a Stage, problems: &mut PlanProblems) -> Option<GivenSamples> {
         if !stage.needs.samples {
-            return Some((Arc::default(), stage.described_inputs()));
+            return Some(GivenSamples { samples: Arc::default(), described: stage.described_inputs() });
         }
         let options = &stage.run.data;
         if let Some(given) = &stage.samples {
-            let part = options.part_of(given).map_err(|error| refuse(problems, stage, Some("shard"), &error)).ok()?;
-            return Some((part.samples, part.described));
+            let part = given.clone().part(options.shard);
+            return part.map_err(|error| refuse(problems, stage, Some("shard"), &error)).ok();
         }
         let lacks = |sample: &Sample| stage.configured.lacks(sample);
         if let Some((_, known)) = self.data.iter().find(|(known, _)| *known == options) {
-            let is_whole = |(samples, _): &Data| samples.iter().all(|sample| lacks(sample).is_empty());
+            let is_whole = |data: &GivenSamples| data.samples.iter().all(|sample| lacks(sample).is_empty());
             // What came through a pipe is gone; of a file it is told again, with its lines, what they lack.
             if known.as_ref().is_none_or(|data| is_whole(data) || options.data == Path::new("-")) {
                 return known.clone();
             }
         }
-        let read = || -> Result<Data, SessionError> {
-            let (samples, described) = options.samples_for(lacks)?;
-            Ok((samples.into(), described))
-        };
-        let read = read()
+        let read = GivenSamples::read(options, lacks)
             .map_err(|error| refuse(problems, stage, Some(error.option().as_deref().unwrap_or("data")), &error))
             .ok();
         // What samples lack for this stage they may not lack for another.

@@ -25,6 +25,8 @@ mod pooled;
 mod problems;
 mod ready;
 mod run_info;
+mod samples;
+mod shard;
 mod stage;
 mod stage_kinds;
 mod stage_tables;
@@ -43,13 +45,15 @@ pub use model_pool::ModelPool;
 pub use option_files::unreadable_files;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
-    RunOptions, Shard, ShardError, StageTable, StageTableError, computing_in_force,
+    RunOptions, StageTable, StageTableError, computing_in_force,
 };
 pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
 pub use problems::{PlanProblems, StageLines};
 pub use ready::ReadyStage;
 pub use run_info::probity_version;
-pub use stage::{GivenSamples, OtherStage, Stage, StageOrigin};
+pub use samples::GivenSamples;
+pub use shard::{Shard, ShardError};
+pub use stage::{OtherStage, Stage, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use told::{ErrorText, causes, message};
 pub use verify::CheckedRun;

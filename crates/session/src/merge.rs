@@ -13,7 +13,7 @@ use probity_report::text::counted;
 use probity_store::{ANSWERS, Answers, ENCODINGS, Encodings, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES};
 use serde_json::Value;
 
-use crate::stage::GivenSamples;
+use crate::samples::GivenSamples;
 use crate::{CheckedRun, SessionError, Shard, resolved};
 
 /// So many missing parts are named.

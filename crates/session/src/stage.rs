@@ -1,9 +1,7 @@
 //! What is to be run: a method with its options, over data, asked of a model, into a folder.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use probity_data::Sample;
 use probity_methods::{Configured, DynMethod, Input, LabelledFile, Needs};
 use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, read, specs};
 use probity_store::{ANSWERS, RecipeMark};
@@ -15,6 +13,7 @@ use crate::options::{
     AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions, StageTable,
 };
 use crate::problems::StageLines;
+use crate::samples::GivenSamples;
 use crate::{SessionError, Shards};
 
 /// A stage of a plan.
@@ -35,15 +34,6 @@ pub struct Stage {
     pub origin: Option<StageOrigin>,
     /// The parts that it is made of, where they were run before: their samples and their answers are its own.
     pub shards: Option<Shards>,
-}
-
-/// Samples that come from no file.
-#[derive(Debug, Clone)]
-pub struct GivenSamples {
-    /// All of them.
-    pub samples: Arc<[Sample]>,
-    /// What the manifest says of them.
-    pub described: Value,
 }
 
 /// Where a stage of a recipe comes from.

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, LineError, ReadOptions, Sample, importer};
-use probity_methods::samples_key;
 use probity_runtime::weights::sha256_file;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Shard;
-use crate::{GivenSamples, SessionError};
+use crate::Shard;
 
 /// The samples of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,47 +35,8 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// All samples that were asked for, and what a manifest says of them; what `wrong` finds about one is wrong with the
-    /// file too.
-    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<(Vec<Sample>, Value), SessionError> {
-        let all = self.all_samples_for(wrong)?;
-        let mut described = json!(self.read.source(&self.data)?);
-        described["sha256"] = json!(hash_of_data(&self.data));
-        if let Some(importer) = self.importer {
-            described["importer"] = json!(importer);
-        }
-        self.part(all, described)
-    }
-
-    /// The part of all samples that was asked for, and what is said of it. What came through a pipe has no hash: that
-    /// all parts are of the same samples is known by the samples themselves.
-    fn part(&self, all: Vec<Sample>, mut described: Value) -> Result<(Vec<Sample>, Value), SessionError> {
-        let Some(shard) = self.shard else {
-            described["samples"] = json!(all.len());
-            return Ok((all, described));
-        };
-        let samples = all.len();
-        let whole = samples_key(&all);
-        let part = shard.part(all);
-        if part.is_empty() && samples > 0 {
-            return Err(SessionError::EmptyShard { shard, samples });
-        }
-        described["samples"] = json!(part.len());
-        described["shard"] = json!(shard);
-        described["whole"] = json!(whole);
-        Ok((part, described))
-    }
-
-    /// The same of samples that come from no file.
-    pub(crate) fn part_of(&self, given: &GivenSamples) -> Result<GivenSamples, SessionError> {
-        if self.shard.is_none() {
-            return Ok(given.clone());
-        }
-        let (samples, described) = self.part(given.samples.to_vec(), given.described.clone())?;
-        Ok(GivenSamples { samples: samples.into(), described })
-    }
-
-    fn all_samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
+    /// All samples, of whatever part; what `wrong` finds about one is wrong with the file too.
+    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let Some(name) = self.importer else { return self.read.samples_for(&self.data, wrong) };
         let mut samples = importer(name)?.import(&self.data)?;
         samples.truncate(self.read.limit.unwrap_or(usize::MAX));
@@ -85,6 +44,16 @@ impl DataOptions {
             samples.iter_mut().flat_map(|sample| &mut sample.candidates).for_each(|one| one.scores.clear());
         }
         Ok(samples)
+    }
+
+    /// What a manifest says of where they come from.
+    pub fn described(&self) -> Result<Value, DataError> {
+        let mut described = json!(self.read.source(&self.data)?);
+        described["sha256"] = json!(hash_of_data(&self.data));
+        if let Some(importer) = self.importer {
+            described["importer"] = json!(importer);
+        }
+        Ok(described)
     }
 }
 

@@ -3,9 +3,7 @@
 mod data;
 mod model;
 mod run;
-mod shard;
 
 pub use data::DataOptions;
 pub use model::{ByteSize, ByteSizeError, ComputingOptions, ModelOptions, computing_in_force};
 pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable, StageTableError};
-pub use shard::{Shard, ShardError};
