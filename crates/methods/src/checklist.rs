@@ -303,7 +303,19 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             unit: &format!("mean P({yes})"),
             signed: false,
         };
-        pointwise.run(signature, run)
+        let mut report = pointwise.run(signature, run)?;
+        if let (true, Some(scores)) = (writer.is_some(), report.sections.first_mut()) {
+            let counts: Vec<String> = words
+                .iter()
+                .zip(&asked)
+                .map(|(words, questions)| format!("{} for {}", questions.len(), words.attribute))
+                .collect();
+            scores.note(format!(
+                "The model wrote the questions itself ({}); {QUESTIONS}.jsonl has them. Read them: No may speak for a text.",
+                counts.join(", ")
+            ));
+        }
+        Ok(report)
     }
 }
 
@@ -663,6 +675,8 @@ mod tests {
         let (result, output) = run(args, &samples, &model());
         let summary = result.expect("runs");
         assert_eq!(output.rows("questions").len(), 1);
+        let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
+        assert!(notes.iter().any(|note| note.contains("2 for charm")), "{notes:?}");
         assert_eq!(output.rows("questions")[0]["questions"], json!(["Good?", "Is it short?"]));
         assert_eq!((summary.cost.requests, summary.signature.templates.len()), (9, 2));
         assert_eq!(summary.signature.settings["questions-by"], "model");

@@ -188,7 +188,9 @@ pub enum StoreError {
     },
     /// A run is to be resumed that was another.
     #[error("{} holds another run: {what}", path.display())]
-    #[diagnostic(help("give the same arguments to go on with it, or another folder with --out"))]
+    #[diagnostic(help(
+        "give the same arguments to go on with it, another folder with --out, or --overwrite to replace it"
+    ))]
     Different {
         /// The folder.
         path: PathBuf,
