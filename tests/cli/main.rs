@@ -29,6 +29,7 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+mod slurm;
 mod snapshots;
 mod stages;
 mod surface;

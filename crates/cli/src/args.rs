@@ -15,7 +15,7 @@ use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
     config, data, demo, determinism, diff, gate, generate, import, logprobs, merge, meta, method, metrics, model,
-    prompts, recipe, reference, report, show, verify,
+    prompts, recipe, reference, report, show, slurm, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Make of the folders of all parts (--shard) the folder of one run
     #[command(long_about = merge::LONG_ABOUT)]
     Merge(merge::MergeArgs),
+    /// Write, or submit, the scripts by which Slurm does a recipe in parts
+    #[command(long_about = slurm::LONG_ABOUT)]
+    Slurm(slurm::SlurmArgs),
     /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
     #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
@@ -210,6 +213,7 @@ impl Invocation {
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Merge(args) => args.run(global, asked_for),
+            Command::Slurm(args) => args.run(recipe::plan(&args.recipe)?),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
             Command::Gate(args) => args.run(),

@@ -36,6 +36,7 @@ mod recipe;
 mod reference;
 mod report;
 mod show;
+mod slurm;
 mod terminal;
 mod verify;
 

@@ -8,7 +8,7 @@ use probity_store::{Manifest, RunStatus};
 
 use crate::exit::Completed;
 use crate::method::without;
-use crate::terminal::{print, thousands, visible, visible_line};
+use crate::terminal::{print, quoted, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and \
@@ -88,14 +88,4 @@ fn again(run: &Manifest, folder: &Path) -> Option<String> {
     }
     words.extend(how.map(str::to_owned));
     Some(format!("probity {}", words.join(" ")))
-}
-
-/// As a shell reads it.
-fn quoted(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !argument.is_empty() && argument.chars().all(is_plain) {
-        argument.to_owned()
-    } else {
-        format!("'{}'", argument.replace('\'', "'\\''"))
-    }
 }

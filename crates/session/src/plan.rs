@@ -105,15 +105,22 @@ impl Plan {
         Self { stages: vec![stage], found: PlanProblems::default(), others: Vec::new(), recipe: None, arguments }
     }
 
-    /// The same of one part of the samples, each stage in a folder of its own. Stages that judge no samples, or read what
-    /// another leaves, are done once all parts are merged: they leave the plan.
+    /// Where its stages leave what they find; resolved.
+    fn folders(&self) -> Vec<PathBuf> {
+        self.stages.iter().filter_map(|stage| stage.run.output.out.as_deref().map(resolved)).collect()
+    }
+
+    /// The stages that can be done in parts: those that judge samples, and read nothing that another leaves.
+    pub fn parted(&self) -> impl Iterator<Item = &Stage> {
+        let folders = self.folders();
+        self.stages.iter().filter(move |stage| can_be_parted(stage, &folders))
+    }
+
+    /// The same of one part of the samples, each stage in a folder of its own. Stages that cannot be done in parts are
+    /// done once all parts are merged: they leave the plan.
     pub fn part(&mut self, shard: Shard) {
-        let folders: Vec<PathBuf> = self.stages.iter().filter_map(|stage| stage.run.output.out.clone()).collect();
-        let reads_another = |stage: &Stage| {
-            let paths: Vec<PathBuf> = stage.reads().iter().map(|(_, path)| resolved(path)).collect();
-            folders.iter().any(|folder| paths.iter().any(|path| path.starts_with(resolved(folder))))
-        };
-        self.stages.retain(|stage| stage.needs.samples && !reads_another(stage));
+        let folders = self.folders();
+        self.stages.retain(|stage| can_be_parted(stage, &folders));
         for stage in &mut self.stages {
             stage.run.data.shard = Some(shard);
             if let Some(out) = &mut stage.run.output.out {
@@ -325,6 +332,12 @@ impl Plan {
         }
         result
     }
+}
+
+/// Whether a stage judges samples, and reads from none of these folders.
+fn can_be_parted(stage: &Stage, folders: &[PathBuf]) -> bool {
+    let mut paths = stage.reads().into_iter().map(|(_, path)| resolved(&path));
+    stage.needs.samples && !paths.any(|path| folders.iter().any(|folder| path.starts_with(folder)))
 }
 
 /// Gives a run that is made of parts the answers of those.

@@ -7,7 +7,7 @@ mod template;
 mod value;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -147,6 +147,13 @@ impl RunCommand {
         let (plan, _) = self.recipe.plan(GivenOptions::default(), Vec::new())?;
         Ok(plan.stages.into_iter().find(|stage| stage.name() == name))
     }
+}
+
+/// All runs of a recipe, as they would be gone on with.
+pub(crate) fn plan(recipe: &Path) -> miette::Result<Plan> {
+    let args = RecipeArgs { recipe: recipe.to_owned(), only: Vec::new() };
+    let resuming = [("resume".to_owned(), true.into())].into_iter().collect();
+    Ok(args.plan(resuming, Vec::new())?.0)
 }
 
 impl RecipeArgs {

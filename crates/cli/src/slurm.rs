@@ -1,0 +1,203 @@
+//! `probity slurm`: a recipe as an array of tasks on a cluster, and the job that merges them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use probity_session::{Plan, Shard};
+
+use crate::error::FileError;
+use crate::exit::Completed;
+use crate::output::write_text;
+use crate::terminal::{counted, print, quoted, visible_line};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Write the scripts by which Slurm does a recipe in parts: an array of tasks, and a job that merges what they leave.
+
+Each task does its part of every run that judges samples of its own (`probity run RECIPE --shard I/N --resume`), with \
+one model in memory at a time. A task that was killed or preempted is put back into the queue, at most five times, and \
+goes on where it was. The second job waits for all tasks, merges the parts of each run into the folder that the recipe \
+names, and does the rest of the recipe (`meta`, the report). Everything is checked first, as `probity recipe check` does.
+
+Binary, recipe, data and models must be where every node sees them, under the same paths. Nothing goes over the network \
+but what Slurm does.";
+
+/// Options of `slurm`.
+#[derive(Debug, Args)]
+pub(crate) struct SlurmArgs {
+    /// The recipe
+    #[arg(value_name = "RECIPE")]
+    pub(crate) recipe: PathBuf,
+    /// In how many parts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    shards: u32,
+    /// The folder for the scripts and the tasks' logs; made where it is not there
+    #[arg(long, value_name = "DIR", default_value = "slurm")]
+    dir: PathBuf,
+    /// The partition
+    #[arg(long, value_name = "NAME", value_parser = word)]
+    partition: Option<String>,
+    /// The account
+    #[arg(long, value_name = "NAME", value_parser = word)]
+    account: Option<String>,
+    /// The longest that a task may take, such as 04:00:00
+    #[arg(long, value_name = "TIME", value_parser = word)]
+    time: Option<String>,
+    /// The memory of a task, such as 16G
+    #[arg(long, value_name = "SIZE", value_parser = word)]
+    mem: Option<String>,
+    /// The graphics processors of a task, such as 1
+    #[arg(long, value_name = "GPUS", value_parser = word)]
+    gpus: Option<String>,
+    /// The processors of a task
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: u32,
+    /// Submit both jobs
+    #[arg(long)]
+    submit: bool,
+}
+
+/// A value of an option of Slurm stands in a line that begins with `#SBATCH`: it must stay one word there.
+fn word(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:@+=/".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits and -_.,:@+=/".to_owned())
+    }
+}
+
+/// A recipe that cannot be done in so many parts.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{why}")]
+#[diagnostic(help("{hint}"))]
+struct NoParts {
+    why: String,
+    hint: &'static str,
+}
+
+/// What `sbatch` said in the place of a job's number.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("sbatch {} failed: {said}", script.display())]
+#[diagnostic(help("the scripts are there all the same, and can be submitted by hand"))]
+struct NotSubmitted {
+    script: PathBuf,
+    said: String,
+}
+
+impl SlurmArgs {
+    /// `plan` is the recipe's.
+    pub(crate) fn run(&self, mut plan: Plan) -> miette::Result<Completed> {
+        // With the folders as they are to be merged into; then with those of the parts, which may hold earlier ones.
+        let merged: Vec<PathBuf> = plan.parted().filter_map(|stage| stage.run.output.out.clone()).collect();
+        if merged.is_empty() {
+            let why = format!("no run of {} judges samples of its own", self.recipe.display());
+            return Err(NoParts { why, hint: "run it on one machine: probity run" }.into());
+        }
+        let of = self.shards as usize;
+        // The last part has the fewest samples.
+        plan.part(Shard { number: of, of });
+        for ready in plan.check()? {
+            if ready.samples.is_empty() {
+                let why = format!("run `{}` has no samples", ready.stage.name());
+                return Err(NoParts { why, hint: "give it samples" }.into());
+            }
+        }
+        let here = std::env::current_dir().map_err(FileError::of("the folder could not be told"))?;
+        let binary = std::env::current_exe().map_err(FileError::of("the binary's place could not be told"))?;
+        let dir = std::path::absolute(&self.dir).map_err(FileError::of("the folder could not be told"))?;
+        std::fs::create_dir_all(&dir).map_err(FileError::of(format!("{} could not be made", dir.display())))?;
+        let (parts, merge) = (dir.join("parts.sbatch"), dir.join("merge.sbatch"));
+        write_text(&parts, &self.parts(&here, &binary, &dir))?;
+        write_text(&merge, &self.merge(&here, &binary, &dir, &merged))?;
+        let what = format!("{} in {}", counted(merged.len(), "run"), counted(of, "part"));
+        if !self.submit {
+            let by = format!(
+                "id=$(sbatch --parsable {})\nsbatch --dependency=afterok:\"$id\" {}",
+                shown(&parts),
+                shown(&merge)
+            );
+            print(&format!(
+                "{what}: the scripts are in {}; submit them by\n\n{by}",
+                visible_line(&dir.display().to_string())
+            ))?;
+            return Ok(Completed::Success);
+        }
+        let first = submit(&parts, None)?;
+        let second = submit(&merge, Some(&first))?;
+        print(&format!("{what}: job {first}, merged by job {second} when all parts are done"))?;
+        Ok(Completed::Success)
+    }
+
+    /// What both scripts begin with.
+    fn head(&self, here: &Path, name: &str, more: &[String]) -> String {
+        let options =
+            [("partition", &self.partition), ("account", &self.account), ("time", &self.time), ("mem", &self.mem)];
+        let given = options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?)));
+        let fixed = [format!("--job-name=probity-{name}"), "--open-mode=append".to_owned(), "--requeue".to_owned()];
+        let options: Vec<String> = fixed.into_iter().chain(given).chain(more.iter().cloned()).collect();
+        let lines = options.join("\n#SBATCH ");
+        format!("#!/bin/bash\n#SBATCH {lines}\nset -u\ncd {} || exit 2\n", shown(here))
+    }
+
+    fn parts(&self, here: &Path, binary: &Path, dir: &Path) -> String {
+        let of = self.shards;
+        let mut options = vec![
+            format!("--array=1-{of}"),
+            format!("--output=\"{}\"", dir.join("part-%a.log").display()),
+            format!("--cpus-per-task={}", self.cpus),
+        ];
+        options.extend(self.gpus.as_ref().map(|gpus| format!("--gpus={gpus}")));
+        let head = self.head(here, "parts", &options);
+        let (binary, recipe) = (shown(binary), shown(&self.recipe));
+        format!(
+            "{head}\
+             srun {binary} run {recipe} --shard \"$SLURM_ARRAY_TASK_ID/{of}\" --resume --progress lines\n\
+             status=$?\n\
+             # Ended by a signal, or asked to end: what was answered is kept, and the task goes on from there.\n\
+             if [ \"$status\" -ge 128 ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt 5 ]; then\n    \
+             scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\" && exit 0\n\
+             fi\n\
+             exit \"$status\"\n"
+        )
+    }
+
+    fn merge(&self, here: &Path, binary: &Path, dir: &Path, merged: &[PathBuf]) -> String {
+        let of = self.shards as usize;
+        let options = [format!("--output=\"{}\"", dir.join("merge.log").display())];
+        let mut script = self.head(here, "merge", &options);
+        for out in merged {
+            let parts: Vec<String> = (1..=of).map(|number| shown(&Shard { number, of }.folder(out))).collect();
+            let line = format!(
+                "{} merge {} --out {} --resume --progress lines || exit $?\n",
+                shown(binary),
+                parts.join(" "),
+                shown(out)
+            );
+            script.push_str(&line);
+        }
+        let rest = format!("{} run {} --resume --progress lines\n", shown(binary), shown(&self.recipe));
+        script.push_str(&rest);
+        script
+    }
+}
+
+fn shown(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// The number of the job that Slurm makes of a script.
+fn submit(script: &Path, after: Option<&str>) -> miette::Result<String> {
+    let mut command = Command::new("sbatch");
+    command.arg("--parsable").args(after.map(|id| format!("--dependency=afterok:{id}"))).arg(script);
+    let output = command.stdin(Stdio::null()).output().map_err(|error| {
+        FileError::of("sbatch could not be started")(error).with_hint("submit the scripts where Slurm is installed")
+    })?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() {
+        // A cluster's name may stand behind the number.
+        return Ok(said.split(';').next().unwrap_or_default().to_owned());
+    }
+    let said = visible_line(String::from_utf8_lossy(&output.stderr).trim());
+    Err(NotSubmitted { script: script.to_owned(), said }.into())
+}
