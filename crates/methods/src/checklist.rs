@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use probity_data::Sample;
+use probity_data::{JsonLines, Sample};
 use probity_lm::{Constraint, LabelAnswer, LabelSet};
 use probity_options::read_text;
 use schemars::JsonSchema;
@@ -463,10 +463,10 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
     };
     let lists: Vec<(String, Vec<String>)> = if path.extension().is_some_and(|ending| ending == "jsonl") {
         let mut lists = Vec::new();
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            match serde_json::from_str::<Row>(line) {
+        for (number, row) in JsonLines::<Row, _>::new(text.as_bytes()) {
+            match row {
                 Ok(Row { attribute, questions }) => lists.push((attribute, questions)),
-                Err(error) => return refused(format!("line {}: {error}", number + 1)),
+                Err(error) => return refused(format!("line {number}: {error}")),
             }
         }
         lists

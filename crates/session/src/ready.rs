@@ -179,10 +179,7 @@ impl ReadyStage<'_> {
     pub(crate) fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
         let stage = self.stage;
         if let Some(shards) = &stage.shards {
-            let others = self.other_descriptions()?;
-            let model = self.model.as_ref().map(|files| describe(&stage.model, files)).transpose()?;
-            let asked = model.as_ref().map(|model| (model, stage.model.computing.load_options()));
-            shards.check_found(&self.info_here(arguments, asked, &others))?;
+            shards.check_found(&self.info_by_files(arguments)?)?;
         }
         let until = stage.run.ask.until.as_deref();
         let (true, Some(earlier), Some(out), true) =
@@ -190,11 +187,10 @@ impl ReadyStage<'_> {
         else {
             return Ok(());
         };
-        let others = self.other_descriptions()?;
-        let model = self.model.as_ref().map(|files| describe(&stage.model, files)).transpose()?;
-        // What the machine would put in the place of an option that was left out changes no result.
-        let asked = model.as_ref().map(|model| (model, stage.model.computing.load_options()));
-        let info = self.info(arguments, asked, &others);
+        let info = match &stage.shards {
+            Some(shards) => shards.info(arguments),
+            None => self.info_by_files(arguments)?,
+        };
         if let Some(what) = info.difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
@@ -209,6 +205,15 @@ impl ReadyStage<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// What the manifest would say, by the files of its models alone, which are hashed for it.
+    fn info_by_files(&self, arguments: &[String]) -> Result<RunInfo, SessionError> {
+        let others = self.other_descriptions()?;
+        let model = self.model.as_ref().map(|files| describe(&self.stage.model, files)).transpose()?;
+        // What the machine would put in the place of an option that was left out changes no result.
+        let asked = model.as_ref().map(|model| (model, self.stage.model.computing.load_options()));
+        Ok(self.info_here(arguments, asked, &others))
     }
 
     /// Does what a check leaves until the stages that it reads from have come to their end: now their files are there.
