@@ -87,7 +87,7 @@ impl Shards {
         Ok(Self { folders, info, samples: GivenSamples { samples: samples.into(), described }, cost })
     }
 
-    /// The arguments that the parts were asked for with, but for what made them parts and where they went.
+    /// The arguments that the first part was asked for with.
     pub fn arguments(&self) -> &[String] {
         &self.info.arguments_given
     }
