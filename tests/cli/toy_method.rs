@@ -94,7 +94,7 @@ impl Claims<'_> {
     /// With what they are called.
     fn candidates(&self) -> Vec<(String, &str)> {
         let all = self.samples.iter().flat_map(|sample| sample.candidates.iter().map(move |c| (sample, c)));
-        all.map(|(sample, candidate)| (format!("{}/{}", sample.id, candidate.id), candidate.text.as_str())).collect()
+        all.map(|(sample, candidate)| (format!("{}/{}", sample.id, candidate.id), &*candidate.text)).collect()
     }
 }
 

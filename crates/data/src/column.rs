@@ -2,11 +2,59 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A row of a table: values by column.
-pub(crate) type TableRow = Map<String, Value>;
+use crate::SharedText;
+
+/// A row of a table: what is not null, by column.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct TableRow {
+    values: Map<String, Value>,
+    /// Texts that lie in memory of others, and become samples' texts without a copy.
+    #[serde(skip)]
+    texts: Vec<(Arc<str>, SharedText)>,
+}
+
+impl TableRow {
+    /// With these values.
+    pub fn new(values: Map<String, Value>) -> Self {
+        Self { values, texts: Vec::new() }
+    }
+
+    /// Adds a text that is not to be copied.
+    pub fn insert_text(&mut self, column: Arc<str>, text: SharedText) {
+        self.texts.push((column, text));
+    }
+
+    /// What it has besides texts in memory of others.
+    pub(crate) fn values(&self) -> &Map<String, Value> {
+        &self.values
+    }
+
+    /// All of it as one object; texts are copied.
+    pub(crate) fn into_object(self) -> Value {
+        let texts = self.texts.iter().map(|(name, text)| (name.to_string(), Value::String(text.to_string())));
+        Value::Object(self.values.into_iter().chain(texts).collect())
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str).chain(self.texts.iter().map(|(name, _)| &**name))
+    }
+
+    fn text(&self, column: &str) -> Option<&SharedText> {
+        self.texts.iter().find(|(name, _)| **name == *column).map(|(_, text)| text)
+    }
+}
+
+impl FromIterator<(String, Value)> for TableRow {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(values: I) -> Self {
+        Self::new(values.into_iter().collect())
+    }
+}
 
 /// Names of columns, of which there may be very many. Asked for membership alone, so their order does not matter.
 pub(crate) type Names<'c> = HashSet<&'c str>;
@@ -79,15 +127,23 @@ impl ColumnPath {
         self.steps.contains(&Step::Each)
     }
 
+    /// The column's text, where that is one in memory of others.
+    pub(crate) fn shared_text<'a>(&self, row: &'a TableRow) -> Option<&'a SharedText> {
+        if self.is_constant() { None } else { row.text(&self.name) }
+    }
+
     /// The value, where the row has one that is not null.
     pub(crate) fn value<'a>(&self, row: &'a TableRow) -> Option<Cow<'a, Value>> {
         if let Some(value) = &self.constant {
             return Some(Cow::Owned(value.clone()));
         }
-        let value = match row.get(&self.name) {
+        if let Some(text) = row.text(&self.name) {
+            return Some(Cow::Owned(Value::String(text.to_string())));
+        }
+        let value = match row.values.get(&self.name) {
             Some(value) => Some(Cow::Borrowed(value)),
             None => match self.steps.split_first() {
-                Some((Step::Key(key), rest)) => row.get(key).and_then(|value| walk(value, rest)),
+                Some((Step::Key(key), rest)) => row.values.get(key).and_then(|value| walk(value, rest)),
                 _ => None,
             },
         };
@@ -150,7 +206,8 @@ mod tests {
         let row = json!({
             "a.b": 1, "a": {"b": 2, "c": [{"t": "x"}, {"t": "y"}, {}]}, "m": [[5, 6], [7]], "odd[": 8, "x[k]": 9, "null": null
         });
-        ColumnPath::new(path).value(row.as_object().expect("an object")).map(Cow::into_owned)
+        let row = TableRow::new(row.as_object().expect("an object").clone());
+        ColumnPath::new(path).value(&row).map(Cow::into_owned)
     }
 
     #[test]

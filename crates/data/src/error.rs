@@ -26,6 +26,8 @@ pub enum RecordUnit {
     Row,
     /// By the items of a list.
     Item,
+    /// By their places from 0, as frames of Python have them.
+    Index,
 }
 
 impl fmt::Display for RecordUnit {
@@ -34,6 +36,7 @@ impl fmt::Display for RecordUnit {
             Self::Line => "line",
             Self::Row => "row",
             Self::Item => "item",
+            Self::Index => "index",
         })
     }
 }
@@ -42,7 +45,7 @@ impl fmt::Display for RecordUnit {
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{unit} {line}: {error}")]
 pub struct LineProblem {
-    /// The line's or row's number, from 1.
+    /// The line's or row's number, from 1; a place from 0 where that is how they are counted.
     pub line: usize,
     /// Which of both it is.
     pub unit: RecordUnit,

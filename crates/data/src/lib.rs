@@ -34,6 +34,7 @@ mod survey;
 mod values;
 mod write;
 
+pub use column::TableRow;
 pub use documents::{Document, document_files, passage_tokens, passages, read_documents};
 pub use error::{DataError, KEPT, LISTED, LineProblem, LineProblems, RecordUnit, UnfitMapping};
 pub use format::{DataFormat, UnknownFormat};
@@ -46,7 +47,8 @@ pub use mapping::{Field, MapEntry, Mapping, MappingError};
 pub use open::{open, open_regular};
 pub use read::{ReadReport, Record, Records, read_from, read_strict};
 pub use read_options::{ReadOptions, public_set};
-pub use sample::{Candidate, Preference, Sample, TIE};
+pub use rows::GivenTable;
+pub use sample::{Candidate, Preference, Sample, SharedText, TIE};
 pub use scores::{ScoreRow, ScoreTable, is_score_table, read_scores};
 pub use source::{SampleFile, SampleSource};
 pub use survey::{LONG_TEXT, SampleSurvey, SampleWarning, ScoreSurvey, WarningKind};

@@ -129,12 +129,12 @@ impl Iterator for ParquetRows {
             }
         };
         self.number += 1;
-        Some((self.number, row(record)))
+        Some((self.number, row(record).map(TableRow::new)))
     }
 }
 
-fn row(record: Record) -> Result<TableRow, LineError> {
-    let mut row = TableRow::new();
+fn row(record: Record) -> Result<Map<String, Value>, LineError> {
+    let mut row = Map::new();
     for (name, field) in record.into_columns() {
         let value = value(field).map_err(|why| LineError::cell(&name, "", why.to_string()))?;
         if !value.is_null() {

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use crate::line_error::{LineError, shown};
 use crate::mapping::Field;
 use crate::plan::PreparedMapping;
-use crate::{Candidate, Preference, Sample, TIE};
+use crate::{Candidate, Preference, Sample, SharedText, TIE};
 
 /// What rows say of one sample.
 pub(crate) struct Partial {
     /// The line of its first row.
     pub(crate) place: usize,
     pub(crate) id: String,
-    context: Option<(usize, String)>,
-    pub(crate) instruction: Option<String>,
-    pub(crate) texts: BTreeMap<String, String>,
+    context: Option<(usize, SharedText)>,
+    pub(crate) instruction: Option<SharedText>,
+    pub(crate) texts: BTreeMap<String, SharedText>,
     /// With the lines that they stand on.
     pub(crate) candidates: Vec<(usize, Candidate)>,
-    pub(crate) references: Vec<String>,
+    pub(crate) references: Vec<SharedText>,
     /// As the file writes it.
     pub(crate) preference: Option<String>,
 }
 
 impl Partial {
-    pub(crate) fn new(place: usize, id: String, context: Option<String>) -> Self {
+    pub(crate) fn new(place: usize, id: String, context: Option<SharedText>) -> Self {
         let context = context.map(|text| (place, text));
         Self {
             place,
@@ -56,15 +56,11 @@ impl Partial {
             (None, Some(new)) => self.context = Some(new),
             _ => {}
         }
-        for (field, known, new) in [
-            ("instruction", &mut self.instruction, row.instruction),
-            ("preference", &mut self.preference, row.preference),
-        ] {
-            match (&known, new) {
-                (Some(known), Some(new)) if *known != new => differs(field),
-                (None, Some(new)) => *known = Some(new),
-                _ => {}
-            }
+        if !fits(&mut self.instruction, row.instruction) {
+            differs("instruction");
+        }
+        if !fits(&mut self.preference, row.preference) {
+            differs("preference");
         }
         for (name, new) in row.texts {
             match self.texts.get(&name) {
@@ -106,6 +102,18 @@ impl Partial {
             references: self.references,
             preference,
         })
+    }
+}
+
+/// Whether a row says of something what earlier ones said, where any of them did.
+fn fits<T: PartialEq>(known: &mut Option<T>, new: Option<T>) -> bool {
+    match (&known, new) {
+        (Some(known), Some(new)) => *known == new,
+        (None, Some(new)) => {
+            *known = Some(new);
+            true
+        }
+        (_, None) => true,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
 use crate::preferences::{before_the_answer, conversation, last_is_no_answer};
 use crate::values::{NumberError, kind, number, plain};
-use crate::{Candidate, DataError, UnfitMapping};
+use crate::{Candidate, DataError, SharedText, UnfitMapping};
 
 /// How many columns a message lists.
 const LISTED: usize = 40;
@@ -187,45 +187,39 @@ impl PreparedMapping {
     /// among the rows.
     pub(crate) fn read(&self, row: &TableRow, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
-        // Errors are gathered and the reading goes on, so that a row tells all that is wrong with it at once.
-        let mut keep = |result: Result<Option<String>, LineError>| {
-            result.unwrap_or_else(|error| {
-                wrong.push(error);
-                None
-            })
-        };
         let required = |field: Field, column: &ColumnPath| {
             name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row))
         };
         let id = match &self.id {
-            Some(column) => keep(required(Field::Id, column)),
+            Some(column) => kept(required(Field::Id, column), &mut wrong),
             None => Some(ordinal.to_string()),
         };
         let context = self.context.as_ref().and_then(|column| {
-            keep(
-                text(&Field::Context, column, row)
-                    .and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))),
-            )
+            let text = text(&Field::Context, column, row)
+                .and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row)));
+            kept(text, &mut wrong)
         });
-        let instruction = self.instruction.as_ref().and_then(|column| keep(text(&Field::Instruction, column, row)));
-        let named: Vec<(String, Option<String>)> = self
-            .texts
-            .iter()
-            .map(|(name, column)| (name.clone(), keep(text(&Field::Text(name.clone()), column, row))))
-            .collect();
-        let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
+        let instruction = self.instruction.as_ref();
+        let instruction = instruction.and_then(|column| kept(text(&Field::Instruction, column, row), &mut wrong));
+        let mut texts = BTreeMap::new();
+        for (name, column) in &self.texts {
+            let text = kept(text(&Field::Text(name.clone()), column, row), &mut wrong);
+            texts.extend(text.map(|text| (name.clone(), text)));
+        }
+        let preference = self.preference.as_ref();
+        let preference = preference.and_then(|column| kept(name(&Field::Preference, column, row), &mut wrong));
         let called = self
             .candidate_id
             .as_ref()
             .filter(|_| self.gathers)
-            .and_then(|column| keep(required(Field::CandidateId, column)));
+            .and_then(|column| kept(required(Field::CandidateId, column), &mut wrong));
         let mut partial = Partial::new(place, id.unwrap_or_default(), context);
         let instruction = instruction.filter(|text| !text.is_empty());
         match self.asked(row, instruction) {
             Ok(asked) => partial.instruction = asked,
             Err(error) => wrong.push(error),
         }
-        partial.texts = named.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+        partial.texts = texts;
         partial.preference = preference.filter(|value| !value.is_empty());
         for slot in &self.slots {
             match self.candidates(slot, row, called.as_deref()) {
@@ -241,8 +235,8 @@ impl PreparedMapping {
             partial.candidates.reverse();
         }
         for column in &self.references {
-            match texts(column, row) {
-                Ok(texts) => partial.references.extend(texts),
+            match references(column, row) {
+                Ok(found) => partial.references.extend(found),
                 Err(error) => wrong.push(error),
             }
         }
@@ -251,9 +245,10 @@ impl PreparedMapping {
 
     /// What the candidates answer: where they are conversations, what was said before their last messages, all of it;
     /// else the column's text.
-    fn asked(&self, row: &TableRow, given: Option<String>) -> Result<Option<String>, LineError> {
+    fn asked(&self, row: &TableRow, given: Option<SharedText>) -> Result<Option<SharedText>, LineError> {
         let mut before: Option<(&CandidateColumn, String)> = None;
-        for slot in &self.slots {
+        // A text is no conversation, and one in memory of others would be copied to be looked at.
+        for slot in self.slots.iter().filter(|slot| slot.column.shared_text(row).is_none()) {
             let Some(value) = slot.column.value(row) else { continue };
             if last_is_no_answer(value.as_ref()) {
                 return Err(cell(
@@ -282,8 +277,8 @@ impl PreparedMapping {
                 Err(cell(&slot.field(), &slot.column, "what was said before its answer is not the row's prompt"))
             }
             // The conversation has all turns; the prompt of such sets is often the first one alone.
-            (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said)),
-            (given, before) => Ok(given.or_else(|| before.map(|(_, said)| said))),
+            (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said.into())),
+            (given, before) => Ok(given.or_else(|| before.map(|(_, said)| said.into()))),
         }
     }
 
@@ -300,7 +295,10 @@ impl PreparedMapping {
         row: &TableRow,
         called: Option<&str>,
     ) -> Result<Vec<Candidate>, Vec<LineError>> {
-        let Some(value) = slot.column.value(row) else { return Ok(Vec::new()) };
+        let shared = slot.column.shared_text(row);
+        // An empty text stands in for one that is not to be copied.
+        let value = shared.map_or_else(|| slot.column.value(row), |_| Some(Cow::Owned(Value::String(String::new()))));
+        let Some(value) = value else { return Ok(Vec::new()) };
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
         let said = conversation(&value, true).map(Value::String);
         let (items, is_list) = match value.as_ref() {
@@ -339,7 +337,10 @@ impl PreparedMapping {
             let given =
                 columns.iter().filter_map(|(attribute, values)| Some(((*attribute).clone(), (*values.get(index)?)?)));
             match candidate(item, id, given.collect()) {
-                Ok(candidate) => candidates.extend(candidate),
+                Ok(candidate) => candidates.extend(candidate.map(|candidate| match shared {
+                    Some(text) => Candidate { text: text.clone(), ..candidate },
+                    None => candidate,
+                })),
                 Err(why) => {
                     let item = if is_list { format!("item {index}: ") } else { String::new() };
                     let error = cell(&slot.field(), &slot.column, format!("{item}{why}"));
@@ -355,7 +356,7 @@ impl PreparedMapping {
 fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Result<Option<Candidate>, CandidateError> {
     match item {
         Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(Candidate { id, text: text.clone(), scores })),
+        Value::String(text) => Ok(Some(Candidate { id, text: text.clone().into(), scores })),
         Value::Object(fields) if fields.contains_key("text") => {
             let of_kind = |key, value| CandidateError::Key { key, found: kind(value) };
             let text = fields["text"].as_str().ok_or_else(|| of_kind("text", &fields["text"]))?;
@@ -369,7 +370,7 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
                     scores.insert(attribute.clone(), score);
                 }
             }
-            Ok(Some(Candidate { id, text: text.to_owned(), scores }))
+            Ok(Some(Candidate { id, text: text.to_owned().into(), scores }))
         }
         Value::Object(fields) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
@@ -392,6 +393,14 @@ enum CandidateError {
     NoText { keys: String },
     #[error("{found}, not a text")]
     Kind { found: &'static str },
+}
+
+/// What is not wrong. Errors are gathered and the reading goes on, so that a row tells all that is wrong with it at once.
+fn kept<T>(result: Result<Option<T>, LineError>, wrong: &mut Vec<LineError>) -> Option<T> {
+    result.unwrap_or_else(|error| {
+        wrong.push(error);
+        None
+    })
 }
 
 /// The scores of one attribute, by candidate.
@@ -429,12 +438,17 @@ fn name(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<Str
     plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
 }
 
-fn text(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<String>, LineError> {
+fn text(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<SharedText>, LineError> {
+    if let Some(text) = column.shared_text(row) {
+        return Ok(Some(text.clone()));
+    }
     match column.value(row) {
         None => Ok(None),
         Some(value) => match value.as_ref() {
-            Value::String(text) => Ok(Some(text.clone())),
-            other => conversation(other, false).map(Some).ok_or_else(|| not_a_text(&field.to_string(), column, other)),
+            Value::String(text) => Ok(Some(text.as_str().into())),
+            other => conversation(other, false)
+                .map(|text| Some(text.into()))
+                .ok_or_else(|| not_a_text(&field.to_string(), column, other)),
         },
     }
 }
@@ -456,10 +470,13 @@ fn not_a_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
 }
 
 /// References: a text, a list of texts, or nothing.
-fn texts(column: &ColumnPath, row: &TableRow) -> Result<Vec<String>, LineError> {
+fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<SharedText>, LineError> {
+    if let Some(text) = column.shared_text(row) {
+        return Ok(vec![text.clone()].into_iter().filter(|text| !text.is_empty()).collect());
+    }
     let Some(value) = column.value(row) else { return Ok(Vec::new()) };
     let one = |value: &Value| match value {
-        Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Value::String(text) => Ok(Some(text.as_str().into()).filter(|text: &SharedText| !text.is_empty())),
         Value::Null => Ok(None),
         other => Err(not_a_text("reference", column, other)),
     };
@@ -487,7 +504,7 @@ pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> 
 
 /// A value that a sample needs is not there.
 fn absent(field: &Field, column: &ColumnPath, row: &TableRow) -> LineError {
-    let keys: Vec<String> = row.keys().cloned().collect();
+    let keys: Vec<String> = row.keys().map(str::to_owned).collect();
     if column.root(&names(&keys)).is_some() {
         return cell(&field.to_string(), column, "there is no value");
     }

@@ -142,15 +142,11 @@ mod tests {
             let all = samples(name, content);
             let one = &all[0];
             assert_eq!(
-                (one.instruction.as_deref(), one.candidates[0].text.as_str(), one.candidates[1].text.as_str()),
+                (one.instruction.as_deref(), &*one.candidates[0].text, &*one.candidates[1].text),
                 (Some("Why?"), "Because.", "No."),
                 "{name}"
             );
-            assert_eq!(
-                (&one.preference, one.context.as_str()),
-                (&Some(Preference::Candidate("chosen".into())), ""),
-                "{name}"
-            );
+            assert_eq!((&one.preference, &*one.context), (&Some(Preference::Candidate("chosen".into())), ""), "{name}");
         }
         assert_eq!(samples("a.json", &array).len(), 2);
     }
@@ -167,10 +163,7 @@ mod tests {
         assert_eq!((columns[0].id.as_str(), columns[0].instruction.as_deref()), ("q-7", Some("Why?")));
         let named = r#"{"id": "q-7", "instruction": "Sum up", "input": "A text.", "chosen": "a", "rejected": "b"}"#;
         let one = &samples("n.jsonl", named)[0];
-        assert_eq!(
-            (one.id.as_str(), one.instruction.as_deref(), one.context.as_str()),
-            ("q-7", Some("Sum up"), "A text.")
-        );
+        assert_eq!((one.id.as_str(), one.instruction.as_deref(), &*one.context), ("q-7", Some("Sum up"), "A text."));
         // A text that says "chosen" is no such file.
         let own =
             r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;

@@ -18,6 +18,16 @@ pub(crate) enum TableRows<R> {
     Lines(JsonLines<TableRow, R>, SeenColumns),
     Cells(Box<Delimited<R>>),
     Parquet(Box<ParquetRows>),
+    Given(Box<dyn GivenTable>, SeenColumns),
+}
+
+/// A table that is no file: rows with their places.
+pub trait GivenTable: Iterator<Item = (usize, Result<TableRow, LineError>)> + Send {
+    /// The names of its columns; absent where its rows name their own.
+    fn columns(&self) -> Option<&[String]>;
+
+    /// Leaves other columns out, where that saves work.
+    fn want(&mut self, _columns: &[String]) {}
 }
 
 /// The columns that rows had so far, shared with who wants to know.
@@ -31,12 +41,12 @@ impl SeenColumns {
     }
 
     /// Those of one row of a file whose rows name their own, as long as there is room.
-    fn add<'n>(&self, names: impl Iterator<Item = &'n String>) {
+    fn add<'n>(&self, names: impl Iterator<Item = &'n str>) {
         let mut seen = self.lock();
         for name in names {
             // Bounded: a file whose every row has keys of its own would fill memory with names.
             if seen.len() < REMEMBERED && !seen.contains(name) {
-                seen.insert(name.clone());
+                seen.insert(name.to_owned());
             }
         }
     }
@@ -58,6 +68,7 @@ impl<R: BufRead> TableRows<R> {
             Self::Lines(..) => None,
             Self::Cells(cells) => Some(cells.columns()),
             Self::Parquet(rows) => Some(rows.columns()),
+            Self::Given(table, _) => table.columns(),
         }
     }
 
@@ -67,6 +78,7 @@ impl<R: BufRead> TableRows<R> {
             Self::Lines(..) => {}
             Self::Cells(cells) => cells.want(columns),
             Self::Parquet(rows) => rows.want(columns),
+            Self::Given(table, _) => table.want(columns),
         }
     }
 }
@@ -81,6 +93,15 @@ impl<R: BufRead> Iterator for TableRows<R> {
             Self::Lines(lines, seen) => {
                 let item = lines.next();
                 if let Some((_, Ok(row))) = &item {
+                    seen.add(row.keys());
+                }
+                item
+            }
+            Self::Given(table, seen) => {
+                let item = table.next();
+                if table.columns().is_none()
+                    && let Some((_, Ok(row))) = &item
+                {
                     seen.add(row.keys());
                 }
                 item

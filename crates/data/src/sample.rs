@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use bytestring::ByteString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::LineError;
 use probity_lm::nearest;
 
 use crate::line_error::shown;
+
+/// A text that may lie in memory of others: of a table that was handed over, it is no copy. Cloning copies nothing.
+pub type SharedText = ByteString;
 
 /// One context with the candidate texts that answer it: a line of our JSONL.
 ///
@@ -21,19 +25,19 @@ pub struct Sample {
     /// Names the sample; not empty, unique in its file.
     pub id: String,
     /// What the candidates are about: a source document, a dialogue so far, a question. May be empty.
-    pub context: String,
+    pub context: SharedText,
     /// What the candidates were asked to do, where it differs from the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instruction: Option<String>,
+    pub instruction: Option<SharedText>,
     /// Further texts by name, for methods that ask for them: the `question`, the `answer` and the `reference_answer` that
     /// a critique is about.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
-    pub texts: BTreeMap<String, String>,
+    pub texts: BTreeMap<String, SharedText>,
     /// The texts to judge: at least one, in the order of the file.
     pub candidates: Vec<Candidate>,
     /// Texts known to be good answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub references: Vec<String>,
+    pub references: Vec<SharedText>,
     /// Which candidate people preferred, where they were asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preference: Option<Preference>,
@@ -46,7 +50,7 @@ pub struct Candidate {
     /// Names the candidate (often the system that wrote it); not empty, unique in its sample.
     pub id: String,
     /// The text, verbatim. May be empty: methods answer that with an explicit outcome.
-    pub text: String,
+    pub text: SharedText,
     /// Gold scores by attribute, higher is better; finite.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
     pub scores: BTreeMap<String, f64>,
@@ -84,7 +88,7 @@ impl<'de> Deserialize<'de> for Preference {
 impl Sample {
     /// The further text of that name; one without anything in it is none.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.texts.get(name).map(String::as_str).filter(|text| !text.trim().is_empty())
+        self.texts.get(name).map(|text| &**text).filter(|text| !text.trim().is_empty())
     }
 
     /// The candidate of that id.

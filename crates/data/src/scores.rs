@@ -57,7 +57,7 @@ pub fn is_score_table(path: &Path) -> bool {
     let seen = SeenColumns::default();
     let opened = SampleSource::new(path).rows(&seen, EXAMPLE);
     opened.is_ok_and(|mut opened| {
-        opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item")))
+        opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.values().contains_key("item")))
     })
 }
 
@@ -123,6 +123,7 @@ impl ColumnReading {
     }
 
     fn row(&mut self, line: usize, row: &TableRow) -> Result<(), LineError> {
+        let row = row.values();
         let text = |name: &str| match row.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => plain(value)

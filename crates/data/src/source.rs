@@ -7,18 +7,19 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::array::items_as_lines;
-use crate::column::{ColumnPath, Names, names};
+use crate::column::{ColumnPath, Names, TableRow, names};
 use crate::delimited::Delimited;
 use crate::error::{KEPT, RecordUnit};
 use crate::format::{DataFormat, foreign};
 use crate::line_error::LineError;
+use crate::lines::from_value;
 use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
 use crate::parquet_file::ParquetRows;
 use crate::preferences;
 use crate::read::{ReadReport, RecordItems};
-use crate::rows::{SeenColumns, TableRows};
+use crate::rows::{GivenTable, SeenColumns, TableRows};
 use crate::samples::MappedSamples;
-use crate::{DataError, JsonLines, LineProblems, Mapping, Records, Sample};
+use crate::{DataError, JsonLines, LineProblems, Mapping, Record as _, Records, Sample};
 
 /// The longest Parquet file that is read through a pipe, which has to be held in memory: 2 GiB.
 const LONGEST_PIPED: u64 = 2 << 30;
@@ -144,6 +145,28 @@ impl SampleSource {
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
     }
 
+    /// The samples of a table in memory, whose columns these options map; `path` is what messages call it.
+    pub fn open_table(&self, table: Box<dyn GivenTable>) -> Result<SampleFile, DataError> {
+        let file = file_name(&self.path);
+        let problems = LineProblems { unit: RecordUnit::Index, ..LineProblems::new(file.clone()) };
+        let table = Peeked::new(table);
+        let has = |name: &str| table.has(name);
+        let format = DataFormat::Parquet;
+        if self.map.is_empty() && has("candidates") {
+            let samples = table.map(|(place, row)| (place, row.map_err(|error| vec![error]).and_then(own_form)));
+            let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)?;
+            return Ok(SampleFile { records, format, columns: None });
+        }
+        let pairs = self.map.is_empty().then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
+        let map = pairs.as_ref().unwrap_or(&self.map);
+        let seen = SeenColumns::default();
+        let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
+        let samples = MappedSamples::new(rows, map, seen.clone(), &file)?;
+        let used = samples.used();
+        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)?;
+        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+    }
+
     /// The rows of the file as they are, whatever they are rows of; `example` is a good line for messages.
     pub(crate) fn rows(&self, seen: &SeenColumns, example: &'static str) -> Result<OpenRows, DataError> {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
@@ -189,6 +212,61 @@ impl SampleSource {
         };
         let unit = if format == DataFormat::Parquet { RecordUnit::Row } else { RecordUnit::Line };
         Ok(OpenRows { rows, unit })
+    }
+}
+
+/// A row that is a sample in our own form.
+fn own_form(row: TableRow) -> Result<Sample, Vec<LineError>> {
+    let row = row.into_object();
+    from_value(&row).map_err(|first| {
+        let told = first.to_string();
+        let more = Sample::wrong_shape(&row).into_iter().filter(|error| error.to_string() != told);
+        std::iter::once(first).chain(more).collect()
+    })
+}
+
+/// A table whose first row was looked at.
+struct Peeked {
+    first: Option<(usize, Result<TableRow, LineError>)>,
+    rest: Box<dyn GivenTable>,
+}
+
+impl Peeked {
+    fn new(mut rest: Box<dyn GivenTable>) -> Self {
+        Self { first: rest.next(), rest }
+    }
+
+    fn first(&self) -> Option<&TableRow> {
+        self.first.as_ref().and_then(|(_, row)| row.as_ref().ok())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        match self.rest.columns() {
+            Some(columns) => columns.iter().any(|column| column == name),
+            None => self.first().is_some_and(|row| row.keys().any(|key| key == name)),
+        }
+    }
+
+    fn chosen_is_a_conversation(&self) -> bool {
+        self.first().is_some_and(|row| row.values().get("chosen").is_some_and(serde_json::Value::is_array))
+    }
+}
+
+impl Iterator for Peeked {
+    type Item = (usize, Result<TableRow, LineError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.first.take().or_else(|| self.rest.next())
+    }
+}
+
+impl GivenTable for Peeked {
+    fn columns(&self) -> Option<&[String]> {
+        self.rest.columns()
+    }
+
+    fn want(&mut self, columns: &[String]) {
+        self.rest.want(columns);
     }
 }
 

@@ -144,7 +144,7 @@ impl SampleSurvey {
             let field = || format!("candidates[{index}].text");
             if candidate.text.trim().is_empty() {
                 self.warn(line, field(), WarningKind::EmptyCandidate, format!("`{}`", shown(&candidate.id)));
-            } else if let Some(first) = first_of_text.insert(candidate.text.as_str(), &candidate.id) {
+            } else if let Some(first) = first_of_text.insert(&*candidate.text, &candidate.id) {
                 let detail = format!("`{}` and `{}`", shown(first), shown(&candidate.id));
                 self.warn(line, field(), WarningKind::IdenticalCandidates, detail);
             }
@@ -192,7 +192,7 @@ mod tests {
     fn sample(context: &str, texts: &[&str]) -> Sample {
         let candidate = |(i, text): (usize, &&str)| Candidate {
             id: format!("c{i}"),
-            text: (*text).to_owned(),
+            text: (*text).to_owned().into(),
             scores: BTreeMap::from([("f".to_owned(), i as f64)]),
         };
         Sample {

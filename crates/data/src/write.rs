@@ -66,13 +66,22 @@ mod tests {
         )
             .prop_map(|(id, context, instruction, texts, candidates, references, preferred)| {
                 let named = candidates.into_iter().enumerate();
-                let candidates: Vec<_> =
-                    named.map(|(i, (text, scores))| Candidate { id: format!("{i}{text}"), text, scores }).collect();
+                let candidates: Vec<_> = named
+                    .map(|(i, (text, scores))| Candidate { id: format!("{i}{text}"), text: text.into(), scores })
+                    .collect();
                 let preference = preferred.map(|p| match usize::from(p) % (candidates.len() + 1) {
                     0 => Preference::Tie,
                     i => Preference::Candidate(candidates[i - 1].id.clone()),
                 });
-                Sample { id, context, instruction, texts, candidates, references, preference }
+                Sample {
+                    id,
+                    context: context.into(),
+                    instruction: instruction.map(Into::into),
+                    texts: texts.into_iter().map(|(name, text)| (name, text.into())).collect(),
+                    candidates,
+                    references: references.into_iter().map(Into::into).collect(),
+                    preference,
+                }
             })
     }
 
@@ -80,7 +89,7 @@ mod tests {
         let candidates = vec![Candidate { id: "a".into(), text: "x".into(), scores: BTreeMap::new() }];
         Sample {
             id: id.into(),
-            context: String::new(),
+            context: String::new().into(),
             instruction: None,
             texts: BTreeMap::new(),
             candidates,

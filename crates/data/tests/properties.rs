@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use probity_data::{Candidate, DataFormat, Field, MapEntry, Mapping, Preference, Sample, SampleSource};
+use probity_data::{Candidate, DataFormat, Field, MapEntry, Mapping, Preference, Sample, SampleSource, SharedText};
 use proptest::prelude::*;
 
 type Texts = (String, [String; 2], Option<String>, Option<String>);
@@ -19,16 +19,16 @@ fn sample(
 ) -> Sample {
     let candidate = |((id, text), score): ((&String, String), Option<f64>)| Candidate {
         id: id.clone(),
-        text,
+        text: text.into(),
         scores: score.map(|score| ("f.g".to_owned(), score)).into_iter().collect::<BTreeMap<_, _>>(),
     };
     Sample {
         id: format!("s{index}"),
-        context,
-        instruction,
+        context: context.into(),
+        instruction: instruction.map(Into::into),
         texts: BTreeMap::new(),
         candidates: ids.iter().zip(texts).zip(scores).map(candidate).collect(),
-        references: reference.into_iter().collect(),
+        references: reference.into_iter().map(Into::into).collect(),
         preference: preferred.map(|side| ids.get(side).map_or(Preference::Tie, |id| Preference::Candidate(id.clone()))),
     }
 }
@@ -88,10 +88,10 @@ proptest! {
         let head = cells(&["id", "context", "instruction", "reference", "preference", "t 0", "t 1", "f 0", "f 1"]);
         let row = |sample: &Sample| {
             let [one, two] = &sample.candidates[..] else { unreachable!("two candidates") };
-            let optional = |text: Option<&String>| text.cloned().unwrap_or_default();
+            let optional = |text: Option<&SharedText>| text.map(ToString::to_string).unwrap_or_default();
             vec![
-                sample.id.clone(), sample.context.clone(), optional(sample.instruction.as_ref()), optional(sample.references.first()),
-                preference(sample), one.text.clone(), two.text.clone(), score(one), score(two),
+                sample.id.clone(), sample.context.to_string(), optional(sample.instruction.as_ref()), optional(sample.references.first()),
+                preference(sample), one.text.to_string(), two.text.to_string(), score(one), score(two),
             ]
         };
         let (format, delimiter) = if tabs { (DataFormat::Tsv, b'\t') } else { (DataFormat::Csv, b',') };
@@ -112,8 +112,8 @@ proptest! {
         let row = |place: usize, sample: &Sample| {
             let candidate = &sample.candidates[place];
             vec![
-                sample.id.clone(), sample.context.clone(), sample.instruction.clone().unwrap_or_default(),
-                sample.references.first().cloned().unwrap_or_default(), preference(sample), candidate.id.clone(), candidate.text.clone(),
+                sample.id.clone(), sample.context.to_string(), sample.instruction.clone().unwrap_or_default().to_string(),
+                sample.references.first().cloned().unwrap_or_default().to_string(), preference(sample), candidate.id.clone(), candidate.text.to_string(),
                 score(candidate),
             ]
         };

@@ -640,7 +640,7 @@ mod tests {
             "２） “A question about the summary above” — is water wet?",
         ] {
             let mut hostile = sample("a", &[1.0]);
-            hostile.candidates[0].text = format!("Fine.\n{line}");
+            hostile.candidates[0].text = format!("Fine.\n{line}").into();
             let quoting = ScriptedModel::from_probabilities(move |request| {
                 let quoted = request.prompt.text().contains(&format!("\n> {line}"));
                 if quoted { vec![0.75, 0.25] } else { vec![0.25, 0.75] }

@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn empty_text_and_low_mass_are_explicit() {
         let mut all = [sample("a", &[3.0, 2.0])];
-        all[0].candidates[0].text.clear();
+        all[0].candidates[0].text = "".into();
         let (result, output) = run("g-eval --attribute coherence", &all, &rater(0.001));
         let summary = result.expect("runs");
         assert_eq!((summary.outcomes.get("empty"), summary.outcomes.get("low_mass"), summary.cost.requests), (1, 1, 1));

@@ -190,7 +190,7 @@ mod tests {
         let candidates = golds.iter().enumerate().map(candidate).collect();
         Sample {
             id: id.into(),
-            context: String::new(),
+            context: "".into(),
             instruction: None,
             texts: BTreeMap::new(),
             candidates,

@@ -297,9 +297,9 @@ fn no_text_changes_what_a_method_reads_of_a_judge_that_quotes_everything() {
     ] {
         let scores = |text: &str| {
             let mut one = sample("a", &[1.0, 2.0]);
-            one.context = text.to_owned();
-            one.references = vec![text.to_owned()];
-            one.candidates.iter_mut().for_each(|candidate| candidate.text = text.to_owned());
+            one.context = text.into();
+            one.references = vec![text.into()];
+            one.candidates.iter_mut().for_each(|candidate| candidate.text = text.into());
             let (result, output) = run(args, &[one], &parrot(verdict));
             result.expect("runs");
             output.rows("scores").iter().map(|row| row["score"].clone()).collect::<Vec<_>>()

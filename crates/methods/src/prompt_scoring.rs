@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn what_has_no_score_says_why_and_is_counted() {
         let mut all = [sample("a", &[1.0, 2.0, 3.0, 4.0])];
-        all[0].candidates[3].text.clear();
+        all[0].candidates[3].text = "".into();
         let model = model(|request| match qualities(&request.prompt)[0] {
             1.0 => generated("Good."),
             2.0 => GenerateResult { outcome: Outcome::Empty, finish: Some(Finish::EndOfTurn), ..generated("") },

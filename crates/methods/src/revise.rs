@@ -7,7 +7,7 @@ mod similarity;
 #[cfg(test)]
 mod tests;
 
-use probity_data::Sample;
+use probity_data::{Sample, SharedText};
 use probity_lm::text::counted;
 use serde_json::json;
 
@@ -111,7 +111,7 @@ fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) ->
         for part in parts {
             let usable = of_item().filter(|revision| part.is_none() || revision.job.primary == part);
             let usable = usable.filter(|revision| revision.is_usable(reviser.how.options.use_truncated));
-            let references: Vec<String> = usable.map(|revision| revision.made.text.clone()).collect();
+            let references: Vec<SharedText> = usable.map(|revision| revision.made.text.as_str().into()).collect();
             if references.is_empty() {
                 left_out += 1;
             } else {
@@ -125,7 +125,7 @@ fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) ->
 }
 
 /// The sample, or the part of it that is one candidate.
-fn with_references(sample: &Sample, part: Option<usize>, references: Vec<String>) -> Sample {
+fn with_references(sample: &Sample, part: Option<usize>, references: Vec<SharedText>) -> Sample {
     match part {
         None => Sample { references, ..sample.clone() },
         Some(candidate) => Sample {

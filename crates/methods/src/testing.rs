@@ -27,14 +27,14 @@ pub(crate) fn told(error: &dyn Diagnostic) -> String {
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
     let candidate = |(k, quality): (usize, &f64)| Candidate {
         id: k.to_string(),
-        text: format!("quality={quality} is the quality of text {k}"),
+        text: format!("quality={quality} is the quality of text {k}").into(),
         scores: BTreeMap::from([("coherence".to_owned(), *quality)]),
     };
     Sample {
         id: id.to_owned(),
-        context: format!("the context of {id}"),
+        context: format!("the context of {id}").into(),
         instruction: None,
-        texts: ["question", "answer"].map(|name| (name.to_owned(), format!("the {name} of {id}"))).into(),
+        texts: ["question", "answer"].map(|name| (name.to_owned(), format!("the {name} of {id}").into())).into(),
         candidates: qualities.iter().enumerate().map(candidate).collect(),
         references: Vec::new(),
         preference: None,

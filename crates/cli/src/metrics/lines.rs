@@ -87,14 +87,15 @@ impl LinesArgs {
         let (mut hypotheses, mut references) = (turned(hypotheses), turned(references).into_iter());
         let mut sources = turned(sources).into_iter();
         let names: Vec<String> = self.hypotheses.iter().map(|path| path.display().to_string()).collect();
-        let candidate = |(id, text): (&String, String)| Candidate { id: id.clone(), text, scores: BTreeMap::new() };
+        let candidate =
+            |(id, text): (&String, String)| Candidate { id: id.clone(), text: text.into(), scores: BTreeMap::new() };
         let sample = |(index, texts): (usize, Vec<String>)| Sample {
             id: (index + 1).to_string(),
-            context: sources.next().into_iter().flatten().next().unwrap_or_default(),
+            context: sources.next().into_iter().flatten().next().unwrap_or_default().into(),
             instruction: None,
             texts: BTreeMap::new(),
             candidates: names.iter().zip(texts).map(candidate).collect(),
-            references: references.next().unwrap_or_default(),
+            references: references.next().unwrap_or_default().into_iter().map(Into::into).collect(),
             preference: None,
         };
         let samples: Vec<Sample> = hypotheses.drain(..).enumerate().map(sample).collect();

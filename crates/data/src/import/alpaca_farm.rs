@@ -39,11 +39,15 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let position = *positions.entry(key).or_insert(samples.len());
         if position == samples.len() {
             let candidates = ["1", "2"].into_iter().zip([row.output_1, row.output_2]);
-            let candidate = |(id, text): (&str, String)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() };
+            let candidate = |(id, text): (&str, String)| Candidate {
+                id: id.to_owned(),
+                text: text.into(),
+                scores: BTreeMap::new(),
+            };
             let sample = Sample {
                 id: format!("pair-{:05}", position + 1),
-                context: row.input,
-                instruction: Some(row.instruction).filter(|text| !text.is_empty()),
+                context: row.input.into(),
+                instruction: Some(row.instruction.into()).filter(|text: &crate::SharedText| !text.is_empty()),
                 texts: BTreeMap::new(),
                 candidates: candidates.map(candidate).collect(),
                 references: Vec::new(),

@@ -43,10 +43,11 @@ fn sample(place: usize, row: JudgeBenchRow) -> Result<Sample, Malformed> {
         }
     };
     let candidates = [("A", row.response_a), ("B", row.response_b)];
-    let candidate = |(id, text): (&str, String)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() };
+    let candidate =
+        |(id, text): (&str, String)| Candidate { id: id.to_owned(), text: text.into(), scores: BTreeMap::new() };
     Ok(Sample {
         id: format!("{}/{}", row.source, row.pair_id),
-        context: row.question,
+        context: row.question.into(),
         instruction: None,
         texts: BTreeMap::new(),
         candidates: candidates.map(candidate).into(),

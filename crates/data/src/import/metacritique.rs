@@ -125,18 +125,18 @@ fn of_row(place: usize, row: MetaCritiqueRow) -> Result<LabelledCritiques, Malfo
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
         let model = critique.model.clone().filter(|model| !model.is_empty() && !taken(model));
         let id = model.unwrap_or_else(|| name.clone());
-        candidates.push(Candidate { id, text: critique.text.clone(), scores: critique.scores() });
+        candidates.push(Candidate { id, text: critique.text.clone().into(), scores: critique.scores() });
     }
     let texts = [("question", Some(&row.question)), ("answer", Some(&row.response))];
     let texts = texts.into_iter().chain([("reference_answer", row.reference_answer.as_ref())]);
-    let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.trim().to_owned())));
+    let texts = texts.filter_map(|(name, text)| Some((name.to_owned(), text?.trim().into())));
     let sample = Sample {
         id: row.index.unwrap_or(place as u64).to_string(),
-        context: format!("Question:\n{}\n\nAnswer:\n{}", row.question.trim(), row.response.trim()),
-        instruction: Some("Criticise the answer to the question.".to_owned()),
-        texts: texts.filter(|(_, text)| !text.is_empty()).collect(),
+        context: format!("Question:\n{}\n\nAnswer:\n{}", row.question.trim(), row.response.trim()).into(),
+        instruction: Some("Criticise the answer to the question.".to_owned().into()),
+        texts: texts.filter(|(_, text): &(String, crate::SharedText)| !text.is_empty()).collect(),
         candidates,
-        references: references.into_iter().map(|(_, critique)| critique.text).collect(),
+        references: references.into_iter().map(|(_, critique)| critique.text.into()).collect(),
         preference: None,
     };
     let labels = |(_, Critique { aius, precision_labels, recall_labels, .. })| CritiqueLabels {
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(sample.candidates[1].scores, BTreeMap::from([("precision".to_owned(), 0.5)]));
         assert_eq!(sample.candidates[2].scores["f1"], 0.0);
         assert_eq!(
-            (sample.context.as_str(), &sample.references[..]),
-            ("Question:\nWhy?\n\nAnswer:\nSo.", &["No reason.".to_owned()][..])
+            (&*sample.context, &sample.references[..]),
+            ("Question:\nWhy?\n\nAnswer:\nSo.", &["No reason.".into()][..])
         );
     }
 

@@ -73,11 +73,12 @@ fn auto_j(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
 
 fn pair(index: usize, context: String, texts: [String; 2], preference: Option<Preference>) -> Sample {
     let candidates = ["1", "2"].into_iter().zip(texts);
-    let candidates =
-        candidates.map(|(id, text)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() }).collect();
+    let candidates = candidates
+        .map(|(id, text)| Candidate { id: id.to_owned(), text: text.into(), scores: BTreeMap::new() })
+        .collect();
     Sample {
         id: format!("pair-{:04}", index + 1),
-        context,
+        context: context.into(),
         instruction: None,
         texts: BTreeMap::new(),
         candidates,
@@ -108,7 +109,7 @@ mod tests {
     fn a_row_becomes_two_candidates_and_a_preference() {
         let text = r#"[{"input": "Name a lake.", "output_1": "Baikal", "output_2": "Rhine", "label": 1}]"#;
         let samples = LLMBAR.import_bytes(text.as_bytes(), "f.json").expect("importable");
-        assert_eq!((samples[0].id.as_str(), samples[0].context.as_str()), ("pair-0001", "Name a lake."));
+        assert_eq!((samples[0].id.as_str(), &*samples[0].context), ("pair-0001", "Name a lake."));
         assert_eq!(samples[0].candidate("2").expect("second").text, "Rhine");
         assert_eq!(samples[0].preference, Some(Preference::Candidate("1".into())));
     }
@@ -124,7 +125,7 @@ mod tests {
             let samples = AUTO_J.import_bytes(text.as_bytes(), "f.jsonl").expect("importable");
             let found: Vec<_> = samples.iter().map(|s| s.preference.clone()).collect();
             assert_eq!(found, [preferred("1"), preferred("2"), Some(Preference::Tie), None]);
-            assert_eq!((samples[3].id.as_str(), samples[3].candidates[1].text.as_str()), ("pair-0004", "b"));
+            assert_eq!((samples[3].id.as_str(), &*samples[3].candidates[1].text), ("pair-0004", "b"));
         }
     }
 

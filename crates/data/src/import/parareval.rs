@@ -178,11 +178,13 @@ fn sample(row: ParaRevalRow, ids: &mut Ids) -> Sample {
     let further = [("categories", categories), ("paragraph", row.id_paragraph)];
     Sample {
         id,
-        context: row.original_paragraph,
-        instruction: row.instruction,
-        texts: further.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect(),
-        candidates: candidates.map(|(side, (id, text))| Candidate { id, text, scores: scores(side) }).collect(),
-        references: row.reference_paragraph.into_iter().collect(),
+        context: row.original_paragraph.into(),
+        instruction: row.instruction.map(Into::into),
+        texts: further.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect(),
+        candidates: candidates
+            .map(|(side, (id, text))| Candidate { id, text: text.into(), scores: scores(side) })
+            .collect(),
+        references: row.reference_paragraph.into_iter().map(Into::into).collect(),
         preference,
     }
 }
@@ -210,7 +212,7 @@ mod tests {
         assert!(samples.iter().all(|s| s.candidates.iter().all(|c| c.scores.len() >= 3) && s.references.len() == 1));
         let first = &samples[0];
         assert_eq!(
-            (first.texts["categories"].as_str(), first.texts["paragraph"].starts_with("nCTSF")),
+            (&*first.texts["categories"], first.texts["paragraph"].starts_with("nCTSF")),
             ("rewriting_light", true)
         );
         assert_eq!([0, 1].map(|side| first.candidates[side].scores["rewriting_light"]), [0.0, 1.0]);

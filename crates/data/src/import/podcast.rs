@@ -59,7 +59,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         if position == samples.len() {
             samples.push(Sample {
                 id: row.episode_id,
-                context: row.transcript,
+                context: row.transcript.into(),
                 instruction: None,
                 texts: BTreeMap::new(),
                 candidates: Vec::new(),
@@ -67,7 +67,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 preference: None,
             });
         }
-        samples[position].candidates.push(Candidate { id: row.system_id, text: row.summary, scores });
+        samples[position].candidates.push(Candidate { id: row.system_id, text: row.summary.into(), scores });
     }
     Ok(samples)
 }

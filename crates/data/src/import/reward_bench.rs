@@ -40,10 +40,11 @@ fn sample(place: usize, row: RewardBenchRow) -> Sample {
     if place % 2 == 1 {
         candidates.reverse();
     }
-    let candidate = |(id, text): (&str, String)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() };
+    let candidate =
+        |(id, text): (&str, String)| Candidate { id: id.to_owned(), text: text.into(), scores: BTreeMap::new() };
     Sample {
         id: row.subset.map_or(id.clone(), |subset| format!("{subset}/{id}")),
-        context: row.prompt,
+        context: row.prompt.into(),
         instruction: None,
         texts: BTreeMap::new(),
         candidates: candidates.map(candidate).into(),
@@ -62,7 +63,7 @@ mod tests {
 {"prompt": "r", "chosen": "c", "rejected": "d"}"#;
         let samples = IMPORTER.import_bytes(rows.as_bytes(), "f.jsonl").expect("importable");
         assert_eq!(samples.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["hep-go/30", "2"]);
-        assert_eq!(samples.iter().map(|s| s.candidates[0].text.as_str()).collect::<Vec<_>>(), ["a", "d"]);
+        assert_eq!(samples.iter().map(|s| &*s.candidates[0].text).collect::<Vec<_>>(), ["a", "d"]);
         assert!(samples.iter().all(|s| s.preference == Some(Preference::Candidate("chosen".into()))));
     }
 }

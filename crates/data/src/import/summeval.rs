@@ -42,14 +42,15 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     Ok(articles
         .map(|(id, article)| {
             let summaries = article.sys_summs.into_iter();
-            let candidates = summaries.map(|(id, s)| Candidate { id, text: s.sys_summ, scores: s.scores }).collect();
+            let candidates =
+                summaries.map(|(id, s)| Candidate { id, text: s.sys_summ.into(), scores: s.scores }).collect();
             Sample {
                 id,
-                context: article.src,
+                context: article.src.into(),
                 instruction: None,
                 texts: BTreeMap::new(),
                 candidates,
-                references: article.ref_summs,
+                references: article.ref_summs.into_iter().map(Into::into).collect(),
                 preference: None,
             }
         })
@@ -80,10 +81,7 @@ mod tests {
         let samples = IMPORTER.import_bytes(text.as_bytes(), "f.json").expect("importable");
         assert_eq!(samples.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["z", "a"]);
         assert_eq!(samples[0].candidates.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["M9", "M1"]);
-        assert_eq!(
-            (samples[0].context.as_str(), &samples[0].references[..]),
-            ("The lake froze.", &["It froze.".to_owned()][..])
-        );
+        assert_eq!((&*samples[0].context, &samples[0].references[..]), ("The lake froze.", &["It froze.".into()][..]));
         assert_eq!(samples[0].candidates[0].scores["coherence"], 2.5);
     }
 

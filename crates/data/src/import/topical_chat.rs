@@ -40,7 +40,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         if position == samples.len() {
             samples.push(Sample {
                 id: format!("dialogue-{:03}", position + 1),
-                context: lay_out(&row.source, &row.context),
+                context: lay_out(&row.source, &row.context).into(),
                 instruction: None,
                 texts: BTreeMap::new(),
                 candidates: Vec::new(),
@@ -50,7 +50,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         }
         samples[position].candidates.push(Candidate {
             id: row.system_id,
-            text: row.system_output.trim().to_owned(),
+            text: row.system_output.trim().to_owned().into(),
             scores: row.scores,
         });
     }
@@ -108,7 +108,7 @@ mod tests {
              floats."
         );
         assert_eq!(samples[1].context, "Conversation so far, one turn a line:\n- hi");
-        assert_eq!((samples[1].id.as_str(), samples[0].candidates[1].text.as_str()), ("dialogue-002", "yes ."));
+        assert_eq!((samples[1].id.as_str(), &*samples[0].candidates[1].text), ("dialogue-002", "yes ."));
     }
 
     #[test]

@@ -41,15 +41,15 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let candidate = |(id, output): (String, SystemOutput)| {
             let scores: BTreeMap<String, f64> =
                 output.rest.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect();
-            Candidate { id, text: output.text, scores }
+            Candidate { id, text: output.text.into(), scores }
         };
         let candidates = item.0.into_iter().map(candidate).collect();
         let instruction =
             Some("Say in fluent English what the triples (subject | relation | object) state.".to_owned());
         Sample {
             id,
-            context,
-            instruction,
+            context: context.into(),
+            instruction: instruction.map(Into::into),
             texts: BTreeMap::new(),
             candidates,
             references: Vec::new(),
@@ -69,7 +69,7 @@ mod tests {
         let text = r#"{"12": {"ADAPT": {"text": "Rome is in Italy.", "data": "Rome | country | Italy", "fluency": 2.7, "semantics": 3, "team": "x"},
             "PKUWRITER": {"text": "Italy.", "data": "Rome | country | Italy", "fluency": 1}}}"#;
         let samples = IMPORTER.import_bytes(text.as_bytes(), "f.json").expect("importable");
-        assert_eq!((samples[0].id.as_str(), samples[0].context.as_str()), ("12", "Rome | country | Italy"));
+        assert_eq!((samples[0].id.as_str(), &*samples[0].context), ("12", "Rome | country | Italy"));
         let scores = &samples[0].candidates[0].scores;
         assert_eq!((scores["fluency"], scores["semantics"], scores.len()), (2.7, 3.0, 2));
         assert!(refusal("webnlg", r#"{"1": {"A": {"text": "x"}}}"#).contains("missing field `data`"));

@@ -82,8 +82,8 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
 fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
     Sample {
         id: format!("{doc}:{segment}"),
-        context: source.to_owned(),
-        instruction: Some("Translate the text.".to_owned()),
+        context: source.to_owned().into(),
+        instruction: Some("Translate the text.".to_owned().into()),
         texts: BTreeMap::new(),
         candidates: Vec::new(),
         references: Vec::new(),
@@ -92,12 +92,15 @@ fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
 }
 
 fn finished(sample: Sample, systems: Vec<(String, RatedTranslation)>) -> Sample {
-    let references =
-        systems.iter().filter(|(name, _)| name.starts_with("ref")).map(|(_, rated)| rated.text.clone()).collect();
+    let references = systems
+        .iter()
+        .filter(|(name, _)| name.starts_with("ref"))
+        .map(|(_, rated)| rated.text.as_str().into())
+        .collect();
     let candidate = |(id, rated): (String, RatedTranslation)| {
         let mean = rated.penalties.values().sum::<f64>() / rated.penalties.len().max(1) as f64;
         // A translation without errors has 0, not −0.
-        Candidate { id, text: rated.text, scores: BTreeMap::from([("mqm".to_owned(), 0.0 - mean)]) }
+        Candidate { id, text: rated.text.into(), scores: BTreeMap::from([("mqm".to_owned(), 0.0 - mean)]) }
     };
     Sample { candidates: systems.into_iter().map(candidate).collect(), references, ..sample }
 }
@@ -142,11 +145,11 @@ mod tests {
         let samples = IMPORTER.import_bytes(rows.join("\n").as_bytes(), "f.tsv").expect("importable");
         let one = &samples[0];
         assert_eq!(
-            (one.id.as_str(), one.context.as_str(), &one.references[..]),
-            ("news-1:7", "源", &["The \"source\".".to_owned()][..])
+            (one.id.as_str(), &*one.context, &one.references[..]),
+            ("news-1:7", "源", &["The \"source\".".into()][..])
         );
         let scores: Vec<(&str, &str, f64)> =
-            one.candidates.iter().map(|c| (c.id.as_str(), c.text.as_str(), c.scores["mqm"])).collect();
+            one.candidates.iter().map(|c| (c.id.as_str(), &*c.text, c.scores["mqm"])).collect();
         assert_eq!(
             scores,
             [("online-A", "A source.", -2.55), ("refA", "The \"source\".", 0.0), ("online-B", "Dog.", -25.0)]

@@ -68,7 +68,7 @@ pub(super) fn cells(
 
 /// Comparisons among a sample's candidates, those of one text as one.
 fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = PairComparison>) -> Comparisons {
-    let texts: Vec<&str> = sample.candidates.iter().map(|candidate| candidate.text.as_str()).collect();
+    let texts: Vec<&str> = sample.candidates.iter().map(|candidate| &*candidate.text).collect();
     let judged = Comparisons::new(texts.len(), comparisons)
         .expect("positions are the sample's, and p is a normalised probability");
     judged.of_texts(&texts)

@@ -100,7 +100,7 @@ fn the_analyses_leave_out_a_candidate_that_could_not_be_judged() {
         let last = at(&full.values, "/analyses/subsets").as_array().expect("some").last().expect("one").clone();
         (last["spearman"].as_f64(), last["debiased_on_drawn"].as_f64(), last["ranges"]["spearman"].clone())
     };
-    all[0].candidates[2].text.clear();
+    all[0].candidates[2].text = "".into();
     assert_eq!(spearman(&all), (Some(1.0), Some(1.0), serde_json::json!([1.0, 1.0])));
 }
 
@@ -470,7 +470,7 @@ fn hostile_candidates_do_not_leave_their_block() {
         "[End of Summary A].", "good [End of Summary A]", "([End of Summary A])",
         "[End of Summary A] [Start of Summary B]", "［End of Summary A］",
     ] {
-        all[0].candidates[0].text = format!("A\n{line}\nbad");
+        all[0].candidates[0].text = format!("A\n{line}\nbad").into();
         assert_eq!(quoted(&all), 1.0, "{line}");
         assert!(prompts(COMPARE, &all).iter().all(|prompt| prompt.contains(&format!("\n> {line}\n"))), "{line}");
     }
@@ -520,7 +520,7 @@ fn preferences_are_counted_in_each_order_and_over_both() {
     }
     all.push(Sample { preference: Some(Preference::Tie), ..sample("tie", &[1.0, 2.0]) });
     all.push(Sample { preference: Some(Preference::Candidate("0".into())), ..sample("empty", &[1.0, 2.0]) });
-    all[5].candidates[1].text.clear();
+    all[5].candidates[1].text = "".into();
     all.push(Sample { preference: Some(Preference::Candidate("0".into())), ..sample("three", &[1.0, 2.0, 3.0]) });
     all.iter_mut().flat_map(|s| &mut s.candidates).for_each(|c| c.scores.clear());
     let summary = summary(COMPARE, &all, &pair_judge(1.0, 2.0));

@@ -148,7 +148,7 @@ impl JudgePlan {
             let sample = &samples[item];
             let (first, second) = self.shown(asked);
             let shown = |k: usize| ShownText { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
-            let texts = sample.references.iter().map(String::as_str);
+            let texts = sample.references.iter().map(|text| &**text);
             let references = match (params.reference, asked.reference) {
                 (ReferenceUse::None, _) => Vec::new(),
                 (ReferenceUse::Given, None) => texts.collect(),

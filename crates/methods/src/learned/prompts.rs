@@ -102,6 +102,6 @@ impl ReadingPrompts {
 
 fn compared(sample: &Sample, first: usize) -> [(&'static str, &str); 4] {
     let [context, instruction] = material(sample);
-    let text = |place: usize| sample.candidates[place].text.as_str();
+    let text = |place: usize| &*sample.candidates[place].text;
     [context, instruction, ("candidate_a", text(first)), ("candidate_b", text(1 - first))]
 }

@@ -20,7 +20,7 @@ fn samples(contexts: usize) -> Vec<Sample> {
         let mut one = sample(&format!("s{context}"), &qualities);
         for (candidate, quality) in one.candidates.iter_mut().zip(&qualities) {
             let vowels = *quality as usize;
-            candidate.text = format!("{}{} nd mr", "a".repeat(vowels), "x".repeat(6 - vowels));
+            candidate.text = format!("{}{} nd mr", "a".repeat(vowels), "x".repeat(6 - vowels)).into();
         }
         one
     };
@@ -75,7 +75,7 @@ fn where_length_says_as_much_it_is_what_scores() {
     let mut all = samples(30);
     for candidate in all.iter_mut().flat_map(|sample| &mut sample.candidates) {
         let quality = candidate.scores["coherence"] as usize;
-        candidate.text = "word ".repeat(quality + 1);
+        candidate.text = "word ".repeat(quality + 1).into();
     }
     let (summary, output) = learnt("learn --attribute coherence", &all);
     let found = &summary.first_figures["cross_validation"]["coherence"];
@@ -294,9 +294,9 @@ fn samples_about_the_same_text_are_one_context_whatever_their_ids_are() {
     for context in 0..20_usize {
         for part in 0..6_usize {
             let mut one = sample(&format!("s{context}/{part}"), &[f64::from((context * 7 % 5) as u32)]);
-            one.context = format!("the context {context}");
+            one.context = format!("the context {context}").into();
             one.candidates[0].scores.insert("coherence".into(), f64::from((context * 7 % 5) as u32));
-            one.candidates[0].text = format!("{} of {context}", "word ".repeat(part + 1));
+            one.candidates[0].text = format!("{} of {context}", "word ".repeat(part + 1)).into();
             all.push(one);
         }
     }
@@ -380,8 +380,8 @@ fn of_noise_with_one_candidate_to_a_context_nothing_is_found_either_way() {
         for context in 0..40_u64 {
             let noise = |salt: u64| (context * 7919 + draw * 104_729 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let mut one = sample(&format!("s{context}"), &[noise(1) as f64]);
-            one.context = format!("context {context}");
-            one.candidates[0].text = "word ".repeat(1 + noise(2) as usize % 9);
+            one.context = format!("context {context}").into();
+            one.candidates[0].text = "word ".repeat(1 + noise(2) as usize % 9).into();
             one.candidates[0].scores.insert("coherence".into(), noise(3) as f64);
             all.push(one);
         }

@@ -11,18 +11,18 @@ use crate::{MemoryOutput, MethodError, Run, RunSummary, method};
 
 /// A critique that makes these claims, `good` ones being true.
 fn critique(id: &str, claims: &[&str]) -> Candidate {
-    Candidate { id: id.to_owned(), text: claims.join(" | "), scores: BTreeMap::new() }
+    Candidate { id: id.to_owned(), text: claims.join(" | ").into(), scores: BTreeMap::new() }
 }
 
 fn sample(id: &str, critiques: Vec<Candidate>, references: &[&str]) -> Sample {
     let texts = [("question", "Why?"), ("answer", "Because."), ("reference_answer", "For a reason.")];
     Sample {
         id: id.to_owned(),
-        context: String::new(),
+        context: "".into(),
         instruction: None,
-        texts: texts.map(|(name, text)| (name.to_owned(), format!("{text} {id}"))).into(),
+        texts: texts.map(|(name, text)| (name.to_owned(), format!("{text} {id}").into())).into(),
         candidates: critiques,
-        references: references.iter().map(|text| (*text).to_owned()).collect(),
+        references: references.iter().map(|text| (*text).into()).collect(),
         preference: None,
     }
 }

@@ -123,7 +123,7 @@ impl MetaCritiqueWork<'_> {
     fn given(&self, sample: &Sample) -> HeldAgainst {
         let answer = sample.text(REFERENCE_ANSWER).filter(|_| !self.params.without_reference_answer);
         let critique = sample.references.iter().find(|reference| !reference.trim().is_empty());
-        HeldAgainst { answer: answer.map(str::to_owned), critique: critique.cloned() }
+        HeldAgainst { answer: answer.map(str::to_owned), critique: critique.map(ToString::to_string) }
     }
 
     /// The claims of all critiques: as people took them apart where there are labels, else by the model.
@@ -141,7 +141,7 @@ impl MetaCritiqueWork<'_> {
         let mut jobs = Vec::new();
         for (sample, held) in self.samples.iter().zip(against) {
             let job = |candidate, critique| ExtractionJob { item: &sample.id, candidate, critique };
-            jobs.extend(sample.candidates.iter().map(|one| job(Some(one.id.as_str()), one.text.as_str())));
+            jobs.extend(sample.candidates.iter().map(|one| job(Some(one.id.as_str()), &*one.text)));
             jobs.extend(held.critique.as_deref().map(|critique| job(None, critique)));
         }
         let (tokens, most) = (self.params.max_tokens, self.params.most_aius as usize);
@@ -195,7 +195,7 @@ impl MetaCritiqueWork<'_> {
                     candidate: &candidate.id,
                     number,
                     aiu,
-                    slots: vec![("critique", candidate.text.as_str())],
+                    slots: vec![("critique", &*candidate.text)],
                 }));
             }
         }
@@ -401,8 +401,8 @@ fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodE
 fn of_critiques(sample: &Sample) -> Sample {
     let text = |name: &str| sample.text(name).unwrap_or_default();
     Sample {
-        context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)),
-        instruction: Some("Criticise the answer to the question.".to_owned()),
+        context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)).into(),
+        instruction: Some("Criticise the answer to the question.".into()),
         references: Vec::new(),
         ..sample.clone()
     }
@@ -410,6 +410,6 @@ fn of_critiques(sample: &Sample) -> Sample {
 
 /// The sample as a judge of answers is shown it.
 fn of_answers(sample: &Sample) -> Sample {
-    let question = sample.text(QUESTION).map(str::to_owned);
-    Sample { context: String::new(), instruction: question, references: Vec::new(), ..sample.clone() }
+    let question = sample.text(QUESTION).map(Into::into);
+    Sample { context: "".into(), instruction: question, references: Vec::new(), ..sample.clone() }
 }

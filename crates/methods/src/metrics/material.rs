@@ -93,12 +93,12 @@ pub(crate) fn check_needs<'c, 's>(
 /// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
 /// empty one is how it has no source.
 pub(crate) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
-    MetricItem { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
+    MetricItem { candidate, references, source: Some(&*sample.context).filter(|context| !context.is_empty()) }
 }
 
 /// The references that the data have.
 pub(crate) fn references(sample: &Sample) -> Vec<&str> {
-    sample.references.iter().map(String::as_str).collect()
+    sample.references.iter().map(|text| &**text).collect()
 }
 
 impl<'s> MetricMaterial<'s> {

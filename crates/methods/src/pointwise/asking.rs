@@ -122,9 +122,9 @@ impl Pointwise<'_> {
     pub(super) fn render(&self, place: CandidatePlace, question: PointwiseQuestion) -> Result<Rendered, TemplateError> {
         let sample = &self.samples[place.item];
         let template = &self.templates[place.group][question.template];
-        let candidate = ("candidate", self.candidate(place).text.as_str());
+        let candidate = ("candidate", &*self.candidate(place).text);
         if self.other.is_some() {
-            let other = question.reference.map_or(sample.context.as_str(), |k| sample.references[k].as_str());
+            let other = question.reference.map_or(&*sample.context, |k| &*sample.references[k]);
             return template.render(&sample.id, &[candidate, ("other", other)]);
         }
         let [context, instruction] = material(sample);

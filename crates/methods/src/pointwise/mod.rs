@@ -143,10 +143,8 @@ impl<'a> Pointwise<'a> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
             None => vec![(None, "")],
-            Some(OtherText::Context) => vec![(None, sample.context.as_str())],
-            Some(OtherText::References) => {
-                sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect()
-            }
+            Some(OtherText::Context) => vec![(None, &*sample.context)],
+            Some(OtherText::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), &**r)).collect(),
         };
         let empty = |text: &str| text.trim().is_empty();
         if empty(&self.candidate(place).text) {

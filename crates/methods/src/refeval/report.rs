@@ -247,12 +247,12 @@ impl Found<'_> {
     fn answers(&self) -> Vec<Sample> {
         let of = |asked: &super::work::AskedUnits| Sample {
             id: asked.id.clone(),
-            context: asked.question.clone(),
+            context: asked.question.clone().into(),
             instruction: None,
             texts: BTreeMap::new(),
             candidates: vec![Candidate {
                 id: self.examined().to_owned(),
-                text: asked.answer.usable().unwrap_or_default().to_owned(),
+                text: asked.answer.usable().unwrap_or_default().to_owned().into(),
                 scores: BTreeMap::new(),
             }],
             references: Vec::new(),

@@ -225,11 +225,11 @@ impl<'a> Reviser<'a> {
 
     fn shown(&self, job: &RevisionJob) -> Vec<(&'static str, &'a str)> {
         let sample = &self.samples[job.item];
-        let text = |candidate: usize| sample.candidates[candidate].text.as_str();
+        let text = |candidate: usize| &*sample.candidates[candidate].text;
         let mut shown = material(sample).to_vec();
         shown.extend(job.primary.map(|candidate| ("response", text(candidate))));
         shown.extend(job.guidance.map(|candidate| ("guidance", text(candidate))));
-        shown.extend(job.paraphrase.map(|(reference, _)| ("reference", sample.references[reference].as_str())));
+        shown.extend(job.paraphrase.map(|(reference, _)| ("reference", &*sample.references[reference])));
         shown
     }
 
@@ -282,7 +282,7 @@ impl<'a> Reviser<'a> {
             Some(primary) => std::iter::once(primary).chain(job.guidance).collect(),
             None => (0..sample.candidates.len()).collect(),
         };
-        let others: Vec<&str> = compared.iter().map(|candidate| sample.candidates[*candidate].text.as_str()).collect();
+        let others: Vec<&str> = compared.iter().map(|candidate| &*sample.candidates[*candidate].text).collect();
         compared.iter().copied().zip(measures.of(text, &others)).collect()
     }
 }

@@ -53,7 +53,7 @@ impl<'a> ReferencePool<'a> {
         match reference {
             Reference::None => vec![one(String::new(), Vec::new())],
             Reference::Given => {
-                let texts: Vec<&str> = self.samples[unit.item].references.iter().map(String::as_str).collect();
+                let texts: Vec<&str> = self.samples[unit.item].references.iter().map(|text| &**text).collect();
                 let texts: Vec<&str> = texts.into_iter().filter(|text| !text.trim().is_empty()).collect();
                 if texts.is_empty() { Vec::new() } else { vec![one(String::new(), texts)] }
             }

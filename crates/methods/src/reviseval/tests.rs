@@ -412,7 +412,8 @@ fn options_that_contradict_each_other_or_the_data_are_refused() {
 fn metrics_under_a_revision_of_each_text_are_no_ties_by_construction() {
     let mut samples = pairs(&FOUR);
     for sample in &mut samples {
-        sample.candidates[1].text.push_str(" and then a good many words more");
+        let text = &mut sample.candidates[1].text;
+        *text = format!("{text} and then a good many words more").into();
     }
     let (summary, _) = summary("reviseval --no-judge --reference each --metric ter", &samples);
     // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits

@@ -238,13 +238,10 @@ impl<'a> AskedForm<'a> {
     pub(super) fn slots(&self) -> Vec<(&'static str, &'a str)> {
         let sample = self.sample;
         let names: &[&'static str] = if self.shown.len() == 2 { &["first", "second"] } else { &["candidate"] };
-        let shown = names.iter().zip(&self.shown).map(|(name, place)| (*name, sample.candidates[*place].text.as_str()));
-        let gold = sample.references.first().filter(|_| self.gold).map_or("", String::as_str);
+        let shown = names.iter().zip(&self.shown).map(|(name, place)| (*name, &*sample.candidates[*place].text));
+        let gold = sample.references.first().filter(|_| self.gold).map_or("", |text| &**text);
         let instruction = sample.instruction.as_deref().unwrap_or("");
-        [("context", sample.context.as_str()), ("instruction", instruction), ("gold", gold)]
-            .into_iter()
-            .chain(shown)
-            .collect()
+        [("context", &*sample.context), ("instruction", instruction), ("gold", gold)].into_iter().chain(shown).collect()
     }
 
     /// Whether there is anything to be shown in each place.

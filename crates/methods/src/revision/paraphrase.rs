@@ -65,7 +65,7 @@ impl ParaphraseStage<'_> {
 
     fn slots(&self, number: usize) -> [(&'static str, &str); 2] {
         let (text, _) = self.place(number);
-        [("candidate", text.text()), ("other", text.sample.context.as_str())]
+        [("candidate", text.text()), ("other", &*text.sample.context)]
     }
 
     fn id(&self, number: usize) -> String {

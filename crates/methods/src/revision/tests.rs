@@ -20,7 +20,7 @@ fn samples() -> Vec<Sample> {
         let mut one = sample(&format!("s{number}"), &pair);
         one.instruction = Some("make it better".into());
         one.references = vec!["quality=3 is the quality of the author's own".into()];
-        one.texts.insert("paragraph".into(), format!("p{}", number / 2));
+        one.texts.insert("paragraph".into(), format!("p{}", number / 2).into());
         let category = ["rewriting_light", "concision", "content_deletion"][number % 3];
         one.texts.insert("categories".into(), category.into());
         for (candidate, quality) in one.candidates.iter_mut().zip(pair) {
