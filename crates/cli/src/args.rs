@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_meta::Meta;
 use probity_methods::{DynMethod, Metrics, methods};
-use probity_session::{ErrorText, Stage};
+use probity_session::{ErrorText, GenerateLine, ScoreLine, Stage, UserConfig, UserConfigError};
 
-use crate::config::UserConfig;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::groups::{completing, grouped};
@@ -182,8 +181,8 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     Cli::from_arg_matches(&matches).map(|cli| Invocation::Command(Box::new(cli)))
 }
 
-fn unreadable(error: &miette::Report) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", ErrorText::of(&**error)))
+fn unreadable(error: &UserConfigError) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", ErrorText::of(error)))
 }
 
 impl Invocation {
@@ -206,8 +205,8 @@ impl Invocation {
             Command::Recipe(command) => command.run(global),
             Command::Model(command) => command.run(global),
             Command::Prompts(command) => command.run(global),
-            Command::Logprobs(args) => args.run::<logprobs::RequestLine>(global, arguments),
-            Command::Generate(args) => args.run::<generate::GenerateLine>(global, arguments),
+            Command::Logprobs(args) => args.run::<ScoreLine>(global, arguments),
+            Command::Generate(args) => args.run::<GenerateLine>(global, arguments),
             Command::VerifyDeterminism(args) => args.0.run(global),
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),

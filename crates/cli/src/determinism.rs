@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use probity_data::read_strict;
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, Label, LabelSet, LanguageModel, Precision, Prompt, Reading, Sampling,
     SamplingLimits, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
 };
 use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
-use probity_session::Interrupt;
+use probity_session::{AskedLine as _, Interrupt, ScoreLine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::interrupt;
-use crate::logprobs::read_requests;
 use crate::progress::Reporter;
 use crate::terminal::{print, thousands, visible};
 
@@ -110,7 +110,9 @@ impl DeterminismOptions {
 
     fn work_list(&self, model: &Model, reporter: &Reporter) -> miette::Result<WorkList> {
         let (scores, texts) = match &self.data {
-            Some(path) => (read_requests(path)?, Vec::new()),
+            Some(path) => {
+                (read_strict::<ScoreLine>(path)?.into_iter().map(ScoreLine::into_request).collect(), Vec::new())
+            }
             None => (built_in_scores(), built_in_texts()),
         };
         let all = scores.len();

@@ -1,15 +1,13 @@
 //! A method of the registry as a command, and plans as they are told on a terminal.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgMatches, FromArgMatches};
 use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
-use probity_session::{Context, Plan, Stage, stage_options, was_interrupted};
+use probity_session::{Context, Plan, Stage, UserConfig, stage_options, was_interrupted};
 
-use crate::config::UserConfig;
 use crate::events::Terminal;
 use crate::exit::Completed;
 use crate::global::Global;
@@ -44,7 +42,7 @@ pub(crate) fn run(
     // A dry run writes nothing, and needs no folder; what is computed from labels alone can be had again.
     if !stage.run.ask.dry_run && stage.needs.model {
         let config = UserConfig::load()?;
-        stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
+        stage.run.output.out.get_or_insert_with(|| config.folder_of_its_own(method.name()));
     }
     let global = Global::from_arg_matches(matches).into_diagnostic()?;
     run_plan(&Plan::of(stage, typed(arguments)), None, Terminal::new(global), global)
@@ -81,14 +79,6 @@ pub(crate) fn run_plan(
         report.report(&ends, &terminal.reporter())?;
     }
     Ok(done(&ends))
-}
-
-/// `runs/compare-20261124-101530`, in universal time; with a number behind it where that is taken.
-fn folder_of_its_own(method: &str, runs: &Path) -> PathBuf {
-    let now: String = probity_store::now().chars().filter(char::is_ascii_alphanumeric).collect();
-    let name = format!("{method}-{}", now.replace('T', "-").trim_end_matches('Z'));
-    let numbered = |n: u32| runs.join(if n < 2 { name.clone() } else { format!("{name}-{n}") });
-    (1..u32::MAX).map(numbered).find(|path| !path.exists()).expect("so many runs in one second")
 }
 
 /// The arguments without the program's name.

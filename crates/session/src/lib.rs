@@ -7,6 +7,7 @@
 //! handed in.
 
 mod answers;
+mod asked;
 mod check;
 mod context;
 mod dry_run;
@@ -31,9 +32,11 @@ mod stage;
 mod stage_kinds;
 mod stage_tables;
 mod told;
+mod user_config;
 mod verify;
 
 pub use answers::{answer_settings, shared_answers};
+pub use asked::{AnswerWriter, AskedLine, GenerateLine, LineTally, ScoreLine, answer};
 pub use context::Context;
 pub use error::SessionError;
 pub use events::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, Silent};
@@ -56,4 +59,5 @@ pub use shard::{Shard, ShardError};
 pub use stage::{OtherStage, Stage, StageOrigin};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use told::{ErrorText, causes, message};
+pub use user_config::{UserConfig, UserConfigError};
 pub use verify::CheckedRun;

@@ -1,0 +1,100 @@
+//! Lines that ask a model one thing each.
+
+use probity_data::{LineError, Record};
+use probity_lm::{LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
+use probity_runtime::Model;
+use serde_json::{Map, Value};
+
+/// A line of a file that asks a model one thing, and how its answer is written.
+pub trait AskedLine: Record + Send + 'static {
+    /// What the model is asked.
+    type Request: Send;
+    /// What comes back.
+    type Result: Send;
+
+    /// The request; the line was [checked](Record::check).
+    fn into_request(self) -> Self::Request;
+
+    /// Whether the model can be asked that. It would end the whole list with the same error.
+    fn fits(model: &Model, request: &Self::Request) -> Result<(), LmError>;
+
+    /// Asks all of them.
+    fn ask(
+        model: &dyn LanguageModel,
+        requests: &mut Requests<'_, Self::Request>,
+        sink: &mut Sink<'_, Self::Result>,
+    ) -> Result<Usage, LmError>;
+
+    /// How it ended.
+    fn outcome(result: &Self::Result) -> &Outcome;
+
+    /// Tokens of the prompt.
+    fn prompt_tokens(result: &Self::Result) -> usize;
+
+    /// What is said of the answer; nothing where there is none.
+    fn fields(result: &Self::Result) -> Map<String, Value>;
+}
+
+/// What is wrong with the prompt of a line, which is given in one of three forms.
+pub(super) fn check_prompt(
+    prompt: Option<&String>,
+    messages: Option<&Vec<Message>>,
+    tokens: Option<&Vec<u32>>,
+    answer_prefix: Option<&String>,
+) -> Vec<LineError> {
+    let given = [("prompt", prompt.is_some()), ("messages", messages.is_some()), ("tokens", tokens.is_some())];
+    let mut wrong: Vec<LineError> = exactly_one(&given).into_iter().collect();
+    if messages.is_some_and(Vec::is_empty) {
+        wrong.push(LineError::content("messages", "there is no message"));
+    }
+    if answer_prefix.is_some() && messages.is_none() {
+        wrong.push(LineError::content("answer_prefix", "goes with `messages` only; put it at the end of the prompt"));
+    }
+    wrong
+}
+
+/// The prompt of a checked line.
+pub(super) fn prompt(
+    prompt: Option<String>,
+    messages: Option<Vec<Message>>,
+    tokens: Option<Vec<u32>>,
+    answer_prefix: Option<String>,
+) -> Prompt {
+    match (prompt, messages) {
+        (Some(text), _) => Prompt::Text(text),
+        (_, Some(messages)) => Prompt::Chat { messages, answer_prefix: answer_prefix.unwrap_or_default() },
+        _ => Prompt::Tokens(tokens.unwrap_or_default()),
+    }
+}
+
+/// What is wrong where one of these fields is needed.
+pub(super) fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
+    if fields.iter().any(|(_, given)| *given) {
+        return at_most_one(fields);
+    }
+    Some(LineError::content("", format!("one of {} is needed", names(fields))))
+}
+
+/// What is wrong where one of these fields can be given.
+pub(super) fn at_most_one(fields: &[(&str, bool)]) -> Option<LineError> {
+    let (second, _) = fields.iter().filter(|(_, given)| *given).nth(1)?;
+    Some(LineError::content(*second, format!("only one of {} can be given", names(fields))))
+}
+
+fn names(fields: &[(&str, bool)]) -> String {
+    fields.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// An answer's line.
+pub fn answer<L: AskedLine>(id: &str, result: &L::Result, precision: Precision) -> Map<String, Value> {
+    let mut line = Map::new();
+    line.insert("id".into(), id.into());
+    // The outcome's reason, where it has one, stands beside it.
+    if let Ok(Value::Object(outcome)) = serde_json::to_value(L::outcome(result)) {
+        line.extend(outcome);
+    }
+    line.insert("precision".into(), precision.as_str().into());
+    line.insert("prompt_tokens".into(), L::prompt_tokens(result).into());
+    line.extend(L::fields(result));
+    line
+}
