@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::io;
-use std::process::ExitCode;
 
 use probity_session::{causes, message, was_interrupted};
 use serde_json::json;
@@ -24,21 +23,22 @@ pub(crate) enum Completed {
     InPart,
 }
 
+const SUCCESS: u8 = 0;
 const ERROR: u8 = 2;
 // As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// The exit code; an error is printed, as an event where progress is told so.
-pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -> ExitCode {
+pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -> u8 {
     let error = match result {
-        Ok(Completed::Success) => return ExitCode::SUCCESS,
-        Ok(Completed::Unscored | Completed::Differs) => return ExitCode::from(1),
-        Ok(Completed::InPart) => return ExitCode::from(ERROR),
+        Ok(Completed::Success) => return SUCCESS,
+        Ok(Completed::Unscored | Completed::Differs) => return 1,
+        Ok(Completed::InPart) => return ERROR,
         Err(error) => error,
     };
     // The reader has all that it wanted, as in `probity show RUN | head`.
     if causes(error.as_ref()).any(closed_pipe) {
-        return ExitCode::SUCCESS;
+        return SUCCESS;
     }
     let (text, code) = if was_interrupted(error.as_ref()) {
         ("interrupted; what was written is kept".to_owned(), INTERRUPTED)
@@ -49,7 +49,7 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
         ProgressArg::Json => emit(&json!({"event": "error", "text": text, "code": code})),
         _ => tell(&text),
     }
-    ExitCode::from(code)
+    code
 }
 
 /// Whether the reader of our output went away. Other pipes than standard output's are nobody's to close.
@@ -58,8 +58,8 @@ pub(crate) fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
 }
 
 /// Help and version go to standard output and are no error; a usage error is told by clap.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error) -> u8 {
     // A closed pipe while printing help is no error either.
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(ERROR) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { ERROR } else { SUCCESS }
 }

@@ -52,9 +52,20 @@ static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::Counting
 
 /// Runs the command that the process was given.
 pub fn main() -> ExitCode {
+    run(&std::env::args_os().collect::<Vec<_>>()).into()
+}
+
+/// Runs a command line, the program's name first; what the process is to end with.
+pub fn run(arguments: &[OsString]) -> u8 {
     interrupt::survive_file_limits();
     make_pool();
-    run(&std::env::args_os().collect::<Vec<_>>())
+    match args::parse(arguments) {
+        Ok(invocation) => {
+            let progress = invocation.global().progress;
+            exit::report(invocation.run(arguments), progress)
+        }
+        Err(error) => exit::usage(&error),
+    }
 }
 
 /// Makes the pool that metrics and checks of weights run on. Where the system has no threads for it, the process does
@@ -69,14 +80,4 @@ fn make_pool() {
     let pool = if tried.is_ok() { pool } else { pool.num_threads(1).use_current_thread() };
     // An error here is one at its first use.
     let _ = pool.build_global();
-}
-
-fn run(arguments: &[OsString]) -> ExitCode {
-    match args::parse(arguments) {
-        Ok(invocation) => {
-            let progress = invocation.global().progress;
-            exit::report(invocation.run(arguments), progress)
-        }
-        Err(error) => exit::usage(&error),
-    }
 }

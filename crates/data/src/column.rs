@@ -36,7 +36,7 @@ impl TableRow {
     }
 
     /// All of it as one object; texts are copied.
-    pub(crate) fn into_object(self) -> Value {
+    pub fn into_object(self) -> Value {
         let texts = self.texts.iter().map(|(name, text)| (name.to_string(), Value::String(text.to_string())));
         Value::Object(self.values.into_iter().chain(texts).collect())
     }

@@ -41,6 +41,18 @@ impl fmt::Display for RecordUnit {
     }
 }
 
+impl RecordUnit {
+    /// Of several.
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Line => "lines",
+            Self::Row => "rows",
+            Self::Item => "items",
+            Self::Index => "indices",
+        }
+    }
+}
+
 /// A line that could not be used.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{unit} {line}: {error}")]
@@ -174,11 +186,11 @@ impl LineProblems {
             [only] => format!("{unit} {only}"),
             all if all.len() <= NAMED => {
                 let list: Vec<String> = all.iter().map(ToString::to_string).collect();
-                format!("{unit}s {}", list.join(", "))
+                format!("{} {}", unit.plural(), list.join(", "))
             }
             all => {
                 let list: Vec<String> = all[..NAMED].iter().map(ToString::to_string).collect();
-                format!("{unit}s {} and {} more", list.join(", "), all.len() - NAMED)
+                format!("{} {} and {} more", unit.plural(), list.join(", "), all.len() - NAMED)
             }
         }
     }
@@ -241,6 +253,13 @@ pub enum DataError {
         file: String,
         /// A line as it should be.
         example: &'static str,
+    },
+    /// A table in memory has no rows.
+    #[error("{table} has no rows")]
+    #[diagnostic(help("give one row at least: a context with candidates"))]
+    NoRows {
+        /// What messages call it.
+        table: String,
     },
     /// The mapping does not go with the file's columns.
     #[error("{file} cannot be read as samples: {source}")]

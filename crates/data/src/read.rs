@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::array::items_as_lines;
+use crate::error::RecordUnit;
 use crate::line_error::shown;
 use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
@@ -154,7 +155,11 @@ impl<'a, T: Record> Records<'a, T> {
         records.first = records.read();
         // A file of broken lines alone is not empty: its problems say more.
         if records.first.is_none() && records.problems.is_empty() && limit != Some(0) {
-            return Err(DataError::Empty { file: records.problems.file, example: T::EXAMPLE });
+            let LineProblems { file, unit, .. } = records.problems;
+            return Err(match unit {
+                RecordUnit::Index => DataError::NoRows { table: file },
+                _ => DataError::Empty { file, example: T::EXAMPLE },
+            });
         }
         Ok(records)
     }

@@ -82,7 +82,19 @@ impl SampleSource {
 
     /// As [`SampleSource::samples`]; what `wrong` finds about a sample is wrong with the file too.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
-        let mut file = self.open()?;
+        Self::all(self.open()?, wrong)
+    }
+
+    /// All samples of a table in memory, by the same rules.
+    pub fn samples_of_table(
+        &self,
+        table: Box<dyn GivenTable>,
+        wrong: impl Fn(&Sample) -> Vec<LineError>,
+    ) -> Result<Vec<Sample>, DataError> {
+        Self::all(self.open_table(table)?, wrong)
+    }
+
+    fn all(mut file: SampleFile, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let records: Vec<(usize, Sample)> = file.records.by_ref().collect();
         let mut problems = file.records.into_problems();
         for (place, sample) in &records {
@@ -149,7 +161,15 @@ impl SampleSource {
     pub fn open_table(&self, table: Box<dyn GivenTable>) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
         let problems = LineProblems { unit: RecordUnit::Index, ..LineProblems::new(file.clone()) };
-        let table = Peeked::new(table);
+        let mut table = Peeked::new(table);
+        // Without a mapping the first row shows what the columns are: where it cannot be read, that is what is wrong.
+        if self.map.is_empty()
+            && let Some((place, error)) = table.broken_first()
+        {
+            let mut problems = problems;
+            problems.push(place, error);
+            return Err(DataError::Problems(problems));
+        }
         let has = |name: &str| table.has(name);
         let format = DataFormat::Parquet;
         if self.map.is_empty() && has("candidates") {
@@ -158,7 +178,10 @@ impl SampleSource {
             return Ok(SampleFile { records, format, columns: None });
         }
         let pairs = self.map.is_empty().then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
-        let map = pairs.as_ref().unwrap_or(&self.map);
+        // Of rows that name their own columns, the first shows what they are.
+        let named = || table.first().map(|row| row.keys().map(str::to_owned).collect::<Vec<_>>());
+        let own = self.map.is_empty().then(named).flatten().map(|columns| Mapping::of_columns(&columns));
+        let map = pairs.as_ref().or(own.as_ref()).unwrap_or(&self.map);
         let seen = SeenColumns::default();
         let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
         let samples = MappedSamples::new(rows, map, seen.clone(), &file)?;
@@ -233,7 +256,21 @@ struct Peeked {
 
 impl Peeked {
     fn new(mut rest: Box<dyn GivenTable>) -> Self {
-        Self { first: rest.next(), rest }
+        // Where columns are known, values are looked at once it is known which of them are wanted; but whether answers
+        // are conversations, only a value tells.
+        let looks = rest.columns().is_none_or(|columns| columns.iter().any(|column| column == "chosen"));
+        Self { first: if looks { rest.next() } else { None }, rest }
+    }
+
+    /// What is wrong with the first row.
+    fn broken_first(&mut self) -> Option<(usize, LineError)> {
+        match self.first.take() {
+            Some((place, Err(error))) => Some((place, error)),
+            first => {
+                self.first = first;
+                None
+            }
+        }
     }
 
     fn first(&self) -> Option<&TableRow> {

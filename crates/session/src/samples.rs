@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use probity_data::{LineError, Sample};
+use probity_data::{GivenTable, LineError, Sample};
 use probity_methods::samples_key;
 use serde_json::{Value, json};
 
@@ -25,6 +25,20 @@ impl GivenSamples {
         let mut described = options.described()?;
         described["samples"] = json!(samples.len());
         Self { samples: samples.into(), described }.part(options.shard)
+    }
+
+    /// Those of a table in memory, whose columns options map; what `wrong` finds about one is wrong with the table too.
+    pub(crate) fn of_table(
+        options: &DataOptions,
+        table: Box<dyn GivenTable>,
+        wrong: impl Fn(&Sample) -> Vec<LineError>,
+    ) -> Result<Self, SessionError> {
+        let source = options.read.source(&options.data)?;
+        let samples = source.samples_of_table(table, wrong)?;
+        let mut described = json!(source);
+        described["sha256"] = json!(samples_key(&samples));
+        described["samples"] = json!(samples.len());
+        Ok(Self { samples: samples.into(), described })
     }
 
     /// One part of them. What came through a pipe has no hash: that all parts are of the same samples is known by the

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use probity_data::{GivenTable, Sample};
 use probity_methods::{Configured, DynMethod, Input, LabelledFile, Needs};
 use probity_options::{GivenOptions, OptionCause, OptionError, OptionSpec, read, specs};
 use probity_store::{ANSWERS, RecipeMark};
@@ -92,6 +93,13 @@ impl Stage {
         run.data.without_gold = labels.is_some() && !needs.model;
         run.ask.from.extend(tables(method, given));
         Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin, shards: None })
+    }
+
+    /// The same over a table in memory in the place of a file; its option `data` is what messages call it.
+    pub fn over_table(mut self, table: Box<dyn GivenTable>) -> Result<Self, SessionError> {
+        let lacks = |sample: &Sample| self.configured.lacks(sample);
+        self.samples = Some(GivenSamples::of_table(&self.run.data, table, lacks)?);
+        Ok(self)
     }
 
     /// The same made of its parts.

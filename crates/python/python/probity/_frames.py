@@ -1,0 +1,106 @@
+"""What may be given as data, as a stream of Arrow or as dicts."""
+
+import os
+
+
+def is_rows(data):
+    """Whether it is a list of dicts."""
+    return isinstance(data, (list, tuple)) and len(data) > 0 and isinstance(data[0], dict)
+
+
+def is_frame(data):
+    """Whether it is a table in memory."""
+    return hasattr(data, "__arrow_c_stream__") or is_rows(data) or _is_dataset(data)
+
+
+def table_of(data, mapping):
+    """What messages call the data, and the table; no table where the data are a file."""
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data), None
+    kind = type(data)
+    name = f"{kind.__module__.split('.')[0]}.{kind.__name__}" if kind.__module__ != "builtins" else kind.__name__
+    if _is_dataset(data):
+        return name, _of_dataset(data)
+    if kind.__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
+        return name, _of_pandas(data, mapping)
+    if isinstance(data, dict):
+        raise TypeError("data: a dict is no table; give a list with a dict for each sample, or a DataFrame")
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__iter__"):
+        return name, data
+    raise TypeError(
+        f"data: {name} is no table; give a DataFrame, a data set, an Arrow table, a list of dicts, or a file's path"
+    )
+
+
+def _is_dataset(data):
+    return type(data).__module__.split(".")[0] == "datasets" and hasattr(data, "with_format")
+
+
+def _of_dataset(data):
+    """A data set of Hugging Face, a batch at a time: it may be longer than memory."""
+    import pyarrow
+
+    if not hasattr(data, "column_names") or isinstance(data, dict):
+        raise TypeError(f"data: {type(data).__name__} has several splits; choose one: data['test']")
+    arrow = data.with_format("arrow")
+    features = getattr(data, "features", None)
+    batches = (batch for table in arrow.iter(batch_size=8192) for batch in pyarrow.table(table).to_batches())
+    if features is None:
+        # A stream may not know its columns before its first batch.
+        first = next(batches, None)
+        if first is None:
+            return []
+        rest = batches
+        batches = (batch for part in ([first], rest) for batch in part)
+        return pyarrow.RecordBatchReader.from_batches(first.schema, batches)
+    return pyarrow.RecordBatchReader.from_batches(features.arrow_schema, batches)
+
+
+def _of_pandas(data, mapping):
+    """The columns that are mapped: others may hold what has no form in Arrow."""
+    names = [name for name in data.columns if isinstance(name, str)]
+    wanted = _wanted(mapping)
+    if wanted is not None:
+        there = {column: _root(column, names) for column in wanted}
+        # Where one is missing it is told with the names of all, and no row is looked at.
+        data = data[names].head(0) if None in there.values() else data[list(dict.fromkeys(there.values()))]
+    try:
+        import pyarrow
+
+        return pyarrow.table(data) if hasattr(data, "__arrow_c_stream__") else pyarrow.Table.from_pandas(data)
+    except Exception:  # noqa: BLE001
+        # Without pyarrow, or where a column is of mixed types: then each row tells what is wrong with it.
+        return [_present(row) for row in data.to_dict("records")]
+
+
+def _root(column, names):
+    """The column that a path begins in."""
+    if column in names:
+        return column
+    return next((name for name in names if column.startswith((f"{name}.", f"{name}["))), None)
+
+
+def _present(row):
+    """None for what pandas calls missing."""
+    import pandas
+
+    def is_missing(value):
+        return not isinstance(value, (list, dict, str)) and pandas.api.types.is_scalar(value) and pandas.isna(value)
+
+    return {str(name): None if is_missing(value) else value for name, value in row.items()}
+
+
+def _wanted(mapping):
+    """The columns that a mapping names."""
+    if mapping is None:
+        return None
+    if isinstance(mapping, dict):
+        pairs = [(field, column) for field, columns in mapping.items()
+                 for column in (columns if isinstance(columns, (list, tuple)) else [columns])]
+    else:
+        entries = [mapping] if isinstance(mapping, str) else mapping
+        pairs = [entry.partition("=")[::2] for entry in entries]
+    # `FIELD:=VALUE` gives a value, and `preference.VALUE=CANDIDATE` says what one means: neither names a column.
+    named = [str(column) for field, column in pairs if not str(field).endswith(":")
+             and not str(field).startswith("preference.")]
+    return list(dict.fromkeys(named))

@@ -1,0 +1,250 @@
+"""Functions made from the definitions of methods: names, defaults, help and errors are those of the command line."""
+
+import difflib
+import inspect
+import keyword
+import os
+import re
+import tempfile
+from typing import Any
+
+from . import _frames, _probity
+from ._model import Model
+from ._progress import observer_of
+from ._run import Run
+
+#: Options that are no keyword: the data are what a function is given first.
+_DATA = "data"
+
+
+def all_functions():
+    """A function for everything that can be run."""
+    return [_function(kind) for kind in _probity.kinds()]
+
+
+def _function(kind):
+    options = {_named(option): option for option in kind["options"]}
+    has_data = _DATA in options
+
+    def function(*args, **given):
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError as error:
+            raise _better(function.__name__, options, given, error) from None
+        arguments = dict(bound.arguments)
+        progress = arguments.pop("progress", True)
+        data = arguments.pop(_DATA, None)
+        return _run(kind, options, data, arguments, progress)
+
+    signature = _signature(options, has_data)
+    function.__name__ = function.__qualname__ = kind["name"].replace("-", "_")
+    function.__module__ = "probity"
+    function.__signature__ = signature
+    function.__doc__ = _doc(kind, options, has_data)
+    return function
+
+
+def _named(option):
+    """What it is called here: a word of the language gets a line behind it."""
+    return option["field"] + "_" * keyword.iskeyword(option["field"])
+
+
+def _signature(options, has_data):
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    parameters = []
+    if has_data:
+        is_needed = options[_DATA]["required"]
+        parameters.append(
+            inspect.Parameter(
+                _DATA,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if is_needed else None,
+                annotation=Any,
+            )
+        )
+    others = [option for name, option in options.items() if name != _DATA]
+    for option in sorted(others, key=lambda option: not option["required"]):
+        default = inspect.Parameter.empty if _is_needed(option) else option["default"]
+        parameters.append(inspect.Parameter(_named(option), keyword_only, default=default, annotation=annotation(option)))
+    parameters.append(inspect.Parameter("progress", keyword_only, default=True, annotation=bool))
+    return inspect.Signature(parameters, return_annotation=Run)
+
+
+def _is_needed(option):
+    # The model may be the one that the user's configuration names.
+    return option["required"] and option["field"] != "model"
+
+
+def annotation(option):
+    """The type of an option's value, as text."""
+    one = {"flag": "bool", "integer": "int", "number": "float"}.get(option["kind"], "str")
+    if option["kind"] == "choice":
+        one = "Literal[" + ", ".join(repr(choice) for choice in option["choices"]) + "]"
+    if option["field"] == "model":
+        one = "str | os.PathLike[str] | Model"
+    elif option["field"] == "map":
+        return "dict[str, str | Sequence[str]] | Sequence[str]"
+    elif "FILE" in option["form"] or "DIR" in option["form"]:
+        one = "str | os.PathLike[str] | Run | Frame"
+    if option["list"]:
+        one = f"{one} | Sequence[{one}]"
+    is_open = option["default"] is None and not _is_needed(option)
+    return f"{one} | None" if is_open else one
+
+
+def _doc(kind, options, has_data):
+    lines = [kind["about"] + "."]
+    rest = kind["long_about"].removeprefix(kind["about"]).lstrip(".").strip()
+    if rest:
+        lines += ["", rest]
+    lines += ["", "Parameters", "----------"]
+    if has_data:
+        lines += [
+            "data",
+            "    The samples: a DataFrame of pandas or polars, a data set of Hugging Face, anything with the Arrow C",
+            "    stream interface, dicts, or the path of a file. `map` says which column is which.",
+        ]
+    for field, option in options.items():
+        if field != _DATA:
+            lines += [field] + ["    " + line if line else "" for line in option["help"].split("\n")]
+    lines += ["progress", "    Whether progress and messages are shown.", "", "Returns", "-------", "Run"]
+    example = _example(kind, options, has_data)
+    return "\n".join(lines + ["", "Examples", "--------", *example]) + "\n"
+
+
+#: What an example gives for options that have to be given.
+_EXAMPLES = {"attribute": "quality", "model": "smollm2-135m-instruct", "metric": "levenshtein-source"}
+
+#: What it gives besides.
+_BESIDES = {
+    "checklist": {"attribute": "coherence", "no_gold": True},
+    "judge": {"verdict": "label"},
+    "learn": {"attribute": "quality"},
+    "reviseval": {"mode": "pointwise", "scale": "1..5", "attribute": "quality", "revision_tokens": 40},
+}
+
+#: Examples of what takes other things than samples with candidates.
+_OWN_EXAMPLES = {
+    "learned": [
+        ">>> learnt = probity.learn(",
+        "...     probity.demo_rows(), attribute='quality', model='smollm2-135m-instruct', progress=False)",
+        ">>> run = probity.learned(",
+        "...     probity.demo_rows(), head=learnt.head, model='smollm2-135m-instruct', progress=False)",
+    ],
+    "meta": [
+        ">>> scored = probity.metrics(probity.demo_rows(), metric='levenshtein-source', progress=False)",
+        ">>> run = probity.meta(scores=scored, progress=False)",
+    ],
+    "metacritique": [
+        ">>> rows = [{",
+        "...     'context': '', 'texts': {'question': 'Why is the sky blue?', 'answer': 'It mirrors the sea.'},",
+        "...     'candidates': [{'id': 'a', 'text': 'The answer is wrong: air scatters blue light most.'}],",
+        "...     'references': ['The answer is wrong: it is scattering.'], 'id': '1'}]",
+        ">>> run = probity.metacritique(rows, model='smollm2-135m-instruct', progress=False)",
+    ],
+    "refeval": [
+        ">>> documents = [{'id': 'ferry', 'text': 'The island bought an electric ferry. It crosses every hour.'}]",
+        ">>> run = probity.refeval(documents=documents, model='smollm2-135m-instruct', evaluated='smollm2-135m-instruct',",
+        "...     progress=False)",
+    ],
+}
+
+
+def _example(kind, options, has_data):
+    name = kind["name"].replace("-", "_")
+    needed = [option["field"] for option in options.values() if option["required"]]
+    given = {field: _EXAMPLES[field] for field in needed if field in _EXAMPLES} | _BESIDES.get(kind["name"], {})
+    given = ", ".join(f"{field}={value!r}" for field, value in given.items())
+    own = [f">>> run = probity.{name}(probity.demo_rows(), {given}, limit=2, progress=False)"]
+    lines = _OWN_EXAMPLES.get(kind["name"], own)
+    return [">>> import probity", *lines, ">>> run.summary['method']", repr(kind["name"])]
+
+
+def _run(kind, options, data, arguments, progress):
+    model = arguments.get("model")
+    if isinstance(model, Model):
+        arguments = _of_loaded(kind, model, arguments)
+    with tempfile.TemporaryDirectory(prefix="probity-") as folder:
+        given = {}
+        for name, value in arguments.items():
+            value = _given(options[name], value, folder)
+            if value is not None:
+                given[options[name]["field"]] = value
+        table = None
+        if data is not None:
+            given[_DATA], table = _frames.table_of(data, arguments.get("map"))
+        native = model._native if isinstance(model, Model) else None
+        with observer_of(progress, kind["name"]) as observer:
+            try:
+                ended = _probity.run_stage(kind["name"], given, table, native, observer)
+            except _probity.ProbityError as error:
+                raise in_python(error, options) from None
+    return Run._of(ended["folder"], ended["result"], ended["ended"])
+
+
+def _of_loaded(kind, model, arguments):
+    loaded = {option["field"] for option in _probity.model_options()}
+    both = sorted(field for field in loaded - {"model"} if field in arguments)
+    if both:
+        names = ", ".join(both)
+        raise TypeError(f"{kind['name']}: {names} belong to the model that is loaded: Model.load(…, {both[0]}=…)")
+    return {**arguments, **model._native.given}
+
+
+def _given(option, value, folder):
+    """An option's value as the command line would have it."""
+    if value is None:
+        return None
+    if option["field"] == "map" and isinstance(value, dict):
+        value = [f"{field}={column}" for field, columns in value.items() for column in _each(columns)]
+    if option["list"]:
+        return [_one(option, item, folder) for item in _each(value)]
+    if isinstance(value, (list, tuple)) and "," in option["form"]:
+        return ",".join(str(item) for item in value)
+    return _one(option, value, folder)
+
+
+def _each(value):
+    return list(value) if isinstance(value, (list, tuple)) and not _frames.is_rows(value) else [value]
+
+
+def _one(option, value, folder):
+    if isinstance(value, Run):
+        if value.path is None:
+            raise TypeError(f"{option['field']}: this run has no folder")
+        return str(value.path)
+    if isinstance(value, _probity.Table):
+        return str(value.path)
+    if "FILE" in option["form"] and _frames.is_frame(value):
+        name, table = _frames.table_of(value, None)
+        path = os.path.join(folder, f"{option['field']}-{len(os.listdir(folder))}.jsonl")
+        _probity.write_rows(name, table, path)
+        return path
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # Sizes and the like are texts there and may be numbers here.
+    if option["kind"] in ("text", "choice") and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def in_python(error, options):
+    """The same error with options named as they are here."""
+    text = re.sub(
+        r"--([a-z][a-z0-9-]*)",
+        lambda name: name[1].replace("-", "_") if name[1].replace("-", "_") in options else name[0],
+        str(error),
+    )
+    told = _probity.ProbityError(text)
+    told.hint = text.partition("\n\nhint: ")[2].replace("\nhint: ", "\n") or None
+    return told
+
+
+def _better(name, options, given, error):
+    known = [*options, "progress"]
+    for field in given:
+        if field not in known:
+            near = difflib.get_close_matches(field, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            return TypeError(f"{name}() has no option {field!r}{meant}")
+    return TypeError(f"{name}(): {error}")

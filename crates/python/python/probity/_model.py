@@ -1,0 +1,120 @@
+"""Models in memory."""
+
+from . import _probity
+from ._progress import observer_of
+
+
+class Model:
+    """A model that stays in memory: give it as ``model=`` to any function, or ask it itself.
+
+    ``Model.load`` makes one.
+
+    Examples
+    --------
+    >>> import probity
+    >>> model = probity.Model.load("smollm2-135m-instruct", progress=False)
+    >>> model.description["architecture"]
+    'llama'
+    """
+
+    def __init__(self, native):
+        self._native = native
+
+    @classmethod
+    def load(cls, model, *, progress=True, **options):
+        """Loads a model: a known name that was fetched before, a ``.gguf`` file, or a folder with safetensors.
+
+        Parameters
+        ----------
+        model
+            Name or path.
+        **options
+            How it computes: ``precision``, ``device``, ``threads``, ``adapter`` … as ``probity help compare`` has them.
+
+        Examples
+        --------
+        >>> import probity
+        >>> probity.Model.load("smollm2-135m-instruct", precision="fast", threads=1, progress=False)
+        <Model smollm2-135m-instruct: llama, ...>
+        """
+        known = [option["field"] for option in _probity.model_options()]
+        for field in options:
+            if field not in known:
+                raise TypeError(f"Model.load() has no option {field!r}; there are {', '.join(known)}")
+        given = {field: value for field, value in options.items() if value is not None}
+        with observer_of(progress, "model") as observer:
+            return cls(_probity.Model.load({"model": model, **given}, observer))
+
+    @property
+    def description(self):
+        """What it is: name, architecture, weights, fingerprint, precision, device.
+
+        Examples
+        --------
+        >>> import probity
+        >>> probity.Model.load("smollm2-135m-instruct", progress=False).description["device"]
+        'cpu'
+        """
+        return self._native.describe()
+
+    def logprobs(self, requests, *, progress=False, **fields):
+        """Exact log-probabilities of labels or of a text, under the full vocabulary.
+
+        Parameters
+        ----------
+        requests
+            A prompt, a request, or a list of either. A request is a dict as ``probity help logprobs`` tells it; ``id``
+            may be left out.
+        **fields
+            Fields of every request that has none of its own: ``labels``, ``continuation``, ``answer_prefix`` …
+
+        Returns
+        -------
+        An answer, or a list of answers in the order of the requests.
+
+        Examples
+        --------
+        >>> import probity
+        >>> model = probity.Model.load("smollm2-135m-instruct", progress=False)
+        >>> answer = model.logprobs("The sky is", labels={"blue": [" blue"], "green": [" green"]})
+        >>> answer["labels"]["blue"]["prob"] > answer["labels"]["green"]["prob"]
+        True
+        >>> 0 < answer["mass"] < 1
+        True
+        """
+        return _asked(self._native.logprobs, requests, fields, progress)
+
+    def generate(self, requests, *, progress=False, **fields):
+        """Continues prompts; greedily, where no ``temperature`` is given.
+
+        Parameters
+        ----------
+        requests
+            A prompt, a request, or a list of either. A request is a dict as ``probity help generate`` tells it; ``id``
+            may be left out.
+        **fields
+            Fields of every request that has none of its own: ``max_tokens``, ``stop``, ``choice``, ``schema`` …
+
+        Examples
+        --------
+        >>> import probity
+        >>> model = probity.Model.load("smollm2-135m-instruct", progress=False)
+        >>> model.generate("One, two, three,", max_tokens=3)["text"]
+        ' four, five'
+        """
+        return _asked(self._native.generate, requests, fields, progress)
+
+    def __repr__(self):
+        told = self.description
+        return f"<Model {told['name']}: {told['architecture']}, {told['weights']}, {told['precision']} on {told['device']}>"
+
+
+def _asked(ask, requests, fields, progress):
+    is_one = isinstance(requests, (str, dict))
+    lines = []
+    for place, request in enumerate([requests] if is_one else requests):
+        request = {"prompt": request} if isinstance(request, str) else request
+        lines.append({"id": str(place), **fields, **request})
+    with observer_of(progress, "asking") as observer:
+        answers = ask(lines, observer)
+    return answers[0] if is_one else answers

@@ -1,0 +1,175 @@
+"""Runs: what they say, their tables, and what can be made of them."""
+
+import html
+import json
+import os
+import pathlib
+
+from . import _probity
+
+
+class Run:
+    """A run: ``summary`` is what it found, ``scores`` and the like are its tables.
+
+    Shown in a notebook or printed, it says its verdict first and then how far to trust it.
+
+    Examples
+    --------
+    >>> import probity
+    >>> run = probity.metrics(probity.demo_rows(), metric="levenshtein-source", progress=False)
+    >>> run.scores
+    <Table scores: 40 rows; item, candidate, index, metric, score, outcome>
+    >>> next(iter(run.scores))["item"]
+    'ferry'
+    """
+
+    def __init__(self, path):
+        path = pathlib.Path(path)
+        self.path = path
+        #: ``finished``, ``planned`` by ``dry_run``, ``until`` a stage …
+        self.status = "finished"
+        summary = path / "summary.json"
+        self._summary = json.loads(summary.read_text("utf-8")) if summary.is_file() else None
+        if not (path / "manifest.json").is_file():
+            raise _probity.ProbityError(f"{path} is no run: it has no manifest.json")
+
+    @classmethod
+    def _of(cls, folder, result, status):
+        run = cls.__new__(cls) if folder is None else cls(folder)
+        if folder is None:
+            run.path, run._summary = None, None
+        run.status = status
+        if result is not None and (folder is None or run._summary is None):
+            run._summary = result
+        return run
+
+    @property
+    def summary(self):
+        """What it found, as ``summary.json`` has it; of a dry run what it would cost."""
+        return self._summary
+
+    @property
+    def manifest(self):
+        """What it was made with: arguments, model, seeds, machine."""
+        return json.loads((self._folder() / "manifest.json").read_text("utf-8"))
+
+    @property
+    def verdict(self):
+        """What it says of each attribute, and how far to trust it."""
+        return (self._summary or {}).get("verdict", [])
+
+    @property
+    def tables(self):
+        """Its tables by name."""
+        if self.path is None:
+            return {}
+        files = sorted(self.path.glob("*.jsonl"))
+        return {file.stem: _probity.open_table(file) for file in files}
+
+    def __getattr__(self, name):
+        # Asked for only where there is no attribute of that name: tables are called by theirs.
+        if not name.startswith("_") and self.__dict__.get("path") is not None:
+            file = self.path / f"{name}.jsonl"
+            if file.is_file():
+                return _probity.open_table(file)
+            raise AttributeError(f"this run has no table {name!r}; it has {', '.join(self._names()) or 'none'}")
+        raise AttributeError(name)
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._names()]
+
+    def _names(self):
+        return [] if self.path is None else sorted(file.stem for file in self.path.glob("*.jsonl"))
+
+    def report(self, html=None, **options):
+        """Writes the report of this run as one HTML file that needs nothing else; where it lies."""
+        return report([self], html, **options)
+
+    def _folder(self):
+        if self.path is None:
+            raise _probity.ProbityError("this run has left no folder\n\nhint: give one: out='DIR'")
+        return self.path
+
+    def __repr__(self):
+        where = "" if self.path is None else f" in {self.path}"
+        lines = [f"<Run{where}: {(self._summary or {}).get('method', self.status)}>"]
+        for one in self.verdict:
+            about = f"{one['about']}: " if one.get("about") else ""
+            lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
+        return "\n".join(lines)
+
+    def _repr_html_(self):
+        parts = []
+        for one in self.verdict:
+            about = f"{one['about']}: " if one.get("about") else ""
+            parts.append(f"<p><b>{html.escape(about + one['says'])}</b><br>"
+                         f"{html.escape(str(one['trust']).upper())}: {html.escape(one['because'])}</p>")
+        sections = (self._summary or {}).get("sections", [])
+        for section in [section for section in sections if section.get("columns")][:1]:
+            parts.append(_table(section))
+        where = "" if self.path is None else f" in {self.path}; its tables: {', '.join(self._names())}"
+        method = (self._summary or {}).get("method", self.status)
+        parts.append(f"<p>{html.escape(f'{method}{where}')}</p>")
+        return "".join(parts)
+
+
+def _table(section):
+    def row(cells, tag):
+        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    rows = "".join(row(cells, "td") for cells in section["rows"][:20])
+    head = row(section["columns"], "th")
+    return f"<p>{html.escape(section['title'])}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def open_run(path):
+    """The run in a folder, as any way of asking has left it.
+
+    Examples
+    --------
+    >>> import probity
+    >>> run = probity.metrics(probity.demo_rows(), metric="levenshtein-source", progress=False)
+    >>> probity.open_run(run.path).summary == run.summary
+    True
+    """
+    return Run(path)
+
+
+def report(runs, html=None, *, title=None, samples=None):
+    """Writes the report of one run or several, side by side, as one HTML file; where it lies.
+
+    Examples
+    --------
+    >>> import probity
+    >>> run = probity.metrics(probity.demo_rows(), metric="levenshtein-source", progress=False)
+    >>> probity.report(run, "runs/report.html").name
+    'report.html'
+    """
+    runs = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
+    folders = [run._folder() if isinstance(run, Run) else pathlib.Path(run) for run in runs]
+    if not folders:
+        raise _probity.ProbityError("there is no run to report on")
+    html = pathlib.Path(html) if html is not None else folders[0] / "report.html"
+    _probity.report(folders, html, title, samples)
+    return html
+
+
+def gate(run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, minimum_effect=0.0):
+    """Whether a run is worse than a baseline: a dict for each attribute, with ``outcome`` (worse, better, same,
+    undecided, noise), the difference and its interval. ``probity help gate`` tells what they mean.
+
+    Examples
+    --------
+    >>> import probity
+    >>> run = probity.metrics(probity.demo_rows(), metric="levenshtein-source", progress=False)
+    >>> [one["outcome"] for one in probity.gate(run, run)]
+    ['same', 'same']
+    """
+    attribute = [attribute] if isinstance(attribute, str) else list(attribute)
+    return _probity.gate(
+        _place(run), None if baseline is None else _place(baseline), candidates, attribute, tolerance, minimum_effect
+    )
+
+
+def _place(run):
+    return run._folder() if isinstance(run, Run) else pathlib.Path(run)

@@ -1,0 +1,102 @@
+//! What happens in a run, for whoever waits for it in Python.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use probity_lm::SinkError;
+use probity_methods::RunSummary;
+use probity_runtime::TokenProgress;
+use probity_session::{DryRun, Events, Notice, SessionReport, computing_in_force};
+use serde_json::{Value, json};
+
+/// Keeps what was told until it is asked for.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<Told>);
+
+/// What was told since the last look.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Messages, each with what it is: `message`, `warning`, `error`.
+    pub(crate) messages: Vec<(&'static str, String)>,
+    /// What is done, how much of it, and of how much.
+    pub(crate) progress: Option<Progress>,
+    /// The summary, or what a dry run found.
+    pub(crate) result: Option<Value>,
+    tokens: Option<Arc<TokenProgress>>,
+}
+
+/// How far something is.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress {
+    pub(crate) what: String,
+    pub(crate) done: usize,
+    pub(crate) total: Option<usize>,
+    /// The share of the tokens that went through the model, where that is known.
+    pub(crate) share: Option<f64>,
+}
+
+impl Waiting {
+    /// What was told since the last time.
+    pub(crate) fn take(&self) -> Told {
+        let mut told = self.0.lock();
+        let tokens = told.tokens.clone();
+        let result = told.result.clone();
+        std::mem::replace(&mut *told, Told { tokens, result, ..Told::default() })
+    }
+}
+
+impl Events for Waiting {
+    fn notice(&self, notice: Notice<'_>) {
+        let mut told = self.0.lock();
+        let mut say = |kind, text: String| told.messages.push((kind, text));
+        match notice {
+            Notice::Message(text) => say("message", text.to_owned()),
+            Notice::Warning(text) => say("warning", text.to_owned()),
+            Notice::Error(text) => say("error", text.to_owned()),
+            Notice::Loaded { model, seconds } => {
+                let (name, precision) = (&model.name, model.precision.as_str());
+                let how = format!("{}, {precision} precision on {}", model.weights, model.device);
+                say("message", format!("{name}: {}, {how}, loaded in {seconds:.1} s", model.architecture));
+            }
+            Notice::Tokens(progress) => told.tokens = Some(Arc::clone(progress)),
+            Notice::Progress { what, done, total, .. } => {
+                let share = told.tokens.as_ref().zip(total).and_then(|(tokens, total)| share(tokens, done, total));
+                told.progress = Some(Progress { what: what.to_owned(), done, total, share });
+            }
+            Notice::Found(_) | Notice::Outcome(_) | Notice::StepEnded => {}
+        }
+    }
+
+    fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError> {
+        match report {
+            SessionReport::Stage(_) => {}
+            SessionReport::Summary(summary) => self.0.lock().result = Some(summary_value(summary)),
+            SessionReport::DryRun(dry_run) => self.0.lock().result = Some(dry_run_value(dry_run)),
+        }
+        Ok(())
+    }
+}
+
+/// The share of what is to be computed that has been: questions cost too different amounts to tell times by.
+fn share(tokens: &TokenProgress, done: usize, total: usize) -> Option<f64> {
+    let unseen = (total as u64).saturating_sub(tokens.seen().max(done as u64));
+    let (computed, left) = (tokens.computed(), tokens.left(unseen));
+    (computed > 0).then(|| computed as f64 / (computed + left).max(1) as f64)
+}
+
+fn summary_value(summary: &RunSummary) -> Value {
+    serde_json::to_value(summary).expect("a summary is plain values")
+}
+
+fn dry_run_value(dry_run: &DryRun) -> Value {
+    let part = |part: &probity_session::PlannedPart| {
+        json!({
+            "stage": part.stage, "model": part.model, "questions": part.plan.questions,
+            "too_long": part.plan.too_long, "tokens_unshared": part.plan.usage.tokens_unshared,
+            "tokens_computed": part.plan.usage.tokens_computed, "tokens_generated": part.plan.generated,
+            "weight_bytes": part.weight_bytes, "cache_bytes": part.plan.usage.peak_cache_bytes,
+            "seconds": part.estimate.seconds, "computing": computing_in_force(part.options),
+        })
+    };
+    json!({ "parts": dry_run.parts.iter().map(part).collect::<Vec<_>>() })
+}

@@ -1,0 +1,67 @@
+//! The module behind the Python package: what it does is the session's, and this is how Python says it.
+//!
+//! Methods are functions made from the same definitions as commands (`kinds`), tables go in and out as streams of Arrow
+//! whose texts are not copied, and long work runs without the interpreter's lock.
+
+// Pyo3 takes arguments of functions by value.
+#![allow(clippy::needless_pass_by_value)]
+
+mod arrow_rows;
+mod error;
+mod events;
+mod given_rows;
+mod json;
+mod model;
+mod reports;
+mod stages;
+mod table;
+mod work;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+use crate::table::Table;
+
+/// The table in a file of JSON lines.
+#[pyfunction]
+fn open_table(py: Python<'_>, path: PathBuf) -> PyResult<Table> {
+    py.detach(|| Table::open(&path))
+}
+
+/// Runs a command line, the program's name first; what the process is to end with.
+#[pyfunction]
+fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| probity_cli::run(&arguments))
+}
+
+/// The samples that things can be tried with, as JSON lines.
+#[pyfunction]
+fn demo() -> &'static str {
+    include_str!("../../../samples/demo.jsonl")
+}
+
+/// The version.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+#[pymodule]
+fn _probity(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("ProbityError", module.py().get_type::<error::ProbityError>())?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(stages::kinds, module)?)?;
+    module.add_function(wrap_pyfunction!(stages::model_options, module)?)?;
+    module.add_function(wrap_pyfunction!(stages::run_stage, module)?)?;
+    module.add_function(wrap_pyfunction!(reports::report, module)?)?;
+    module.add_function(wrap_pyfunction!(reports::gate, module)?)?;
+    module.add_function(wrap_pyfunction!(open_table, module)?)?;
+    module.add_function(wrap_pyfunction!(stages::write_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(demo, module)?)?;
+    module.add_function(wrap_pyfunction!(command, module)?)?;
+    module.add_function(wrap_pyfunction!(version, module)?)?;
+    Ok(())
+}

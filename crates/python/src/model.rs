@@ -1,0 +1,181 @@
+//! A model in memory.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use probity_data::Records;
+use probity_lm::{LanguageModel as _, SinkError};
+use probity_options::read;
+use probity_session::{
+    AnswerWriter, AskedLine, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, ScoreLine,
+    SessionError, SessionReport,
+};
+use probity_store::TableWriter;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Value, json};
+
+use crate::error::exception;
+use crate::events::Waiting;
+use crate::json::{from_value, to_value};
+use crate::stages::options;
+use crate::work::wait;
+
+/// A model that stays in memory from one call to the next.
+#[pyclass(frozen, module = "probity._probity")]
+pub(crate) struct Model {
+    options: ModelOptions,
+    given: Value,
+    relay: Arc<Relay>,
+    models: Arc<ModelPool>,
+}
+
+/// Tells what happens to whoever waits at the time.
+#[derive(Default)]
+struct Relay(Mutex<Option<Arc<Waiting>>>);
+
+impl Relay {
+    fn current(&self) -> Option<Arc<Waiting>> {
+        self.0.lock().clone()
+    }
+}
+
+impl Events for Relay {
+    fn notice(&self, notice: Notice<'_>) {
+        if let Some(waiting) = self.current() {
+            waiting.notice(notice);
+        }
+    }
+
+    fn report(&self, report: SessionReport<'_>) -> Result<(), SinkError> {
+        self.current().map_or(Ok(()), |waiting| waiting.report(report))
+    }
+}
+
+impl Model {
+    /// Its models, whose events go to `events` until [it is left](Self::is_left).
+    pub(crate) fn pool(&self, events: &Arc<Waiting>) -> Arc<ModelPool> {
+        *self.relay.0.lock() = Some(Arc::clone(events));
+        Arc::clone(&self.models)
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn is_left(&self) {
+        *self.relay.0.lock() = None;
+    }
+
+    /// Asks what the lines say; the answers as lines.
+    fn ask<'py, L: AskedLine>(
+        &self,
+        py: Python<'py>,
+        requests: &Bound<'py, PyAny>,
+        observer: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let lines =
+            to_value(requests).map_err(|why| crate::error::with_hint(&format!("{}: {}", why.place, why.why)))?;
+        let lines: String = lines.as_array().into_iter().flatten().map(|line| format!("{line}\n")).collect();
+        let events = Arc::new(Waiting::default());
+        let interrupt = Interrupt::default();
+        let models = self.pool(&events);
+        let context = Context { events: events.clone(), interrupt: interrupt.clone(), models };
+        let answered = wait(py, &events, &interrupt, observer, || answer::<L>(&self.options, &lines, &context));
+        self.is_left();
+        let answers = answered?.map_err(|error| exception(&error))?;
+        from_value(py, &answers)
+    }
+}
+
+#[pymethods]
+impl Model {
+    /// Loads a model with these options.
+    #[staticmethod]
+    #[pyo3(signature = (given, observer = None))]
+    fn load(py: Python<'_>, given: &Bound<'_, PyDict>, observer: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let given = options(given)?;
+        let options: ModelOptions = read(&given).map_err(|error| exception(&SessionError::from(error)))?;
+        let relay = Arc::new(Relay::default());
+        let models = Arc::new(ModelPool::new(relay.clone()));
+        let model = Self { options, given: Value::Object(given), relay, models };
+        let events = Arc::new(Waiting::default());
+        let pool = model.pool(&events);
+        let interrupt = Interrupt::default();
+        let loaded = wait(py, &events, &interrupt, observer, || pool.language(&model.options).map(drop));
+        model.is_left();
+        loaded?.map_err(|error| exception(&error))?;
+        Ok(model)
+    }
+
+    /// The options that it was loaded with.
+    #[getter]
+    fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        from_value(py, &self.given)
+    }
+
+    /// What it is: name, architecture, weights, fingerprint and how it computes.
+    fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let model = py.detach(|| self.models.language(&self.options)).map_err(|error| exception(&error))?;
+        from_value(py, &json!(model.description()))
+    }
+
+    /// Probabilities of labels and texts.
+    #[pyo3(signature = (requests, observer = None))]
+    fn logprobs<'py>(
+        &self,
+        py: Python<'py>,
+        requests: &Bound<'py, PyAny>,
+        observer: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.ask::<ScoreLine>(py, requests, observer)
+    }
+
+    /// Texts.
+    #[pyo3(signature = (requests, observer = None))]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        requests: &Bound<'py, PyAny>,
+        observer: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.ask::<GenerateLine>(py, requests, observer)
+    }
+}
+
+/// Memory that a table is written to.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The answers to lines, in their order; one that cannot be asked is an error, and nothing is asked.
+fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) -> Result<Value, SessionError> {
+    let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
+    let asked: Vec<(usize, L)> = records.by_ref().collect();
+    let mut problems = records.into_problems();
+    let model = context.models.language(options)?;
+    let memory = Memory::default();
+    let writer = AnswerWriter::new(
+        TableWriter::to_stream("the answers", memory.clone()),
+        model.description().precision,
+        context,
+    );
+    if !problems.is_empty() {
+        return Err(probity_data::DataError::Problems(problems).into());
+    }
+    let (_, tally) = writer.ask::<L>(&*model, &mut asked.into_iter(), |request| L::fits(&model, request))?;
+    if !tally.refused.is_empty() {
+        tally.refused.into_iter().for_each(|(line, why)| problems.push(line, why));
+        return Err(probity_data::DataError::Problems(problems).into());
+    }
+    let text = memory.0.lock();
+    let rows = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    Ok(rows.map(|line| serde_json::from_slice::<Value>(line).expect("a line of our own")).collect())
+}

@@ -1,0 +1,169 @@
+//! Methods, and what else can be a stage: what they are called, which options they have, and how one is run.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use probity_data::GivenTable;
+use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
+use probity_session::{
+    Context, Interrupt, ModelOptions, ModelPool, Plan, SessionError, Stage, StageOutcome, UserConfig, stage_kind,
+    stage_kinds, stage_options,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Value, json};
+
+use crate::arrow_rows::ArrowRows;
+use crate::error::{exception, with_hint};
+use crate::events::Waiting;
+use crate::given_rows::GivenRows;
+use crate::json::{from_value, to_value};
+use crate::model::Model;
+use crate::work::wait;
+
+/// What can be run: name, help, what it works with, and its options.
+#[pyfunction]
+pub(crate) fn kinds(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let kind = |kind: &dyn probity_methods::DynMethod| {
+        let needs = kind.needs();
+        json!({
+            "name": kind.name(), "about": kind.about(), "long_about": kind.long_about(), "model": needs.model,
+            "samples": needs.samples, "options": stage_options(kind).iter().map(described).collect::<Vec<_>>(),
+        })
+    };
+    from_value(py, &stage_kinds().map(kind).collect())
+}
+
+/// The options of a model.
+#[pyfunction]
+pub(crate) fn model_options(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    from_value(py, &specs::<ModelOptions>().iter().map(described).collect())
+}
+
+fn described(option: &OptionSpec) -> Value {
+    let (kind, choices) = match &option.kind {
+        OptionKind::Flag => ("flag", Vec::new()),
+        OptionKind::Integer { .. } => ("integer", Vec::new()),
+        OptionKind::Number => ("number", Vec::new()),
+        OptionKind::Choice(choices) => ("choice", choices.iter().map(|choice| choice.name.as_str()).collect()),
+        OptionKind::Text => ("text", Vec::new()),
+    };
+    json!({
+        "field": option.field, "help": option.help, "kind": kind, "choices": choices, "form": option.form,
+        "list": option.is_list, "required": option.is_required && option.unless.is_none(),
+        "default": if option.is_required { Value::Null } else { option.default.clone() },
+    })
+}
+
+/// Runs one stage. `given` are its options by field, `data` a table in the place of a file, called as `given` says of
+/// its data. What comes back has the folder (none where nothing was written), the summary or what a dry run found, and
+/// how it ended.
+#[pyfunction]
+#[pyo3(signature = (kind, given, data = None, model = None, observer = None))]
+pub(crate) fn run_stage<'py>(
+    py: Python<'py>,
+    kind: &str,
+    given: &Bound<'py, PyDict>,
+    data: Option<&Bound<'py, PyAny>>,
+    model: Option<&Model>,
+    observer: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let method = stage_kind(kind).ok_or_else(|| PyValueError::new_err(format!("there is no method `{kind}`")))?;
+    let given = options(given)?;
+    let table = data.map(table).transpose()?;
+    let events = Arc::new(Waiting::default());
+    let interrupt = Interrupt::default();
+    let pool = model.map_or_else(|| Arc::new(ModelPool::new(events.clone())), |model| model.pool(&events));
+    let context = Context { events: events.clone(), interrupt: interrupt.clone(), models: pool };
+    let ended = wait(py, &events, &interrupt, observer, || run(method, &given, table, &context));
+    if let Some(model) = model {
+        model.is_left();
+    }
+    let (folder, ended) = ended?.map_err(|error| exception(&error))?;
+    from_value(py, &json!({ "folder": folder, "result": events.take().result, "ended": ended }))
+}
+
+fn run(
+    method: &'static dyn probity_methods::DynMethod,
+    given: &GivenOptions,
+    table: Option<Box<dyn GivenTable>>,
+    context: &Context,
+) -> Result<(Option<PathBuf>, &'static str), SessionError> {
+    let mut stage = Stage::new(method, given, None)?;
+    if let Some(table) = table {
+        stage = stage.over_table(table)?;
+    }
+    // What is computed without a model has tables to look at too; here nothing is printed.
+    if !stage.run.ask.dry_run && (stage.needs.model || stage.needs.samples) {
+        let config = UserConfig::load()?;
+        stage.run.output.out.get_or_insert_with(|| config.folder_of_its_own(method.name()));
+    }
+    let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
+    let plan = Plan::of(stage, typed(method.name(), given));
+    let ready = plan.check()?;
+    let ends = plan.run(ready, context)?;
+    let ended = ends.first().map_or("finished", |end| match &end.ended {
+        StageOutcome::Finished(_) => "finished",
+        StageOutcome::Before(_) => "before",
+        StageOutcome::Until(_) => "until",
+        StageOutcome::Planned => "planned",
+        StageOutcome::Failed => "failed",
+    });
+    Ok((folder, ended))
+}
+
+/// The command that asks for the same, as it stands in manifests.
+fn typed(name: &str, given: &GivenOptions) -> Vec<String> {
+    let mut arguments = vec![name.to_owned()];
+    for (field, value) in given {
+        let option = format!("--{}", field.replace('_', "-"));
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for value in values {
+            match value {
+                Value::Bool(false) | Value::Null => {}
+                Value::Bool(true) => arguments.push(option.clone()),
+                Value::String(text) => arguments.extend([option.clone(), text.clone()]),
+                other => arguments.extend([option.clone(), other.to_string()]),
+            }
+        }
+    }
+    arguments
+}
+
+/// Keyword arguments as options.
+pub(crate) fn options(given: &Bound<'_, PyDict>) -> PyResult<GivenOptions> {
+    match to_value(given.as_any()) {
+        Ok(Value::Object(given)) => Ok(given),
+        Ok(_) => Err(PyValueError::new_err("options are named")),
+        Err(why) => Err(PyValueError::new_err(format!("{}: {}", why.place, why.why))),
+    }
+}
+
+/// Writes a table in memory as JSON lines, for an option that leads to a file; `name` is what messages call it.
+#[pyfunction]
+pub(crate) fn write_rows(name: &str, data: &Bound<'_, PyAny>, path: PathBuf) -> PyResult<()> {
+    let rows = table(data)?;
+    data.py().detach(|| {
+        let cannot = |error: std::io::Error| with_hint(&format!("{} cannot be written: {error}", path.display()));
+        let mut file = BufWriter::new(File::create(&path).map_err(cannot)?);
+        for (place, row) in rows {
+            let row = row.map_err(|error| with_hint(&format!("{name}: index {place}: {error}")))?;
+            writeln!(file, "{}", row.into_object()).map_err(cannot)?;
+        }
+        file.flush().map_err(cannot)
+    })
+}
+
+/// A table of Arrow, or dicts.
+fn table(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn GivenTable>> {
+    if data.hasattr("__arrow_c_stream__")? {
+        return Ok(Box::new(ArrowRows::of(data)?));
+    }
+    Ok(Box::new(GivenRows::of(data)?))
+}

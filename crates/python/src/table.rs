@@ -1,0 +1,114 @@
+//! Tables of runs as streams of Arrow.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek};
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatchReader;
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_json::ReaderBuilder;
+use arrow_json::reader::infer_json_schema_from_seekable;
+use arrow_schema::SchemaRef;
+use probity_data::JsonLines;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use serde_json::Value;
+
+use crate::arrow_rows::STREAM;
+use crate::error::with_hint;
+use crate::json::from_value;
+
+/// Rows that are put into a batch.
+const BATCH: usize = 8192;
+
+/// A table of a run: rows of dicts where it is gone through, a stream of Arrow where a library asks for one.
+#[pyclass(frozen, module = "probity")]
+pub(crate) struct Table {
+    path: PathBuf,
+    schema: SchemaRef,
+    rows: usize,
+}
+
+impl Table {
+    /// Of a file of JSON lines; what its columns are is told by all of its rows.
+    pub(crate) fn open(path: &Path) -> PyResult<Self> {
+        let wrong = |why: String| with_hint(&format!("{} cannot be read: {why}", path.display()));
+        let mut file = BufReader::new(File::open(path).map_err(|error| wrong(error.to_string()))?);
+        let (schema, rows) =
+            infer_json_schema_from_seekable(&mut file, None).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), schema: schema.into(), rows })
+    }
+
+    fn reader(&self) -> PyResult<impl RecordBatchReader + Send + 'static> {
+        let wrong = |why: String| with_hint(&format!("{} cannot be read: {why}", self.path.display()));
+        let file = File::open(&self.path).map_err(|error| wrong(error.to_string()))?;
+        let reader = ReaderBuilder::new(self.schema.clone()).with_batch_size(BATCH).build(BufReader::new(file));
+        reader.map_err(|error| wrong(error.to_string()))
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// The table as a stream of record batches, by the Arrow PyCapsule interface.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A producer may leave the request aside, and the consumer casts.
+        let _ = requested_schema;
+        let stream = FFI_ArrowArrayStream::new(Box::new(self.reader()?));
+        PyCapsule::new_with_value(py, stream, STREAM)
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows
+    }
+
+    /// The names of the columns.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// The file that it is read from.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn __iter__(&self) -> PyResult<TableIterator> {
+        let wrong = |why: String| with_hint(&format!("{} cannot be read: {why}", self.path.display()));
+        let mut file = BufReader::new(File::open(&self.path).map_err(|error| wrong(error.to_string()))?);
+        file.rewind().map_err(|error| wrong(error.to_string()))?;
+        Ok(TableIterator { lines: JsonLines::new(Box::new(file)), path: self.path.clone() })
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        format!("<Table {name}: {} rows; {}>", self.rows, self.columns().join(", "))
+    }
+}
+
+/// The rows of a table, one at a time.
+#[pyclass]
+struct TableIterator {
+    lines: JsonLines<Value, Box<dyn BufRead + Send + Sync>>,
+    path: PathBuf,
+}
+
+#[pymethods]
+impl TableIterator {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.lines.next() {
+            None => Ok(None),
+            Some((_, Ok(row))) => from_value(py, &row).map(Some),
+            Some((line, Err(error))) => Err(with_hint(&format!("{}: line {line}: {error}", self.path.display()))),
+        }
+    }
+}
