@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyException, PyKeyboardInterrupt};
 use pyo3::prelude::*;
 
 create_exception!(
-    _probity,
+    probity,
     ProbityError,
     PyException,
     "Something could not be done. Its text says what and why, `hint` what to do."

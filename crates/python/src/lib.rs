@@ -20,6 +20,7 @@ mod work;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use probity_store::Answers;
 use pyo3::prelude::*;
 
 use crate::table::Table;
@@ -28,6 +29,16 @@ use crate::table::Table;
 #[pyfunction]
 fn open_table(py: Python<'_>, path: PathBuf) -> PyResult<Table> {
     py.detach(|| Table::open(&path))
+}
+
+/// Puts the answers of several databases into the one that runs share in a folder.
+#[pyfunction]
+fn gather_answers(py: Python<'_>, databases: Vec<PathBuf>, folder: PathBuf) -> PyResult<()> {
+    py.detach(|| {
+        let all = Answers::open_shared(&folder)?;
+        databases.iter().try_for_each(|database| all.absorb(database))
+    })
+    .map_err(|error| error::exception(&error))
 }
 
 /// Runs a command line, the program's name first; what the process is to end with.
@@ -50,7 +61,10 @@ fn version() -> &'static str {
 
 #[pymodule]
 fn _probity(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("ProbityError", module.py().get_type::<error::ProbityError>())?;
+    let error = module.py().get_type::<error::ProbityError>();
+    // Of an error without a hint, whoever raises it.
+    error.setattr("hint", module.py().None())?;
+    module.add("ProbityError", error)?;
     module.add_class::<model::Model>()?;
     module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(stages::kinds, module)?)?;
@@ -60,6 +74,7 @@ fn _probity(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reports::gate, module)?)?;
     module.add_function(wrap_pyfunction!(open_table, module)?)?;
     module.add_function(wrap_pyfunction!(stages::write_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(gather_answers, module)?)?;
     module.add_function(wrap_pyfunction!(demo, module)?)?;
     module.add_function(wrap_pyfunction!(command, module)?)?;
     module.add_function(wrap_pyfunction!(version, module)?)?;

@@ -11,7 +11,7 @@ use arrow_json::reader::infer_json_schema_from_seekable;
 use arrow_schema::SchemaRef;
 use probity_data::JsonLines;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 use serde_json::Value;
 
 use crate::arrow_rows::STREAM;
@@ -76,6 +76,15 @@ impl Table {
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()
+    }
+
+    /// The table as a DataFrame of pandas whose columns are those of Arrow: no text is copied. Needs pandas and pyarrow.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let columns = py.import("pyarrow")?.call_method1("table", (slf,))?;
+        let how = PyDict::new(py);
+        how.set_item("types_mapper", py.import("pandas")?.getattr("ArrowDtype")?)?;
+        columns.call_method("to_pandas", (), Some(&how))
     }
 
     fn __iter__(&self) -> PyResult<TableIterator> {

@@ -9,6 +9,7 @@ import tempfile
 from typing import Any
 
 from . import _frames, _probity
+from ._errors import told
 from ._model import Model
 from ._progress import observer_of
 from ._run import Run
@@ -84,8 +85,10 @@ def annotation(option):
         one = "str | os.PathLike[str] | Model"
     elif option["field"] == "map":
         return "dict[str, str | Sequence[str]] | Sequence[str]"
-    elif "FILE" in option["form"] or "DIR" in option["form"]:
-        one = "str | os.PathLike[str] | Run | Frame"
+    elif "FILE" in option["form"]:
+        one = "str | os.PathLike[str] | Run | Table | Frame"
+    elif "DIR" in option["form"]:
+        one = "str | os.PathLike[str] | Run"
     if option["list"]:
         one = f"{one} | Sequence[{one}]"
     is_open = option["default"] is None and not _is_needed(option)
@@ -230,14 +233,12 @@ def _one(option, value, folder):
 
 def in_python(error, options):
     """The same error with options named as they are here."""
-    text = re.sub(
+    text, _, hint = re.sub(
         r"--([a-z][a-z0-9-]*)",
         lambda name: name[1].replace("-", "_") if name[1].replace("-", "_") in options else name[0],
         str(error),
-    )
-    told = _probity.ProbityError(text)
-    told.hint = text.partition("\n\nhint: ")[2].replace("\nhint: ", "\n") or None
-    return told
+    ).partition("\n\nhint: ")
+    return told(text, *hint.split("\nhint: ")) if hint else told(text)
 
 
 def _better(name, options, given, error):

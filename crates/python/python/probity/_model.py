@@ -115,6 +115,8 @@ def _asked(ask, requests, fields, progress):
     for place, request in enumerate([requests] if is_one else requests):
         request = {"prompt": request} if isinstance(request, str) else request
         lines.append({"id": str(place), **fields, **request})
+    if not lines:
+        return []
     with observer_of(progress, "asking") as observer:
         answers = ask(lines, observer)
     return answers[0] if is_one else answers

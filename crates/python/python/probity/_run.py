@@ -6,6 +6,7 @@ import os
 import pathlib
 
 from . import _probity
+from ._errors import told
 
 
 class Run:
@@ -31,7 +32,7 @@ class Run:
         summary = path / "summary.json"
         self._summary = json.loads(summary.read_text("utf-8")) if summary.is_file() else None
         if not (path / "manifest.json").is_file():
-            raise _probity.ProbityError(f"{path} is no run: it has no manifest.json")
+            raise told(f"{path} is no run: it has no manifest.json", "give the folder that a run has left")
 
     @classmethod
     def _of(cls, folder, result, status):
@@ -87,7 +88,7 @@ class Run:
 
     def _folder(self):
         if self.path is None:
-            raise _probity.ProbityError("this run has left no folder\n\nhint: give one: out='DIR'")
+            raise told("this run has left no folder", "give one: out='DIR'")
         return self.path
 
     def __repr__(self):
@@ -148,7 +149,7 @@ def report(runs, html=None, *, title=None, samples=None):
     runs = [runs] if isinstance(runs, (Run, str, os.PathLike)) else list(runs)
     folders = [run._folder() if isinstance(run, Run) else pathlib.Path(run) for run in runs]
     if not folders:
-        raise _probity.ProbityError("there is no run to report on")
+        raise told("there is no run to report on", "give one run at least")
     html = pathlib.Path(html) if html is not None else folders[0] / "report.html"
     _probity.report(folders, html, title, samples)
     return html

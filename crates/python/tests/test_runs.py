@@ -1,0 +1,121 @@
+"""Runs as they are shown, interrupted, resumed and reported on."""
+
+import html.parser
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import probity
+from conftest import MAP, MODEL
+
+
+def test_a_run_says_its_verdict_first(model, rows):
+    run = probity.compare(rows, model=model, attribute="coherence", map=MAP, progress=False)
+    lines = repr(run).split("\n")
+    assert run.verdict[0]["says"] in lines[1] and lines[2].startswith(run.verdict[0]["trust"].upper())
+    assert run._repr_html_().index("<b>") < run._repr_html_().index("<table>")
+    assert run.manifest["command"] == "compare" and "scores" in dir(run)
+    with pytest.raises(AttributeError, match="no table 'skores'; it has comparisons, samples, scores"):
+        run.skores
+
+
+def test_hostile_texts_stay_in_their_place(rows):
+    rows[0]["a"] = "</table><script>alert(1)</script>"
+    run = probity.metrics(rows, metric="levenshtein-source", map={"context": "doc", "candidate": "a"}, progress=False)
+
+    class Tags(html.parser.HTMLParser):
+        tags = set()
+
+        def handle_starttag(self, tag, attrs):
+            self.tags.add(tag)
+
+    run._summary["verdict"] = [{"about": "<img src=x>", "says": "<script>", "trust": "none", "because": "</p>"}]
+    Tags().feed(run._repr_html_())
+    assert Tags.tags <= {"p", "b", "br", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+def test_a_loaded_model_refuses_options_of_loading(model, rows):
+    with pytest.raises(TypeError, match="precision"):
+        probity.compare(rows, model=model, precision="fast", attribute="x", map=MAP)
+
+
+def test_the_same_bits_from_a_loaded_model_and_from_a_name(model, rows):
+    of = [probity.compare(rows, model=one, attribute="x", map=MAP, progress=False) for one in (model, MODEL, model)]
+    assert len({(run.path / "comparisons.jsonl").read_bytes() for run in of}) == 1
+
+
+def test_a_dry_run_asks_nothing(model, rows):
+    run = probity.compare(rows, model=model, attribute="x", map=MAP, dry_run=True, progress=False)
+    assert run.path is None and run.status == "planned" and run.summary["parts"][0]["questions"] == 10
+    assert not os.path.exists("runs")
+    with pytest.raises(probity.ProbityError) as error:
+        run.report()
+    assert error.value.hint == "give one: out='DIR'"
+
+
+def test_what_is_wrong_with_a_request_is_told(model):
+    with pytest.raises(probity.ProbityError, match="one of `labels`, `continuation` is needed"):
+        model.logprobs("x")
+    with pytest.raises(probity.ProbityError, match="field `max_tokens`: must be at least 1"):
+        model.generate("x", max_tokens=0)
+    assert model.logprobs([]) == []
+    answers = model.logprobs(["The sky is", "Grass is"], continuation=" blue")
+    assert [answer["id"] for answer in answers] == ["0", "1"] and answers[0]["logprob"] > answers[1]["logprob"]
+
+
+def test_scores_are_held_against_a_frame_and_against_a_baseline(rows):
+    pandas = pytest.importorskip("pandas")
+    run = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+    gold = pandas.DataFrame(
+        {"item": [str(k // 2 + 1) for k in range(10)], "candidate": ["a", "b"] * 5, "score": range(10)})
+    held = probity.meta(scores=run, gold=gold, progress=False)
+    assert held.summary["method"] == "meta" and held.path is None
+    assert {one["outcome"] for one in probity.gate(run, run)} == {"same"}
+    path = probity.report([run, run], "both.html")
+    assert path.stat().st_size > 10_000
+
+
+def test_other_threads_go_on_while_a_model_computes(model, rows):
+    counted, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    began = time.monotonic()
+    probity.compare(rows, model=model, attribute="x", map=MAP, progress=False)
+    passed = time.monotonic() - began
+    stop.set()
+    thread.join()
+    assert counted[0] > 50 * passed
+
+
+LONG = """
+import sys, probity
+rows = [{"id": f"{n}{row['id']}", **{k: v for k, v in row.items() if k != "id"}} for n in range(20) for row in probity.demo_rows()]
+run = probity.compare(rows, model="%s", attribute="quality", out="long", resume=True)
+print("done", run.status)
+""" % MODEL
+
+
+def test_an_interrupt_ends_cleanly_and_what_was_answered_is_kept(model):
+    work = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    database = "long/answers.sqlite-wal"
+    for _ in range(600):
+        if os.path.exists(database) and os.path.getsize(database) > 100_000:
+            break
+        time.sleep(0.1)
+    work.send_signal(signal.SIGINT)
+    out, err = work.communicate(timeout=120)
+    assert "KeyboardInterrupt" in err and "done" not in out, err
+    again = subprocess.run([sys.executable, "-c", LONG.replace("range(20)", "range(20)")], capture_output=True, text=True)
+    assert "done finished" in again.stdout, again.stderr
+    assert "taken from" in again.stderr or "answers" in again.stderr, again.stderr
