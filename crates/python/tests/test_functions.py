@@ -75,3 +75,13 @@ def test_a_run_of_python_and_of_the_command_have_the_same_bytes(model, rows, fol
     subprocess.run(command, check=True, capture_output=True)
     for name in ["scores.jsonl", "comparisons.jsonl", "samples.jsonl", "summary.json"]:
         assert (here.path / name).read_bytes() == pathlib.Path("there", name).read_bytes(), name
+
+
+def test_the_blocks_of_the_page_run(model, capsys):
+    page = (ROOT / "docs/python.md").read_text("utf-8")
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    told = capsys.readouterr().out
+    assert len(blocks) >= 4 and "UNRELIABLE" in told and told.endswith("same\n")
