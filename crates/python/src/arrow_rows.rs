@@ -161,7 +161,9 @@ impl OpenBatch {
             }
         }
         let mut row = TableRow::new(values);
-        texts.into_iter().for_each(|(name, text)| row.insert_text(name, text));
+        for (name, text) in texts {
+            row.insert_text(name, text);
+        }
         Ok(row)
     }
 }

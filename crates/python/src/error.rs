@@ -13,16 +13,29 @@ create_exception!(
     "Something could not be done. Its text says what and why, `hint` what to do."
 );
 
-/// The exception of an error: its text with all causes, and its hints in `hint`.
-pub(crate) fn exception(error: &(dyn Diagnostic + 'static)) -> PyErr {
-    if was_interrupted(as_plain(error)) {
-        return PyKeyboardInterrupt::new_err("what was written is kept");
-    }
-    let told = ErrorText::of(error);
-    with_hint(&told.to_string())
+/// What went wrong, told without the interpreter.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    told: String,
+    was_interrupted: bool,
 }
 
-/// The same of a text whose hints stand behind it.
+impl<E: Diagnostic + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { told: ErrorText::of(&error).to_string(), was_interrupted: was_interrupted(&error) }
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        if failure.was_interrupted {
+            return PyKeyboardInterrupt::new_err("what was written is kept");
+        }
+        with_hint(&failure.told)
+    }
+}
+
+/// The exception of a text, with the hints behind it in `hint`.
 pub(crate) fn with_hint(told: &str) -> PyErr {
     let hint = told.split_once("\n\nhint: ").map(|(_, hint)| hint.replace("\nhint: ", "\n"));
     let error = ProbityError::new_err(told.to_owned());
@@ -30,9 +43,5 @@ pub(crate) fn with_hint(told: &str) -> PyErr {
         // Without it the text still has the hint.
         let _ = error.value(py).setattr("hint", hint);
     });
-    error
-}
-
-fn as_plain<'e>(error: &'e (dyn Diagnostic + 'static)) -> &'e (dyn std::error::Error + 'static) {
     error
 }

@@ -20,9 +20,9 @@ pub(crate) struct Told {
     pub(crate) messages: Vec<(&'static str, String)>,
     /// What is done, how much of it, and of how much.
     pub(crate) progress: Option<Progress>,
+    tokens: Option<Arc<TokenProgress>>,
     /// The summary, or what a dry run found.
     pub(crate) result: Option<Value>,
-    tokens: Option<Arc<TokenProgress>>,
 }
 
 /// How far something is.

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use probity_store::Answers;
 use pyo3::prelude::*;
 
+use crate::error::Failure;
 use crate::table::Table;
 
 /// The table in a file of JSON lines.
@@ -35,10 +36,9 @@ fn open_table(py: Python<'_>, path: PathBuf) -> PyResult<Table> {
 #[pyfunction]
 fn gather_answers(py: Python<'_>, databases: Vec<PathBuf>, folder: PathBuf) -> PyResult<()> {
     py.detach(|| {
-        let all = Answers::open_shared(&folder)?;
-        databases.iter().try_for_each(|database| all.absorb(database))
+        let all = Answers::open_shared(&folder).map_err(Failure::from)?;
+        databases.iter().try_for_each(|database| Ok(all.absorb(database).map_err(Failure::from)?))
     })
-    .map_err(|error| error::exception(&error))
 }
 
 /// Runs a command line, the program's name first; what the process is to end with.

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
 
-use crate::error::exception;
+use crate::error::Failure;
 use crate::events::Waiting;
 use crate::json::{from_value, to_value};
 use crate::stages::options;
@@ -74,15 +74,15 @@ impl Model {
     ) -> PyResult<Bound<'py, PyAny>> {
         let lines =
             to_value(requests).map_err(|why| crate::error::with_hint(&format!("{}: {}", why.place, why.why)))?;
-        let lines: String = lines.as_array().into_iter().flatten().map(|line| format!("{line}\n")).collect();
+        let lines: Vec<String> = lines.as_array().into_iter().flatten().map(Value::to_string).collect();
+        let lines = lines.join("\n");
         let events = Arc::new(Waiting::default());
         let interrupt = Interrupt::default();
         let models = self.pool(&events);
         let context = Context { events: events.clone(), interrupt: interrupt.clone(), models };
         let answered = wait(py, &events, &interrupt, observer, || answer::<L>(&self.options, &lines, &context));
         self.is_left();
-        let answers = answered?.map_err(|error| exception(&error))?;
-        from_value(py, &answers)
+        from_value(py, &answered??)
     }
 }
 
@@ -93,16 +93,17 @@ impl Model {
     #[pyo3(signature = (given, observer = None))]
     fn load(py: Python<'_>, given: &Bound<'_, PyDict>, observer: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let given = options(given)?;
-        let options: ModelOptions = read(&given).map_err(|error| exception(&SessionError::from(error)))?;
+        let options: ModelOptions = read(&given).map_err(|error| Failure::from(SessionError::from(error)))?;
         let relay = Arc::new(Relay::default());
         let models = Arc::new(ModelPool::new(relay.clone()));
         let model = Self { options, given: Value::Object(given), relay, models };
         let events = Arc::new(Waiting::default());
         let pool = model.pool(&events);
         let interrupt = Interrupt::default();
-        let loaded = wait(py, &events, &interrupt, observer, || pool.language(&model.options).map(drop));
+        let load = || pool.language(&model.options).map(drop).map_err(Failure::from);
+        let loaded = wait(py, &events, &interrupt, observer, load);
         model.is_left();
-        loaded?.map_err(|error| exception(&error))?;
+        loaded??;
         Ok(model)
     }
 
@@ -114,7 +115,7 @@ impl Model {
 
     /// What it is: name, architecture, weights, fingerprint and how it computes.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let model = py.detach(|| self.models.language(&self.options)).map_err(|error| exception(&error))?;
+        let model = py.detach(|| self.models.language(&self.options).map_err(Failure::from))?;
         from_value(py, &json!(model.description()))
     }
 
@@ -156,7 +157,7 @@ impl Write for Memory {
 }
 
 /// The answers to lines, in their order; one that cannot be asked is an error, and nothing is asked.
-fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) -> Result<Value, SessionError> {
+fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) -> Result<Value, Failure> {
     let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
     let asked: Vec<(usize, L)> = records.by_ref().collect();
     let mut problems = records.into_problems();

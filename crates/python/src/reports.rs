@@ -9,7 +9,7 @@ use probity_report::{Options, ReportedRun, RunReport};
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::error::{exception, with_hint};
+use crate::error::{Failure, with_hint};
 use crate::json::from_value;
 
 /// Writes the report of runs as one HTML file.
@@ -30,10 +30,10 @@ pub(crate) fn report(
             resampling: defaults.resampling,
         };
         let runs = runs.iter().map(|path| ReportedRun::open(path)).collect::<Result<Vec<_>, _>>();
-        let report = runs.and_then(|runs| RunReport::new(runs, options)).map_err(|error| exception(&error))?;
+        let report = runs.and_then(|runs| RunReport::new(runs, options)).map_err(Failure::from)?;
         let cannot = |error: std::io::Error| with_hint(&format!("{} cannot be written: {error}", html.display()));
         let mut file = BufWriter::new(File::create(&html).map_err(cannot)?);
-        report.write_html(&mut file).map_err(|error| exception(&error))?;
+        report.write_html(&mut file).map_err(Failure::from)?;
         file.flush().map_err(cannot)
     })
 }
@@ -51,7 +51,6 @@ pub(crate) fn gate(
     minimum_effect: f64,
 ) -> PyResult<Bound<'_, PyAny>> {
     let options = GateOptions { only: attribute, candidates, tolerance, minimum_effect };
-    let gated = py.detach(|| probity_meta::gate(&run, baseline.as_deref(), &options));
-    let gated = gated.map_err(|error| exception(&error))?;
+    let gated = py.detach(|| probity_meta::gate(&run, baseline.as_deref(), &options).map_err(Failure::from))?;
     from_value(py, &json!(gated))
 }

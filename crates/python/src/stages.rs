@@ -8,8 +8,8 @@ use std::sync::Arc;
 use probity_data::GivenTable;
 use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
 use probity_session::{
-    Context, Interrupt, ModelOptions, ModelPool, Plan, SessionError, Stage, StageOutcome, UserConfig, stage_kind,
-    stage_kinds, stage_options,
+    Context, Interrupt, ModelOptions, ModelPool, Plan, Stage, StageOutcome, UserConfig, stage_kind, stage_kinds,
+    stage_options,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use serde_json::{Value, json};
 
 use crate::arrow_rows::ArrowRows;
-use crate::error::{exception, with_hint};
+use crate::error::{Failure, with_hint};
 use crate::events::Waiting;
 use crate::given_rows::GivenRows;
 use crate::json::{from_value, to_value};
@@ -82,7 +82,7 @@ pub(crate) fn run_stage<'py>(
     if let Some(model) = model {
         model.is_left();
     }
-    let (folder, ended) = ended?.map_err(|error| exception(&error))?;
+    let (folder, ended) = ended??;
     from_value(py, &json!({ "folder": folder, "result": events.take().result, "ended": ended }))
 }
 
@@ -91,7 +91,7 @@ fn run(
     given: &GivenOptions,
     table: Option<Box<dyn GivenTable>>,
     context: &Context,
-) -> Result<(Option<PathBuf>, &'static str), SessionError> {
+) -> Result<(Option<PathBuf>, &'static str), Failure> {
     let mut stage = Stage::new(method, given, None)?;
     if let Some(table) = table {
         stage = stage.over_table(table)?;

@@ -49,7 +49,7 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// The table as a stream of record batches, by the Arrow PyCapsule interface.
+    /// The table as a stream of record batches, by the `PyCapsule` interface of Arrow.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -78,7 +78,7 @@ impl Table {
         self.path.clone()
     }
 
-    /// The table as a DataFrame of pandas whose columns are those of Arrow: no text is copied. Needs pandas and pyarrow.
+    /// The table as a `DataFrame` of pandas whose columns are those of Arrow: no text is copied. Needs pandas and pyarrow.
     fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let columns = py.import("pyarrow")?.call_method1("table", (slf,))?;

@@ -13,7 +13,7 @@ use probity_runtime::hub::LocateError;
 use probity_runtime::weights::WeightsError;
 use probity_store::StoreError;
 
-use crate::{Interrupted, Shard, UserConfigError};
+use crate::{Interrupted, Shard};
 
 /// Why a plan cannot be made, checked or done.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -94,10 +94,6 @@ pub enum SessionError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// What the user wants by default cannot be known.
-    #[error(transparent)]
-    #[diagnostic(transparent)]
-    UserConfig(#[from] UserConfigError),
     /// A file of a run is not what it should be.
     #[error("{} is not a summary of probity", path.display())]
     NoSummary {
