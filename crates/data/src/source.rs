@@ -357,3 +357,93 @@ fn starts_as_parquet(mut file: &std::fs::File) -> bool {
     let mut magic = [0; 4];
     std::io::Read::read_exact(&mut file, &mut magic).is_ok() && magic == *b"PAR1"
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::SharedText;
+    use crate::line_error::LineError;
+
+    /// Rows in memory; of a table with columns these are known before its first row.
+    struct Rows {
+        rows: std::vec::IntoIter<Result<TableRow, LineError>>,
+        columns: Option<Vec<String>>,
+        place: usize,
+    }
+
+    impl Iterator for Rows {
+        type Item = (usize, Result<TableRow, LineError>);
+
+        fn next(&mut self) -> Option<Self::Item> {
+            let row = self.rows.next()?;
+            self.place += 1;
+            Some((self.place - 1, row))
+        }
+    }
+
+    impl GivenTable for Rows {
+        fn columns(&self) -> Option<&[String]> {
+            self.columns.as_deref()
+        }
+    }
+
+    fn read(map: &[&str], rows: Vec<Result<TableRow, LineError>>, columns: &[&str]) -> Result<Vec<Sample>, DataError> {
+        let map = Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping");
+        let columns = (!columns.is_empty()).then(|| columns.iter().map(|name| (*name).to_owned()).collect());
+        let table = Rows { rows: rows.into_iter(), columns, place: 0 };
+        SampleSource { map, ..SampleSource::new("the frame") }.samples_of_table(Box::new(table), |_| Vec::new())
+    }
+
+    fn row(value: &serde_json::Value) -> Result<TableRow, LineError> {
+        Ok(TableRow::new(value.as_object().expect("an object").clone()))
+    }
+
+    #[test]
+    fn texts_in_memory_of_others_become_samples_without_a_copy() {
+        let texts = ["the context", "one", "two", "gold"].map(SharedText::from);
+        let mut row = TableRow::default();
+        for (name, text) in ["doc", "a", "b", "r"].into_iter().zip(&texts) {
+            row.insert_text(name.into(), text.clone());
+        }
+        let map = ["context=doc", "candidate=a", "candidate=b", "reference=r", "preference:=a"];
+        let samples = read(&map, vec![Ok(row)], &["doc", "a", "b", "r"]).expect("readable");
+        let [sample] = &samples[..] else { panic!("one row is one sample") };
+        let found = [&sample.context, &sample.candidates[0].text, &sample.candidates[1].text, &sample.references[0]];
+        assert_eq!(found.map(|text| text.as_ptr()), texts.each_ref().map(|text| text.as_ptr()));
+        assert_eq!(found, texts.each_ref());
+    }
+
+    #[test]
+    fn rows_of_any_known_form_need_no_mapping() {
+        let own = json!({"id": "x", "context": "c", "candidates": [{"id": "a", "text": "t"}]});
+        let named = json!({"context": "c", "candidate": ["t", "u"]});
+        let pair = json!({"prompt": "q", "chosen": "t", "rejected": "u"});
+        let count = |value, columns: &[&str]| read(&[], vec![row(value)], columns).expect("read")[0].candidates.len();
+        assert_eq!([count(&own, &[]), count(&named, &[]), count(&pair, &[])], [1, 2, 2]);
+        let of_columns = [
+            count(&own, &["id", "context", "candidates"]),
+            count(&named, &["context", "candidate"]),
+            count(&pair, &["prompt", "chosen", "rejected"]),
+        ];
+        assert_eq!(of_columns, [1, 2, 2]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_places_from_0() {
+        let good = json!({"doc": "c", "a": "t"});
+        let told = |rows, columns: &[&str]| {
+            read(&["context=doc", "candidate=a"], rows, columns).expect_err("refused").to_string()
+        };
+        let rows = || vec![row(&good), row(&json!({"doc": 3, "a": "t"})), row(&json!({"doc": null, "a": "t"}))];
+        let text = told(rows(), &[]);
+        assert!(text.starts_with("2 problems in the frame\n  index 1: column `doc` (context): a number"), "{text}");
+        assert!(text.contains("index 2: column `doc` (context): there is no value"), "{text}");
+        assert_eq!(told(Vec::new(), &[]), "the frame has no rows");
+        assert!(told(rows(), &["dok", "a"]).contains("no column `doc`"));
+        let broken = vec![Err(LineError::content("a", "NaN is no value"))];
+        let text = read(&[], broken, &[]).expect_err("refused").to_string();
+        assert_eq!(text, "broken index 0 of the frame: field `a`: NaN is no value");
+    }
+}
