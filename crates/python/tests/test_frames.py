@@ -144,6 +144,19 @@ def test_a_column_of_mixed_types_is_told_by_row_and_does_not_matter_where_it_is_
     assert "indices 0, 3" in told and "a number, not a text" in told and "index 4" in told and "a list" in told
 
 
+def test_a_column_without_a_value_and_two_of_one_name_are_told(rows):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for frame, text in [
+        (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context)"),
+        (pandas.DataFrame([["x", "y", "z", "w"]], columns=["doc", "a", "b", "a"]), "two columns called 'a'"),
+        (pandas.DataFrame([["x", "y"]]), "no column whose name is a text"),
+        (pandas.DataFrame({"doc": [b"x"], "a": ["y"], "b": ["z"]}), "values of the type Binary are not read"),
+    ]:
+        with pytest.raises(probity.ProbityError) as error:
+            score(frame)
+        assert text in str(error.value)
+
+
 def test_scores_that_are_no_numbers_are_told(rows):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(rows).with_columns(q=polars.lit(math.nan))

@@ -98,6 +98,38 @@ def test_other_threads_go_on_while_a_model_computes(model, rows):
     assert counted[0] > 50 * passed
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_is_told_to_be_started_another_way(rows):
+    probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+            os.write(write, b"nothing")
+        except probity.ProbityError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"was forked" in os.read(read, 1000)
+
+
+def test_two_threads_may_ask_one_model(model, rows):
+    runs = {}
+
+    def compare(name):
+        runs[name] = probity.compare(rows, model=model, attribute=name, map=MAP, out=name, progress=False)
+
+    threads = [threading.Thread(target=compare, args=(name,)) for name in ("coherence", "fluency")]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    for name, run in runs.items():
+        alone = probity.compare(rows, model=model, attribute=name, map=MAP, progress=False)
+        assert (alone.path / "comparisons.jsonl").read_bytes() == (run.path / "comparisons.jsonl").read_bytes()
+    assert len(runs) == 2
+
+
 LONG = """
 import sys, probity
 rows = [{"id": f"{n}{row['id']}", **{k: v for k, v in row.items() if k != "id"}} for n in range(20) for row in probity.demo_rows()]

@@ -2,6 +2,8 @@
 
 import os
 
+from ._errors import told
+
 
 def is_rows(data):
     """Whether it is a list of dicts."""
@@ -23,6 +25,8 @@ def table_of(data, mapping):
         return name, _of_dataset(data)
     if kind.__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
         return name, _of_pandas(data, mapping)
+    if kind.__module__.split(".")[0] == "polars" and hasattr(data, "with_columns") and not hasattr(data, "collect"):
+        return name, _of_polars(data)
     if isinstance(data, dict):
         raise TypeError("data: a dict is no table; give a list with a dict for each sample, or a DataFrame")
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__iter__"):
@@ -59,6 +63,11 @@ def _of_dataset(data):
 def _of_pandas(data, mapping):
     """The columns that are mapped: others may hold what has no form in Arrow."""
     names = [name for name in data.columns if isinstance(name, str)]
+    if not names:
+        raise told("pandas.DataFrame has no column whose name is a text", "name them: frame.columns = [...]")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise told(f"pandas.DataFrame has two columns called {twice[0]!r}", "rename one of them")
     wanted = _wanted(mapping)
     if wanted is not None:
         there = {column: _root(column, names) for column in wanted}
@@ -71,6 +80,14 @@ def _of_pandas(data, mapping):
     except Exception:  # noqa: BLE001
         # Without pyarrow, or where a column is of mixed types: then each row tells what is wrong with it.
         return [_present(row) for row in data.to_dict("records")]
+
+
+def _of_polars(data):
+    """Columns without any value have a type that Arrow's readers do not agree on."""
+    import polars
+
+    empty = [name for name, kind in data.schema.items() if kind == polars.Null]
+    return data.with_columns(polars.col(empty).cast(polars.String)) if empty else data
 
 
 def _root(column, names):

@@ -4,12 +4,11 @@ import difflib
 import inspect
 import keyword
 import os
-import re
 import tempfile
 from typing import Any
 
 from . import _frames, _probity
-from ._errors import told
+from ._errors import in_python
 from ._model import Model
 from ._progress import observer_of
 from ._run import Run
@@ -177,11 +176,8 @@ def _run(kind, options, data, arguments, progress):
         if data is not None:
             given[_DATA], table = _frames.table_of(data, arguments.get("map"))
         native = model._native if isinstance(model, Model) else None
-        with observer_of(progress, kind["name"]) as observer:
-            try:
-                ended = _probity.run_stage(kind["name"], given, table, native, observer)
-            except _probity.ProbityError as error:
-                raise in_python(error, options) from None
+        with observer_of(progress, kind["name"]) as observer, in_python(options):
+            ended = _probity.run_stage(kind["name"], given, table, native, observer)
     return Run._of(ended["folder"], ended["result"], ended["ended"])
 
 
@@ -229,16 +225,6 @@ def _one(option, value, folder):
     if option["kind"] in ("text", "choice") and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value
-
-
-def in_python(error, options):
-    """The same error with options named as they are here."""
-    text, _, hint = re.sub(
-        r"--([a-z][a-z0-9-]*)",
-        lambda name: name[1].replace("-", "_") if name[1].replace("-", "_") in options else name[0],
-        str(error),
-    ).partition("\n\nhint: ")
-    return told(text, *hint.split("\nhint: ")) if hint else told(text)
 
 
 def _better(name, options, given, error):

@@ -1,6 +1,7 @@
 """Models in memory."""
 
 from . import _probity
+from ._errors import in_python
 from ._progress import observer_of
 
 
@@ -42,7 +43,7 @@ class Model:
             if field not in known:
                 raise TypeError(f"Model.load() has no option {field!r}; there are {', '.join(known)}")
         given = {field: value for field, value in options.items() if value is not None}
-        with observer_of(progress, "model") as observer:
+        with observer_of(progress, "model") as observer, in_python(known):
             return cls(_probity.Model.load({"model": model, **given}, observer))
 
     @property

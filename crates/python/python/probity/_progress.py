@@ -5,10 +5,13 @@ import html
 import sys
 import time
 
+from ._fork import computes
+
 
 @contextlib.contextmanager
 def observer_of(progress, what):
     """Shows messages and progress until the work ends."""
+    computes()
     if not progress:
         yield None
         return

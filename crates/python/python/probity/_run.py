@@ -6,7 +6,7 @@ import os
 import pathlib
 
 from . import _probity
-from ._errors import told
+from ._errors import in_python, told
 
 
 class Run:
@@ -167,9 +167,9 @@ def gate(run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, mi
     ['same', 'same']
     """
     attribute = [attribute] if isinstance(attribute, str) else list(attribute)
-    return _probity.gate(
-        _place(run), None if baseline is None else _place(baseline), candidates, attribute, tolerance, minimum_effect
-    )
+    baseline = None if baseline is None else _place(baseline)
+    with in_python(["baseline", "candidates", "attribute", "tolerance", "minimum_effect"]):
+        return _probity.gate(_place(run), baseline, candidates, attribute, tolerance, minimum_effect)
 
 
 def _place(run):
