@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::SharedText;
 
-/// A row of a table: what is not null, by column.
+/// A row of a table: values by column.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct TableRow {
@@ -28,6 +28,13 @@ impl TableRow {
     /// Adds a text that is not to be copied.
     pub fn insert_text(&mut self, column: Arc<str>, text: SharedText) {
         self.texts.push((column, text));
+    }
+
+    /// The same without nulls, which a table with columns has where a row says nothing.
+    #[must_use]
+    pub(crate) fn without_nulls(mut self) -> Self {
+        self.values.retain(|_, value| !value.is_null());
+        self
     }
 
     /// What it has besides texts in memory of others.

@@ -173,7 +173,12 @@ impl SampleSource {
         let has = |name: &str| table.has(name);
         let format = DataFormat::Parquet;
         if self.map.is_empty() && has("candidates") {
-            let samples = table.map(|(place, row)| (place, row.map_err(|error| vec![error]).and_then(own_form)));
+            let nulls_say_nothing = table.columns().is_some();
+            let whole = move |row: TableRow| if nulls_say_nothing { row.without_nulls() } else { row };
+            let sample = move |row: Result<TableRow, LineError>| {
+                row.map_err(|error| vec![error]).and_then(|row| own_form(whole(row)))
+            };
+            let samples = table.map(move |(place, row)| (place, sample(row)));
             let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)?;
             return Ok(SampleFile { records, format, columns: None });
         }

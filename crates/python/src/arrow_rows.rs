@@ -150,13 +150,13 @@ impl OpenBatch {
             match column {
                 OpenColumn::Texts(name, column) => {
                     let text = column.get(place).map_err(|why| wrong(name, why.to_owned()))?;
-                    texts.extend(text.map(|text| (name.clone(), text)));
+                    match text {
+                        Some(text) => texts.push((name.clone(), text)),
+                        None => drop(values.insert(name.to_string(), Value::Null)),
+                    }
                 }
                 OpenColumn::Values(name, array) => {
-                    let value = value(array, place).map_err(|why| wrong(name, why))?;
-                    if !value.is_null() {
-                        values.insert(name.clone(), value);
-                    }
+                    values.insert(name.clone(), value(array, place).map_err(|why| wrong(name, why))?);
                 }
             }
         }

@@ -147,7 +147,7 @@ def test_a_column_of_mixed_types_is_told_by_row_and_does_not_matter_where_it_is_
 def test_a_column_without_a_value_and_two_of_one_name_are_told(rows):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for frame, text in [
-        (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context)"),
+        (polars.DataFrame({"doc": [None], "a": ["x"], "b": ["y"]}), "index 0 of polars.DataFrame: column `doc` (context): there is no value"),
         (pandas.DataFrame([["x", "y", "z", "w"]], columns=["doc", "a", "b", "a"]), "two columns called 'a'"),
         (pandas.DataFrame([["x", "y"]]), "no column whose name is a text"),
         (pandas.DataFrame({"doc": [b"x"], "a": ["y"], "b": ["z"]}), "values of the type Binary are not read"),
