@@ -133,6 +133,7 @@ impl AskedLine for GenerateLine {
             sampling,
             constraint,
             verdict: None,
+            alternatives: None,
         }
     }
 

@@ -183,7 +183,8 @@ impl AskedLine for RequestLine {
                     fields = answer;
                 }
             }
-            None => {}
+            // Nothing in a line asks for it.
+            Some(ScoreAnswer::Tokens(_)) | None => {}
         }
         fields
     }
