@@ -311,7 +311,8 @@ pub struct GenerateResult {
     /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has
     /// no such point.
     pub verdict: Option<ScoreResult>,
-    /// The generated tokens' probabilities; absent where none were asked for or no text was generated.
+    /// The probabilities of the generated tokens, and behind them of the one that ended the turn where one did; absent
+    /// where none were asked for or nothing was generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokensAnswer>,
     /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time

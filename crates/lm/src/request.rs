@@ -68,8 +68,8 @@ pub struct GenerateRequest {
     pub constraint: Option<Constraint>,
     /// Asks for label probabilities at a point of the generated text.
     pub verdict: Option<(String, LabelSet)>,
-    /// Asks for the log-probabilities of the generated tokens, and beside each for the likeliest so many; absent where
-    /// none are wanted. They are the model's own: neither sampling nor constraint changes them.
+    /// Asks for the log-probabilities of the generated tokens (and of the one that ends the turn), and beside each for
+    /// the likeliest so many; absent where none are wanted. They are the model's own: neither sampling nor constraint changes them.
     pub alternatives: Option<usize>,
 }
 

@@ -118,8 +118,9 @@ impl Model {
         };
         let verdict = verdict_request(request, prompt, &generated, &|ids| self.text_of(ids));
         let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
-        let asked = request.alternatives.filter(|_| generated.finish.is_some() && !generated.token_ids.is_empty());
-        let asked = asked.map(|alternatives| tokens_request(request, prompt, &generated.token_ids, alternatives));
+        let ids: Vec<u32> = generated.token_ids.iter().copied().chain(generated.end).collect();
+        let asked = request.alternatives.filter(|_| generated.finish.is_some() && !ids.is_empty());
+        let asked = asked.map(|alternatives| tokens_request(request, prompt, ids, alternatives));
         let tokens = match asked.map(|question| self.ask_behind(question, behind)).transpose()? {
             Some(result) => result.tokens().cloned(),
             // No token, and nothing to say of it.
@@ -175,14 +176,14 @@ impl Model {
 }
 
 /// The question how probable a text's own tokens are.
-fn tokens_request(request: &GenerateRequest, prompt: &TokenPrompt, ids: &[u32], alternatives: usize) -> ScoreRequest {
+fn tokens_request(request: &GenerateRequest, prompt: &TokenPrompt, ids: Vec<u32>, alternatives: usize) -> ScoreRequest {
     let (source, before) = prompt.tokens.split_at(prompt.source);
     let before = if source.is_empty() {
         Prompt::Tokens(before.to_vec())
     } else {
         Prompt::Pair { source: source.to_vec(), answer: before.to_vec() }
     };
-    let asked = AskedTokens { ids: ids.to_vec(), alternatives, next: false };
+    let asked = AskedTokens { ids, alternatives, next: false };
     ScoreRequest { id: request.id.clone(), prompt: before, ask: Ask::Tokens(asked) }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct GeneratedText {
     pub(crate) strayed: Option<Strayed>,
     /// Tokens of the text that were guessed.
     pub(crate) accepted: usize,
+    /// The token that ended the turn, where one did; none of the text's.
+    pub(crate) end: Option<u32>,
 }
 
 /// Why a text could not be gone on with.
@@ -192,7 +194,7 @@ impl OpenText {
     fn push(&mut self, token: Option<u32>, vocabulary: &GenerationVocabulary<'_>) -> Option<GeneratedText> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
-            return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
+            return Some(GeneratedText { end: Some(token), ..self.end(vocabulary, Some(Finish::EndOfTurn)) });
         }
         self.tokens.push(token);
         if let Some(Err(why)) = self.constrained.as_mut().map(|constrained| constrained.advance(token)) {
@@ -259,7 +261,7 @@ impl OpenText {
             // An empty text in its place would be an answer that nobody gave.
             Err(why) => (String::new(), None, Some(why)),
         };
-        GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted }
+        GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted, end: None }
     }
 
     /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
