@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use probity_lm::{
-    Ask, AskedTokens, Finish, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, Outcome, Precision, Prompt, Sampling,
-    SamplingLimits, ScoreRequest, ScoreResult, SinkError, TokensAnswer,
+    Ask, AskedTokens, Finish, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, Outcome, Precision, Prompt,
+    Sampling, SamplingLimits, ScoreRequest, ScoreResult, SinkError, TokensAnswer,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{DeviceChoice, LoadOptions, Model};

@@ -67,10 +67,7 @@ pub(crate) async fn score(
 }
 
 /// What happens next to a text.
-async fn event(
-    events: &mut mpsc::UnboundedReceiver<TextEvent>,
-    deadline: Instant,
-) -> Result<TextEvent, ApiError> {
+async fn event(events: &mut mpsc::UnboundedReceiver<TextEvent>, deadline: Instant) -> Result<TextEvent, ApiError> {
     timeout_at(deadline, events.recv()).await.map_err(|_| too_late())?.ok_or_else(ApiError::gone)
 }
 

@@ -1,8 +1,6 @@
 //! From what a request says to what the model is asked, for texts of either endpoint.
 
-use probity_lm::{
-    Ask, AskedTokens, Constraint, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest,
-};
+use probity_lm::{Ask, AskedTokens, Constraint, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
 
 use crate::api_error::{ApiError, told_boxed};
 use crate::app::App;
@@ -42,7 +40,8 @@ pub(crate) struct PromptAsk {
 impl Writing {
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
-        let must = |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
+        let must =
+            |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
         must("temperature", self.temperature.is_none_or(|t| (0.0..=100.0).contains(&t)), "must be from 0 to 100")?;
         must("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1")?;
         must("top_k", self.top_k != Some(0), "must be at least 1")?;
@@ -69,7 +68,13 @@ impl Writing {
     }
 
     /// What the model is asked for a prompt and texts of so many tokens.
-    pub(crate) fn ask(&self, app: &App, param: &str, tokens: Vec<u32>, max_tokens: usize) -> Result<PromptAsk, ApiError> {
+    pub(crate) fn ask(
+        &self,
+        app: &App,
+        param: &str,
+        tokens: Vec<u32>,
+        max_tokens: usize,
+    ) -> Result<PromptAsk, ApiError> {
         if tokens.is_empty() {
             return Err(ApiError::field(param, "there is no token to go on from"));
         }

@@ -55,9 +55,7 @@ fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
 async fn collect(mut body: Body, most: u64) -> Result<Bytes, ApiError> {
     let broken = || ApiError::new(StatusCode::BAD_REQUEST, "the body broke off");
     let mut read = Vec::new();
-    while let Some(frame) =
-        std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await
-    {
+    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_| broken())?;
         let Some(data) = frame.data_ref() else { continue };
         if (read.len() + data.len()) as u64 > most {

@@ -113,10 +113,11 @@ fn plan(app: &App, body: &Bytes) -> Result<Plan, ApiError> {
         echo: false,
     };
     writing.check()?;
-    let tokens = encode(app, "messages", &Prompt::Chat {
-        messages: messages("messages", request.messages)?,
-        answer_prefix: String::new(),
-    })?;
+    let tokens = encode(
+        app,
+        "messages",
+        &Prompt::Chat { messages: messages("messages", request.messages)?, answer_prefix: String::new() },
+    )?;
     let most = room(app, "messages", tokens.len(), max_tokens, app.options.max_tokens)?;
     let ask = writing.ask(app, "messages", tokens, most)?;
     let header = Header {

@@ -129,7 +129,10 @@ mod tests {
         assert!(connections.make_room(), "the second is idle");
         assert!(!connections.open.lock().contains_key(&second.number));
         drop(busy);
-        assert!(connections.make_room() && connections.open.lock().contains_key(&first.number), "the third was idle longer");
+        assert!(
+            connections.make_room() && connections.open.lock().contains_key(&first.number),
+            "the third was idle longer"
+        );
         connections.close(&first);
         connections.close(&third);
         assert!(!connections.make_room());

@@ -13,9 +13,8 @@ use crate::app::App;
 
 /// Passes a request on that may ask. That the server is there, anybody may know.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let allowed = check_host(&app, request.uri(), request.headers()).and_then(|()| {
-        if request.uri().path() == "/health" { Ok(()) } else { check_token(&app, request.headers()) }
-    });
+    let allowed = check_host(&app, request.uri(), request.headers())
+        .and_then(|()| if request.uri().path() == "/health" { Ok(()) } else { check_token(&app, request.headers()) });
     match allowed {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -65,7 +64,10 @@ mod tests {
     fn only_names_of_this_machine_are_loopback() {
         let own = ["127.0.0.1", "127.0.0.1:8080", "localhost", "LocalHost:1", "[::1]:8080", "[::1]", "127.9.9.9:1"];
         assert!(own.into_iter().all(is_loopback));
-        let others = ["evil.example", "evil.example:8080", "localhost.evil.example", "192.168.0.1:8080", "", "0.0.0.0", "127.0.0.1.evil"];
+        let others = [
+            "evil.example", "evil.example:8080", "localhost.evil.example", "192.168.0.1:8080", "", "0.0.0.0",
+            "127.0.0.1.evil",
+        ];
         assert!(!others.into_iter().any(is_loopback));
     }
 }

@@ -74,8 +74,7 @@ pub(crate) fn of_completion(
     written: &Written,
     count: usize,
 ) -> CompletionLogprobs {
-    let told =
-        CompletionLogprobs { tokens: vec![], token_logprobs: vec![], top_logprobs: vec![], text_offset: vec![] };
+    let told = CompletionLogprobs { tokens: vec![], token_logprobs: vec![], top_logprobs: vec![], text_offset: vec![] };
     let mut telling = Telling { model, count, told, characters: 0 };
     if let Some((ids, answer)) = prompt {
         if let Some(first) = ids.first() {

@@ -44,7 +44,9 @@ pub(crate) fn description(options: &ServeOptions) -> Value {
     for (name, field) in
         [("CompletionRequest", "max_tokens"), ("ChatRequest", "max_tokens"), ("ChatRequest", "max_completion_tokens")]
     {
-        if let Some(property) = schemas.get_mut(name).and_then(|schema| schema.pointer_mut(&format!("/properties/{field}"))) {
+        if let Some(property) =
+            schemas.get_mut(name).and_then(|schema| schema.pointer_mut(&format!("/properties/{field}")))
+        {
             property["maximum"] = options.max_tokens.into();
         }
     }
@@ -62,7 +64,8 @@ pub(crate) fn description(options: &ServeOptions) -> Value {
 }
 
 fn paths(generator: &mut SchemaGenerator) -> Value {
-    let completions = Answers { body: schema::<CompletionBody>(generator), event: Some(schema::<CompletionBody>(generator)) };
+    let completions =
+        Answers { body: schema::<CompletionBody>(generator), event: Some(schema::<CompletionBody>(generator)) };
     let chat = Answers { body: schema::<ChatBody>(generator), event: Some(schema::<ChatChunk>(generator)) };
     let score = Answers { body: schema::<ScoreBody>(generator), event: None };
     let [list, one, health] =

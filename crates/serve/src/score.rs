@@ -74,7 +74,9 @@ fn questions(app: &App, body: &Bytes) -> Result<Vec<Question>, ApiError> {
 fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> {
     let field = |name: &str| format!("{at}.{name}");
     let (prompt, of) = match (item.prompt, item.messages) {
-        (Some(_), Some(_)) => return Err(ApiError::field(field("messages"), "only one of `prompt`, `messages` can be given")),
+        (Some(_), Some(_)) => {
+            return Err(ApiError::field(field("messages"), "only one of `prompt`, `messages` can be given"));
+        }
         (None, None) => return Err(ApiError::field(at, "one of `prompt`, `messages` is needed")),
         (Some(_), _) if item.answer_prefix.is_some() => {
             let why = "goes with `messages` only; put it at the end of the prompt";
@@ -127,9 +129,7 @@ fn entry(index: usize, id: Option<String>, result: ScoreResult) -> ScoreEntry {
         variants: label.variants.iter().map(TokensEntry::from).collect(),
     };
     let (labels, mass, continuation) = match &result.answer {
-        Some(ScoreAnswer::Labels(answer)) => {
-            (Some(answer.labels.iter().map(label).collect()), Some(answer.mass), None)
-        }
+        Some(ScoreAnswer::Labels(answer)) => (Some(answer.labels.iter().map(label).collect()), Some(answer.mass), None),
         _ => (None, None, result.continuation().map(TokensEntry::from)),
     };
     ScoreEntry {

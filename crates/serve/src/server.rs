@@ -35,7 +35,7 @@ const THREADS: usize = 2;
 const BLOCKING: usize = 4;
 /// What a connection is told for which there is no place.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: \
-application/json\r\nContent-Length: 116\r\n\r\n{\"error\":{\"message\":\"too many connections; try again\",\
+application/json\r\nContent-Length: 115\r\n\r\n{\"error\":{\"message\":\"too many connections; try again\",\
 \"type\":\"overloaded_error\",\"param\":null,\"code\":\"connections\"}}";
 
 /// A place that is listened on, before there is a model to answer.
@@ -51,8 +51,7 @@ impl Server {
         if !host.is_loopback() && options.token.is_none() {
             return Err(ServeError::NoToken { host });
         }
-        let listener =
-            TcpListener::bind((host, port)).map_err(|source| ServeError::Bind { host, port, source })?;
+        let listener = TcpListener::bind((host, port)).map_err(|source| ServeError::Bind { host, port, source })?;
         listener.set_nonblocking(true).map_err(ServeError::Start)?;
         Ok(Self { listener, options })
     }
@@ -154,8 +153,9 @@ impl Taker {
         // Small answers go at once.
         let _ = stream.set_nodelay(true);
         let (router, connections, ending) = (self.router.clone(), self.connections.clone(), self.ending.clone());
+        // Here, and not where it is answered: whoever comes next looks for one that may go.
+        let connection = connections.open();
         tokio::spawn(async move {
-            let connection = connections.open();
             answer(stream, router, &connection, ending).await;
             connections.close(&connection);
             drop(place);

@@ -87,9 +87,7 @@ where
         let ended = match written.await {
             Ok(usage) if include_usage => out.send(usage).await,
             Ok(_) => Ok(()),
-            Err(StreamEnd::Failed(error)) => {
-                out.send(serde_json::to_string(&ErrorBody { error: error.detail })).await
-            }
+            Err(StreamEnd::Failed(error)) => out.send(serde_json::to_string(&ErrorBody { error: error.detail })).await,
             Err(StreamEnd::Left) => return,
         };
         if ended.is_ok() {
@@ -228,7 +226,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_that_a_stop_sequence_takes_back() {
-        assert_eq!(pieces("so stay", &["stop"]), ["s", "o", " ", "sta", "y"].map(str::to_owned));
+        assert_eq!(pieces("so stay", &["stop"]), ["so", " ", "sta", "y"].map(str::to_owned));
         assert_eq!(pieces("to stop", &["stop"]).concat(), "to ");
         assert_eq!(pieces("ab\u{fffd}c", &[]), ["a", "b", "\u{fffd}c"].map(str::to_owned));
         let growing = GrowingText { stops: &[], ids: Vec::new(), sent: "to ".into() };

@@ -61,8 +61,7 @@ impl Round<'_> {
             return None;
         }
         let job = self.queue.next_score()?;
-        let alike =
-            |other: &Vec<u32>| other.iter().zip(&job.tokens).take_while(|(a, b)| a == b).count();
+        let alike = |other: &Vec<u32>| other.iter().zip(&job.tokens).take_while(|(a, b)| a == b).count();
         let shared = self.neighbours.iter().map(alike).max().unwrap_or(0);
         // What is asked behind a prompt is short beside it, but never nothing.
         self.tokens += job.tokens.len() - shared + 8;

@@ -11,7 +11,8 @@ pub(crate) type Unhonoured<'a> = (&'static str, &'a Option<Value>, Value);
 pub(crate) fn refuse_others(fields: &[Unhonoured<'_>]) -> Result<(), ApiError> {
     let wrong = fields.iter().find(|(_, given, neutral)| {
         let Some(given) = given else { return false };
-        let is_equal = |value: &Value| value == given || matches!((value.as_f64(), given.as_f64()), (Some(a), Some(b)) if a == b);
+        let is_equal =
+            |value: &Value| value == given || matches!((value.as_f64(), given.as_f64()), (Some(a), Some(b)) if a == b);
         !neutral.as_array().is_some_and(|values| values.iter().any(is_equal))
     });
     let Some((name, _, neutral)) = wrong else { return Ok(()) };
