@@ -67,7 +67,7 @@ pub(crate) enum Command {
     /// Continue prompts, freely or as a JSON schema, a list or a regular expression allows: the raw interface
     #[command(long_about = generate::LONG_ABOUT, after_help = generate::AFTER_HELP)]
     Generate(RawArgs),
-    /// Answer over HTTP: OpenAI's endpoints for texts and chats, and exact probabilities
+    /// Answer over HTTP: texts and chats as clients of language models ask for them, and exact probabilities
     #[command(long_about = serve::LONG_ABOUT, after_help = serve::AFTER_HELP)]
     Serve(serve::ServeArgs),
     /// Check that scores have the same bits however they are computed

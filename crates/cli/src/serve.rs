@@ -33,13 +33,14 @@ Example:
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: Typed<ModelOptions>,
-    /// The address to listen on; any but this machine's own (127.0.0.1, ::1) needs a token
+    /// The address to listen on; any but this machine's own (127.0.0.1 or `::1`) needs a token
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = address)]
     host: std::net::IpAddr,
     /// The port; 0 takes any that is free
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// Answer only those who send `Authorization: Bearer` with the token in this file; $PROBITY_TOKEN says it too
+    /// Answer only those who send `Authorization: Bearer` with the token in this file; the variable
+    /// `PROBITY_TOKEN` says it too
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What requests call the model [default: the model's own name]

@@ -314,7 +314,7 @@ pub struct GenerateResult {
     /// The probabilities of the generated tokens, and behind them of the one that ended the turn where one did; absent
     /// where none were asked for or nothing was generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<TokensAnswer>,
+    pub tokens: Option<Box<TokensAnswer>>,
     /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time
     /// does, and is kept nowhere.
     #[serde(skip)]

@@ -122,7 +122,7 @@ impl Model {
         let asked = request.alternatives.filter(|_| generated.finish.is_some() && !ids.is_empty());
         let asked = asked.map(|alternatives| tokens_request(request, prompt, ids, alternatives));
         let tokens = match asked.map(|question| self.ask_behind(question, behind)).transpose()? {
-            Some(result) => result.tokens().cloned(),
+            Some(result) => result.tokens().cloned().map(Box::new),
             // No token, and nothing to say of it.
             None => None,
         };

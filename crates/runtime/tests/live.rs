@@ -98,7 +98,7 @@ fn generated_tokens_have_the_probabilities_that_they_have_when_they_are_given() 
         let ids = &told.continuation.token_ids;
         let ended = result.finish == Some(Finish::EndOfTurn);
         assert!(ids.starts_with(&result.token_ids) && ids.len() == result.token_ids.len() + usize::from(ended));
-        assert_eq!(told, &tokens(&model, request(&prompt, ids, n % 3, false)), "{n}");
+        assert_eq!(**told, tokens(&model, request(&prompt, ids, n % 3, false)), "{n}");
         let plain = alone(&model, GenerateRequest { alternatives: None, ..text(n) });
         assert_eq!((plain.token_ids, plain.tokens), (result.token_ids, None));
     }

@@ -95,6 +95,7 @@ impl Written {
     pub(crate) fn of(result: GenerateResult, param: &str) -> Result<Self, ApiError> {
         let Some(finish) = result.finish else { return Err(ApiError::outcome(param, &result.outcome)) };
         let GenerateResult { text, token_ids: ids, tokens, .. } = result;
+        let tokens = tokens.map(|tokens| *tokens);
         let reason = if finish == Finish::Length { FinishReason::Length } else { FinishReason::Stop };
         Ok(Self { text, ids, tokens, finish: reason, is_cut: finish == Finish::Stop })
     }

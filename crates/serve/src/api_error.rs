@@ -1,4 +1,4 @@
-//! What a client is told when it gets no answer, in the form that clients of OpenAI's API read.
+//! What a client is told when it gets no answer, in the form that clients of `OpenAI`'s API read.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,8 +67,11 @@ impl App {
     /// The id of the answer to a request, by its content.
     pub(crate) fn answer_id(kind: &str, body: &[u8]) -> String {
         let hash = Sha256::new().chain_update(kind).chain_update(body).finalize();
-        let hex: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-        format!("{kind}-{hex}")
+        let mut id = format!("{kind}-");
+        for byte in hash.iter().take(12) {
+            let _ = write!(id, "{byte:02x}");
+        }
+        id
     }
 
     /// Refuses a request for another model.

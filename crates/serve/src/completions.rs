@@ -21,7 +21,7 @@ use crate::wire::completions::{CompletionBody, CompletionChoice, CompletionReque
 use crate::wire::forms::{OneOrMany, PlainPrompt, UsageBody};
 use crate::wire::unhonoured::refuse_others;
 
-/// Tokens of a text where a request does not say, as in OpenAI's API.
+/// Tokens of a text where a request does not say, as in `OpenAI`'s API.
 const USUAL_TOKENS: usize = 16;
 /// Prompts, times the choices of each.
 const MOST_TEXTS: usize = 4096;

@@ -47,7 +47,7 @@ fn is_loopback(host: &str) -> bool {
 
 fn check_token(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(token) = &app.options.token else { return Ok(()) };
-    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+    let shown = headers.get(header::AUTHORIZATION).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
     let bearer = shown.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     if bearer.is_some_and(|(_, shown)| token.is(shown.trim_ascii())) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A model served over HTTP: the endpoints of OpenAI's API for texts and conversations, and one for exact probabilities
+//! A model served over HTTP: the endpoints of `OpenAI`'s API for texts and conversations, and one for exact probabilities
 //! of labels and continuations.
 //!
 //! Requests are read, cut into tokens and checked as they come (`completions`, `chat`, `score`), and wait in one queue. One

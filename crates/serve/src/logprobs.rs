@@ -1,4 +1,6 @@
-//! Log-probabilities of tokens in the forms of OpenAI's API.
+//! Log-probabilities of tokens in the forms of `OpenAI`'s API.
+
+use std::fmt::Write as _;
 
 use probity_lm::{TokenAlternative, TokensAnswer};
 use serde_json::Map;
@@ -22,8 +24,11 @@ fn bytes(model: &dyn ServedModel, id: u32) -> Vec<u8> {
 /// A token as completions write it: those that are a part of a character by their bytes, so that no two are alike.
 fn spelled(model: &dyn ServedModel, id: u32) -> String {
     String::from_utf8(bytes(model, id)).unwrap_or_else(|error| {
-        let hex: String = error.as_bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect();
-        format!("bytes:{hex}")
+        let mut spelling = "bytes:".to_owned();
+        for byte in error.as_bytes() {
+            let _ = write!(spelling, "\\x{byte:02x}");
+        }
+        spelling
     })
 }
 

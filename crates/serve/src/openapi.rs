@@ -71,17 +71,17 @@ fn paths(generator: &mut SchemaGenerator) -> Value {
     let [list, one, health] =
         [schema::<ModelList>(generator), schema::<ModelBody>(generator), schema::<HealthBody>(generator)];
     let id = json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string"}});
-    let mut of_one = get(generator, "The model of that id", one);
+    let mut of_one = get(generator, "The model of that id", &one);
     of_one["parameters"] = json!([id]);
     of_one["responses"]["404"] = error(generator, "Another model is asked for.");
     json!({
         "/v1/completions": {"post": post::<CompletionRequest>(generator, "Go on from prompts", &completions)},
         "/v1/chat/completions": {"post": post::<ChatRequest>(generator, "Answer a conversation", &chat)},
         "/v1/score": {"post": post::<ScoreBatch>(generator, "Exact probabilities of labels and continuations", &score)},
-        "/v1/models": {"get": get(generator, "The model that is served", list)},
+        "/v1/models": {"get": get(generator, "The model that is served", &list)},
         "/v1/models/{id}": {"get": of_one},
-        "/health": {"get": get(generator, "Whether the server is there", health)},
-        "/openapi.json": {"get": get(generator, "This description", json!({"type": "object"}))},
+        "/health": {"get": get(generator, "Whether the server is there", &health)},
+        "/openapi.json": {"get": get(generator, "This description", &json!({"type": "object"}))},
     })
 }
 
@@ -120,7 +120,7 @@ fn post<T: JsonSchema>(generator: &mut SchemaGenerator, summary: &str, answers: 
     })
 }
 
-fn get(generator: &mut SchemaGenerator, summary: &str, body: Value) -> Value {
+fn get(generator: &mut SchemaGenerator, summary: &str, body: &Value) -> Value {
     let answer = json!({"description": "The answer.", "content": {"application/json": {"schema": body}}});
     let mut responses = Map::from_iter([("200".to_owned(), answer)]);
     responses.extend(errors(generator, &ALWAYS));

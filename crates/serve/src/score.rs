@@ -46,7 +46,7 @@ pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Resu
     for (index, (id, receiver)) in open.into_iter().enumerate() {
         let result = answers::score(receiver, deadline).await?;
         prompts += result.prompt_tokens;
-        data.push(entry(index, id, result));
+        data.push(entry(index, id, &result));
     }
     Ok(Json(ScoreBody {
         id: answer_id,
@@ -115,7 +115,7 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
     Ok(Question { id: item.id, request, tokens })
 }
 
-fn entry(index: usize, id: Option<String>, result: ScoreResult) -> ScoreEntry {
+fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
     let (why, room) = match &result.outcome {
         Outcome::Unparsed { why } | Outcome::NotFinite { why } => (Some(why.clone()), None),
         Outcome::TooLong { tokens_needed, limit } => (None, Some((*tokens_needed, *limit))),

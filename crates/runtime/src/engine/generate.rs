@@ -329,7 +329,7 @@ pub(crate) fn generate<E>(
 ) -> Result<Usage, WalkError<E>> {
     let (active, drafts) = (Vec::new(), DraftStatistics::default());
     let mut generation = TextBatch { model, vocabulary, schedule, visitor, active, drafts, usage: Usage::default() };
-    let (mut waiting, mut begun) = (VecDeque::from_iter(prompts.iter().cloned()), 0);
+    let (mut waiting, mut begun) = (prompts.iter().cloned().collect::<VecDeque<_>>(), 0);
     loop {
         // A few at a time: prompts share what they have in common with those they are begun with.
         let has_room = generation.active.len() <= schedule.side_by_side * 3 / 4;

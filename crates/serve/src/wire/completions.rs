@@ -25,10 +25,10 @@ pub(crate) struct CompletionRequest {
     /// The fewest of the likeliest tokens that together are so probable may be drawn.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub(crate) top_p: Option<f64>,
-    /// The likeliest so many tokens may be drawn. Not in OpenAI's API.
+    /// The likeliest so many tokens may be drawn. Not in `OpenAI`'s API.
     #[schemars(range(min = 1))]
     pub(crate) top_k: Option<usize>,
-    /// Tokens that are at least so probable, in parts of the likeliest one's probability, may be drawn. Not in OpenAI's API.
+    /// Tokens that are at least so probable, in parts of the likeliest one's probability, may be drawn. Not in `OpenAI`'s API.
     #[schemars(range(min = 0, max = 1))]
     pub(crate) min_p: Option<f64>,
     /// What is drawn follows from it: the same seed gives the same text; 0 by default. The second choice of a prompt is

@@ -222,6 +222,7 @@ pub(crate) struct StreamOptions {
 
 /// Tokens that were read and written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "they are the API's")]
 pub(crate) struct UsageBody {
     /// Of all prompts, as the model sees them; a prompt with several choices counts once.
     pub(crate) prompt_tokens: usize,

@@ -1,4 +1,4 @@
-//! Fields of OpenAI's API that are not honoured: taken where they say what holds anyway, refused by name elsewhere.
+//! Fields of `OpenAI`'s API that are not honoured: taken where they say what holds anyway, refused by name elsewhere.
 
 use serde_json::{Value, json};
 
