@@ -28,6 +28,8 @@ mod score;
 mod served;
 mod server;
 mod stream;
+#[cfg(test)]
+mod testing;
 mod token;
 mod wire;
 mod worker;

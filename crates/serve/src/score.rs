@@ -146,3 +146,40 @@ fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
         continuation,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::LabelAnswer;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(outcome: Outcome, answer: Option<ScoreAnswer>) -> Value {
+        serde_json::to_value(entry(3, None, &ScoreResult { outcome, prompt_tokens: 9, answer })).expect("JSON")
+    }
+
+    #[test]
+    fn what_has_no_answer_says_why_and_has_no_numbers() {
+        let nothing = told(Outcome::NotFinite { why: "an overflow".into() }, None);
+        let expected =
+            json!({"object": "score", "index": 3, "outcome": "not_finite", "why": "an overflow", "prompt_tokens": 9});
+        assert_eq!(nothing, expected);
+        let too_long = told(Outcome::TooLong { tokens_needed: 12, limit: 8 }, None);
+        assert_eq!(
+            (&too_long["tokens_needed"], &too_long["limit"], too_long.get("labels")),
+            (&json!(12), &json!(8), None)
+        );
+    }
+
+    #[test]
+    fn an_impossible_label_has_a_probability_of_zero_and_no_logarithm() {
+        let answer = LabelAnswer::from_logprobs([("A", f64::NEG_INFINITY), ("B", -1.0)]).expect("some probability");
+        let labels = told(Outcome::Scored, Some(ScoreAnswer::Labels(answer)));
+        let first = &labels["labels"][0];
+        assert_eq!(
+            (&first["logprob"], &first["probability"], &first["normalised"]),
+            (&Value::Null, &json!(0.0), &json!(0.0))
+        );
+        assert_eq!(labels["labels"][1]["normalised"], 1.0);
+    }
+}

@@ -160,3 +160,85 @@ impl LiveTexts for OpenTexts<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use probity_lm::{Ask, Finish, Outcome, Prompt, ScriptedModel};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::queue::ScoreJob;
+    use crate::testing::Scripted;
+
+    fn question(id: &str) -> (ScoreJob, oneshot::Receiver<Result<ScoreResult, String>>) {
+        let (reply, receiver) = oneshot::channel();
+        let (prompt, ask) = (Prompt::Text(id.to_owned()), Ask::Continuation("to be".into()));
+        (ScoreJob { request: ScoreRequest { id: id.to_owned(), prompt, ask }, tokens: vec![1, 2, 3], reply }, receiver)
+    }
+
+    fn text(id: &str) -> (TextJob, mpsc::UnboundedReceiver<TextEvent>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let request = GenerateRequest::greedy(id, Prompt::Text(id.to_owned()), 5);
+        (TextJob { request, is_streamed: true, events }, receiver)
+    }
+
+    fn written(text: &str) -> GenerateResult {
+        GenerateResult {
+            text: text.to_owned(),
+            finish: Some(Finish::EndOfTurn),
+            ..GenerateResult::without_text(Outcome::Scored, 3)
+        }
+    }
+
+    #[test]
+    fn a_question_that_ends_its_list_leaves_the_others_their_answers() {
+        let model = Scripted(ScriptedModel::from_probabilities(|_| Vec::new()));
+        let queue = Queue::new(9);
+        let [(first, mut a), (bad, mut b), (last, mut c)] = ["a", "bad", "c"].map(question);
+        queue.submit(vec![first, bad, last], Vec::new()).expect("room");
+        queue.close();
+        work(&model, &queue);
+        assert_eq!(a.try_recv().expect("answered"), c.try_recv().expect("answered"));
+        assert!(b.try_recv().expect("answered").is_err_and(|why| why.contains("it is bad")));
+    }
+
+    #[test]
+    fn questions_are_answered_between_texts_and_nobody_is_asked_for_whoever_has_left() {
+        let queue = Arc::new(Queue::new(9));
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (asked, wrote) = (told.clone(), told.clone());
+        let of_text = queue.clone();
+        let (late, answers) = question("late");
+        let (late, answers) = (Mutex::new(Some(late)), Mutex::new(answers));
+        let model = ScriptedModel::from_results(move |request| {
+            asked.lock().push(request.id.clone());
+            ScoreResult { outcome: Outcome::Empty, prompt_tokens: 0, answer: None }
+        });
+        let model = Scripted(model.with_generation(move |request| {
+            wrote.lock().push(request.id.clone());
+            // It comes while the first text is written.
+            of_text.submit(late.lock().take().into_iter().collect(), Vec::new()).expect("room");
+            written(&request.id)
+        }));
+        let [(one, mut events), (gone, receiver), (two, _waits)] = ["one", "gone", "two"].map(text);
+        drop(receiver);
+        queue.submit(Vec::new(), vec![one, gone, two]).expect("room");
+        // Closed by another thread in life; here the queue ends when the late question is answered.
+        let ends = queue.clone();
+        let closing = std::thread::spawn(move || {
+            let mut answers = answers.into_inner();
+            while answers.try_recv().is_err() {
+                std::thread::yield_now();
+            }
+            ends.close();
+        });
+        work(&model, &queue);
+        closing.join().expect("answered");
+        assert_eq!(*told.lock(), ["one", "late", "two"]);
+        assert!(
+            matches!(events.try_recv(), Ok(TextEvent::Done(result)) if result.as_ref().is_ok_and(|r| r.text == "one"))
+        );
+    }
+}
