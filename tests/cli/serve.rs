@@ -476,9 +476,9 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
     let idle: Vec<TcpStream> = (0..50).map(|_| served.connect()).collect();
     assert_eq!(ask(), before);
     let mut slow: Vec<TcpStream> = (0..20).map(|_| served.connect()).collect();
-    slow.iter_mut().for_each(|stream| {
+    for stream in &mut slow {
         let _ = stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: loc");
-    });
+    }
     assert_eq!(ask(), before);
     drop((idle, slow));
     for _ in 0..20 {

@@ -107,7 +107,8 @@ fn post<T: JsonSchema>(generator: &mut SchemaGenerator, summary: &str, answers: 
     let mut content = json!({"application/json": {"schema": answers.body}});
     if let Some(event) = &answers.event {
         // Each event holds the JSON of a chunk; the last says `[DONE]`.
-        content["text/event-stream"] = json!({"schema": {"type": "string"}, "x-event": event});
+        let schema = json!({"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]});
+        content["text/event-stream"] = json!({"schema": schema, "x-data": event});
     }
     let mut responses = Map::from_iter([("200".to_owned(), json!({"description": "The answer.", "content": content}))]);
     responses.extend(errors(generator, &WITH_BODY));

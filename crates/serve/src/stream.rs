@@ -214,14 +214,14 @@ fn held_back(text: &str, stops: &[String]) -> usize {
 mod tests {
     use super::*;
 
-    fn letters(ids: &[u32]) -> Option<String> {
-        Some(ids.iter().filter_map(|id| char::from_u32(*id)).collect())
+    fn letters(ids: &[u32]) -> String {
+        ids.iter().filter_map(|id| char::from_u32(*id)).collect()
     }
 
     fn pieces(text: &str, stops: &[&str]) -> Vec<String> {
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
         let mut growing = GrowingText { stops: &stops, ids: Vec::new(), sent: String::new() };
-        text.chars().filter_map(|letter| growing.grow(&[letter as u32], letters)).collect()
+        text.chars().filter_map(|letter| growing.grow(&[letter as u32], |ids| Some(letters(ids)))).collect()
     }
 
     #[test]

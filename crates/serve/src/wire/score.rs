@@ -24,6 +24,10 @@ pub(crate) struct ScoreBatch {
 /// A prompt, and what is asked about the tokens that follow it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("allOf" = [
+    {"anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}]},
+    {"anyOf": [{"required": ["labels"]}, {"required": ["continuation"]}]},
+]))]
 pub(crate) struct ScoreItem {
     /// Comes back with the answer.
     pub(crate) id: Option<String>,
