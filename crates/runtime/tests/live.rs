@@ -73,8 +73,8 @@ fn what_is_told_of_tokens_does_not_depend_on_company_or_device() {
 fn text(n: usize) -> GenerateRequest {
     let prompt = Prompt::Tokens(vec![5, 6, 7, 8 + n as u32 % 3, 30 + n as u32]);
     let sampling = Sampling::Random { temperature: 1.0, limits: SamplingLimits::default(), seed: n as u64 };
-    let sampling = if n % 2 == 0 { Sampling::Greedy } else { sampling };
-    let alternatives = (n % 3 > 0).then_some(n % 3);
+    let sampling = if n.is_multiple_of(2) { Sampling::Greedy } else { sampling };
+    let alternatives = (!n.is_multiple_of(3)).then_some(n % 3);
     GenerateRequest { sampling, alternatives, ..GenerateRequest::greedy(n.to_string(), prompt, 6 + 5 * n) }
 }
 
@@ -119,7 +119,7 @@ struct Arriving<'a> {
 impl LiveTexts for Arriving<'_> {
     fn next(&mut self) -> Option<GenerateRequest> {
         // The list does not end before the last has come: so long something is being written, or given.
-        if self.given == self.of || (self.passes % 3 > 0 && self.given > 0) {
+        if self.given == self.of || (!self.passes.is_multiple_of(3) && self.given > 0) {
             return None;
         }
         self.passes += 1;
