@@ -29,6 +29,8 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+#[cfg(all(unix, feature = "serve"))]
+mod serve;
 mod slurm;
 mod snapshots;
 mod stages;

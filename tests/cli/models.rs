@@ -85,6 +85,14 @@ fn a_build_without_network_code_says_so() {
         .fails_with(&["no network code", "hint: put SmolLM2-135M-Instruct.Q4_1.gguf into "]);
 }
 
+#[cfg(not(feature = "serve"))]
+#[test]
+fn a_build_without_network_code_serves_nothing_and_says_so() {
+    World::new()
+        .run(&["serve", "--model", "smollm2-135m-instruct"])
+        .fails_with(&["no network code and cannot serve", "hint: ask with `probity logprobs`"]);
+}
+
 #[test]
 fn a_wrong_size_and_a_wrong_hash_are_told_apart_from_a_missing_file() {
     let world = World::new();

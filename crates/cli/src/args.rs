@@ -14,7 +14,7 @@ use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
     config, data, demo, determinism, diff, gate, generate, import, logprobs, merge, meta, method, metrics, model,
-    prompts, recipe, reference, report, show, slurm, verify,
+    prompts, recipe, reference, report, serve, show, slurm, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// Continue prompts, freely or as a JSON schema, a list or a regular expression allows: the raw interface
     #[command(long_about = generate::LONG_ABOUT, after_help = generate::AFTER_HELP)]
     Generate(RawArgs),
+    /// Answer over HTTP: texts and chats as clients of language models ask for them, and exact probabilities
+    #[command(long_about = serve::LONG_ABOUT, after_help = serve::AFTER_HELP)]
+    Serve(serve::ServeArgs),
     /// Check that scores have the same bits however they are computed
     #[command(long_about = determinism::LONG_ABOUT)]
     VerifyDeterminism(Typed<determinism::DeterminismOptions>),
@@ -207,6 +210,7 @@ impl Invocation {
             Command::Prompts(command) => command.run(global),
             Command::Logprobs(args) => args.run::<ScoreLine>(global, arguments),
             Command::Generate(args) => args.run::<GenerateLine>(global, arguments),
+            Command::Serve(args) => args.run(global),
             Command::VerifyDeterminism(args) => args.0.run(global),
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),

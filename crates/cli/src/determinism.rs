@@ -211,6 +211,7 @@ impl WorkList {
                     set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1
                 }
                 Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text.len(),
+                Ask::Tokens(asked) => asked.ids.len(),
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
@@ -293,6 +294,11 @@ fn score_bits(result: &ScoreResult) -> Bits {
         Some(ScoreAnswer::Reading(answer)) => {
             bits.extend(continuation_bits(&answer.continuation));
             bits.extend(answer.states.iter().flat_map(|state| &state.values).map(|value| u64::from(value.to_bits())));
+        }
+        Some(ScoreAnswer::Tokens(answer)) => {
+            bits.extend(continuation_bits(&answer.continuation));
+            let others = answer.alternatives.iter().flatten();
+            bits.extend(others.flat_map(|other| [u64::from(other.id), other.logprob.to_bits()]));
         }
         None => {}
     }

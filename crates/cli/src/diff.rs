@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use probity_lm::text::fixed;
-use probity_lm::{LabelScore, ReadingAnswer, ScoreAnswer, ScoreResult};
+use probity_lm::{LabelScore, ReadingAnswer, ScoreAnswer, ScoreResult, TokensAnswer};
 use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
 use serde_json::Value;
 
@@ -147,7 +147,9 @@ fn said(answer: &AnyAnswer) -> String {
                 labels.labels.iter().map(label).collect::<Vec<_>>().join("  ")
             }
             Some(
-                ScoreAnswer::Continuation(answer) | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. }),
+                ScoreAnswer::Continuation(answer)
+                | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. })
+                | ScoreAnswer::Tokens(TokensAnswer { continuation: answer, .. }),
             ) => {
                 format!("log P {}", fixed(answer.logprob, 6))
             }

@@ -35,6 +35,7 @@ mod raw;
 mod recipe;
 mod reference;
 mod report;
+mod serve;
 mod show;
 mod slurm;
 mod terminal;

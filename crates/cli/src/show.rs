@@ -10,7 +10,7 @@ use probity_data::{Sample, SampleSource};
 use probity_lm::text::fixed;
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, PooledState,
-    Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
+    Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, TokensAnswer, nearest,
 };
 use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
@@ -235,7 +235,8 @@ fn questions(asked: &[AskedRequest]) -> String {
                 }
                 Some(
                     ScoreAnswer::Continuation(answer)
-                    | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. }),
+                    | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. })
+                    | ScoreAnswer::Tokens(TokensAnswer { continuation: answer, .. }),
                 ) => (format!("log P = {}", fixed(answer.logprob, 4)), String::new()),
                 None => Default::default(),
             },
@@ -275,7 +276,7 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
         Some(Ask::Continuation(text) | Ask::Reading(Reading { text, .. })) => {
             encoder.encode_continuation(&asked.prompt, text)?.prefix
         }
-        None => encoder.encode_prompt(&asked.prompt)?,
+        Some(Ask::Tokens(_)) | None => encoder.encode_prompt(&asked.prompt)?,
     };
     let tokenizer = encoder.tokenizer();
     let mut text = String::new();
@@ -296,6 +297,9 @@ fn answer(answer: &AnyAnswer) -> String {
         AnyAnswer::Score(ScoreResult { answer: None, .. }) => "no answer".to_owned(),
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Labels(labels)), .. }) => label_tables(labels),
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Continuation(answer)), .. }) => continuation(answer),
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Tokens(answer)), .. }) => {
+            continuation(&answer.continuation)
+        }
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Reading(answer)), .. }) => {
             let state = |state: &PooledState| {
                 let length = state.values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();

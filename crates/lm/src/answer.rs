@@ -199,6 +199,28 @@ pub struct ReadingAnswer {
     pub states: Vec<PooledState>,
 }
 
+/// A token that could have come at a place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokenAlternative {
+    /// Its id.
+    pub id: u32,
+    /// Its text, lossy where it is a part of a character.
+    pub token: String,
+    /// log P(token | before) under the full vocabulary. Minus infinity is null in JSON.
+    #[serde(deserialize_with = "logprob")]
+    pub logprob: f64,
+}
+
+/// The probabilities of given tokens, and the likeliest ones at their places.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TokensAnswer {
+    /// Of each token.
+    pub continuation: ContinuationAnswer,
+    /// At each token's place, and behind the last where that was asked, the likeliest tokens: the likeliest first, the
+    /// lowest id among equals. Each list is empty where none were asked for.
+    pub alternatives: Vec<Vec<TokenAlternative>>,
+}
+
 /// The answer to a [`ScoreRequest`](crate::ScoreRequest).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -209,6 +231,8 @@ pub enum ScoreAnswer {
     Continuation(ContinuationAnswer),
     /// To [`Ask::Reading`](crate::Ask::Reading).
     Reading(ReadingAnswer),
+    /// To [`Ask::Tokens`](crate::Ask::Tokens).
+    Tokens(TokensAnswer),
 }
 
 /// What a [`ScoreRequest`](crate::ScoreRequest) came to.
@@ -236,6 +260,15 @@ impl ScoreResult {
         match &self.answer {
             Some(ScoreAnswer::Continuation(continuation)) => Some(continuation),
             Some(ScoreAnswer::Reading(reading)) => Some(&reading.continuation),
+            Some(ScoreAnswer::Tokens(tokens)) => Some(&tokens.continuation),
+            _ => None,
+        }
+    }
+
+    /// The tokens' probabilities with the likeliest ones beside them, where they were asked for and had.
+    pub fn tokens(&self) -> Option<&TokensAnswer> {
+        match &self.answer {
+            Some(ScoreAnswer::Tokens(tokens)) => Some(tokens),
             _ => None,
         }
     }
@@ -278,6 +311,10 @@ pub struct GenerateResult {
     /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has
     /// no such point.
     pub verdict: Option<ScoreResult>,
+    /// The probabilities of the generated tokens, and behind them of the one that ended the turn where one did; absent
+    /// where none were asked for or nothing was generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Box<TokensAnswer>>,
     /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time
     /// does, and is kept nowhere.
     #[serde(skip)]
@@ -288,9 +325,9 @@ impl PartialEq for GenerateResult {
     fn eq(&self, other: &Self) -> bool {
         fn all(result: &GenerateResult) -> impl PartialEq {
             // All fields by name and no `..`: a new field does not compile until somebody says whether it counts.
-            let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } =
+            let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, tokens, accepted_drafts: _ } =
                 result;
-            (outcome, prompt_tokens, text, token_ids, finish, verdict)
+            (outcome, prompt_tokens, text, token_ids, finish, verdict, tokens)
         }
         all(self) == all(other)
     }
@@ -306,6 +343,7 @@ impl GenerateResult {
             token_ids: Vec::new(),
             finish: None,
             verdict: None,
+            tokens: None,
             accepted_drafts: 0,
         }
     }

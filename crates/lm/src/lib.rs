@@ -11,6 +11,7 @@
 
 mod answer;
 mod label;
+mod live;
 mod model;
 mod names;
 mod panics;
@@ -24,16 +25,17 @@ mod unique_keys;
 
 pub use answer::{
     ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, PooledState, ReadingAnswer,
-    ScoreAnswer, ScoreResult, Usage,
+    ScoreAnswer, ScoreResult, TokenAlternative, TokensAnswer, Usage,
 };
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
+pub use live::LiveTexts;
 pub use model::{
     BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, plain_error,
 };
 pub use names::{did_you_mean, nearest};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
-pub use request::{Ask, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
+pub use request::{Ask, AskedTokens, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
 pub use text_encoder::{

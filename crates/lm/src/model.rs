@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{GenerateRequest, GenerateResult, LabelError, ScoreRequest, ScoreResult, Usage};
+use crate::{GenerateRequest, GenerateResult, LabelError, LiveTexts, ScoreRequest, ScoreResult, Usage};
 
 /// The arithmetic in which weights meet activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -151,6 +151,19 @@ pub trait LanguageModel: Send + Sync {
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError>;
 
+    /// Continues texts that come while others are being written. Each result is that of [`generate`](Self::generate).
+    ///
+    /// One after another where a model does not say how it does better.
+    fn generate_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
+        let (mut usage, mut place) = (Usage::default(), 0);
+        while let Some(request) = texts.next() {
+            usage += self.generate(&mut std::iter::once(request), &mut |_, result| texts.done(place, result))?;
+            place += 1;
+            texts.pause().map_err(LmError::Sink)?;
+        }
+        Ok(usage)
+    }
+
     /// All scores in the order of the requests.
     fn score_all(&self, requests: &[ScoreRequest]) -> Result<Vec<ScoreResult>, LmError> {
         let mut results = vec![None; requests.len()];
@@ -182,5 +195,9 @@ impl<M: LanguageModel + ?Sized> LanguageModel for &M {
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
         (**self).generate(requests, sink)
+    }
+
+    fn generate_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
+        (**self).generate_live(texts)
     }
 }

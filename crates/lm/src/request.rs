@@ -26,6 +26,19 @@ pub enum Ask {
     Continuation(String),
     /// The same, and in what states is the model while it reads the text?
     Reading(Reading),
+    /// How probable is each of these tokens, and which would have been likelier?
+    Tokens(AskedTokens),
+}
+
+/// Tokens that follow the prompt, used as they are, and how many others are wanted beside each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedTokens {
+    /// What follows the prompt.
+    pub ids: Vec<u32>,
+    /// The likeliest so many tokens are told at each place, whichever of them stands there.
+    pub alternatives: usize,
+    /// Whether they are told of the place behind the last token too.
+    pub next: bool,
 }
 
 /// A text that follows the prompt, and the layers whose states are wanted.
@@ -55,6 +68,9 @@ pub struct GenerateRequest {
     pub constraint: Option<Constraint>,
     /// Asks for label probabilities at a point of the generated text.
     pub verdict: Option<(String, LabelSet)>,
+    /// Asks for the log-probabilities of the generated tokens (and of the one that ends the turn), and beside each for
+    /// the likeliest so many; absent where none are wanted. They are the model's own: neither sampling nor constraint changes them.
+    pub alternatives: Option<usize>,
 }
 
 impl GenerateRequest {
@@ -68,6 +84,7 @@ impl GenerateRequest {
             sampling: Sampling::Greedy,
             constraint: None,
             verdict: None,
+            alternatives: None,
         }
     }
 }

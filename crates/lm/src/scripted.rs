@@ -1,9 +1,9 @@
 //! A model that answers by a function: methods are tested against it.
 
 use crate::{
-    Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError,
-    ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests, ScoreAnswer, ScoreRequest, ScoreResult,
-    Sink, Usage,
+    Ask, AskedTokens, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer,
+    LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests, ScoreAnswer,
+    ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
@@ -20,7 +20,7 @@ impl ScriptedModel {
     /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may
     /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
     /// one token per word. The state of a text that is read is the shares of four kinds of letters in it, and the
-    /// layer.
+    /// layer. A token is as probable as its id is low: log P = −(id + 1).
     pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + Send + Sync + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
@@ -41,6 +41,7 @@ impl ScriptedModel {
                     (Outcome::Scored, Some(ScoreAnswer::Reading(ReadingAnswer { continuation, states })))
                 }
                 Ask::Continuation(text) => (Outcome::Scored, Some(ScoreAnswer::Continuation(by_length(text)))),
+                Ask::Tokens(asked) => (Outcome::Scored, Some(ScoreAnswer::Tokens(by_id(asked)))),
             };
             ScoreResult { outcome, prompt_tokens, answer }
         })
@@ -82,6 +83,27 @@ fn by_length(text: &str) -> ContinuationAnswer {
     let token_logprobs: Vec<f64> = tokens.iter().map(|t| -(t.chars().count() as f64)).collect();
     let token_ids = vec![0; tokens.len()];
     ContinuationAnswer { logprob: token_logprobs.iter().sum(), token_logprobs, tokens, token_ids, is_greedy: false }
+}
+
+/// log P of a token is minus its id, less one, wherever it stands: so the likeliest tokens are the first ones.
+fn by_id(asked: &AskedTokens) -> TokensAnswer {
+    let text = |id: u32| format!("<{id}>");
+    let logprob = |id: u32| -f64::from(id) - 1.0;
+    let likeliest = |id: u32| TokenAlternative { id, token: text(id), logprob: logprob(id) };
+    let token_logprobs: Vec<f64> = asked.ids.iter().map(|id| logprob(*id)).collect();
+    TokensAnswer {
+        continuation: ContinuationAnswer {
+            logprob: token_logprobs.iter().sum(),
+            token_logprobs,
+            tokens: asked.ids.iter().map(|id| text(*id)).collect(),
+            token_ids: asked.ids.clone(),
+            is_greedy: asked.ids.iter().all(|id| *id == 0),
+        },
+        alternatives: vec![
+            (0..asked.alternatives as u32).map(likeliest).collect();
+            asked.ids.len() + usize::from(asked.next)
+        ],
+    }
 }
 
 /// The shares of four kinds of letters, and the layer.

@@ -1,16 +1,19 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their
 //! verdicts.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use probity_lm::{
-    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink,
-    SinkError, Usage,
+    Ask, AskedTokens, Constraint, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, Outcome, Prompt,
+    Sampling, SamplingLimits, ScoreRequest, Sink, SinkError, Usage,
 };
 
 use crate::Model;
 use crate::constraint::{ConstrainedText, ConstraintError, ConstraintGrammars};
 use crate::encoder::EncodedContinuation;
 use crate::engine::behind::BehindText;
-use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TokenPrompt, generate};
+use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TextVisitor, TokenPrompt, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
 use crate::score::{encode_error, request_error};
@@ -66,31 +69,66 @@ impl Model {
         let mut prompts = Vec::with_capacity(window.len());
         for TokenisedText { index, request, prompt } in window {
             requests.push((index, request));
-            prompts.push(prompt);
+            prompts.push(Arc::new(prompt));
         }
-        let no_text = |error: TokenizerError| Strayed::NoText { why: error.to_string() };
-        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).map_err(no_text);
-        let constrain = |constraint: &Constraint| self.constrain(constraint);
-        let vocabulary =
-            GenerationVocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
         let mut done = |prompt: usize,
                         generated: GeneratedText,
                         behind: &mut BehindText<'_>|
          -> Result<(), WalkError<SinkError>> {
             let (place, request) = &requests[prompt];
-            let outcome = match (generated.finish, &generated.strayed) {
-                (Some(_), _) => Outcome::Scored,
-                (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
-                (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
-            };
-            let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
-            let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
-            let GeneratedText { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
-            let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
-            sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing })
-                .map_err(WalkError::Visitor)
+            sink(*place, self.text_result(request, &prompts[prompt], generated, behind)?).map_err(WalkError::Visitor)
         };
-        generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)
+        self.continue_prompts(&prompts, &mut done)
+    }
+
+    /// Continues texts that come one by one.
+    pub(crate) fn continue_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
+        self.continue_prompts(&[], &mut LiveVisitor { model: self, texts, taken: 0, begun: 0, open: BTreeMap::new() })
+    }
+
+    fn continue_prompts(
+        &self,
+        prompts: &[Arc<TokenPrompt>],
+        visitor: &mut dyn TextVisitor<SinkError>,
+    ) -> Result<Usage, LmError> {
+        let decode = |ids: &[u32]| self.text_of(ids);
+        let constrain = |constraint: &Constraint| self.constrain(constraint);
+        let vocabulary =
+            GenerationVocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
+        generate(self.decoder(), prompts, &vocabulary, self.schedule(), visitor).map_err(walk_error)
+    }
+
+    fn text_of(&self, ids: &[u32]) -> Result<String, Strayed> {
+        let no_text = |error: TokenizerError| Strayed::NoText { why: error.to_string() };
+        self.encoder().tokenizer().decode(ids).map_err(no_text)
+    }
+
+    /// What a text came to, with what is asked behind it.
+    fn text_result(
+        &self,
+        request: &GenerateRequest,
+        prompt: &TokenPrompt,
+        generated: GeneratedText,
+        behind: &mut BehindText<'_>,
+    ) -> candle_core::Result<GenerateResult> {
+        let outcome = match (generated.finish, &generated.strayed) {
+            (Some(_), _) => Outcome::Scored,
+            (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
+            (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+        };
+        let verdict = verdict_request(request, prompt, &generated, &|ids| self.text_of(ids));
+        let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
+        let ids: Vec<u32> = generated.token_ids.iter().copied().chain(generated.end).collect();
+        let asked = request.alternatives.filter(|_| generated.finish.is_some() && !ids.is_empty());
+        let asked = asked.map(|alternatives| tokens_request(request, prompt, ids, alternatives));
+        let tokens = match asked.map(|question| self.ask_behind(question, behind)).transpose()? {
+            Some(result) => result.tokens().cloned().map(Box::new),
+            // No token, and nothing to say of it.
+            None => None,
+        };
+        let GeneratedText { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
+        let nothing = GenerateResult::without_text(outcome, prompt.tokens.len());
+        Ok(GenerateResult { text, token_ids, finish, verdict, tokens, accepted_drafts, ..nothing })
     }
 
     /// A generation request in tokens, with its outcome where there is nothing to generate.
@@ -134,6 +172,69 @@ impl Model {
             .as_ref()
             .map_err(Clone::clone)?
             .start(constraint)
+    }
+}
+
+/// The question how probable a text's own tokens are.
+fn tokens_request(request: &GenerateRequest, prompt: &TokenPrompt, ids: Vec<u32>, alternatives: usize) -> ScoreRequest {
+    let (source, before) = prompt.tokens.split_at(prompt.source);
+    let before = if source.is_empty() {
+        Prompt::Tokens(before.to_vec())
+    } else {
+        Prompt::Pair { source: source.to_vec(), answer: before.to_vec() }
+    };
+    let asked = AskedTokens { ids, alternatives, next: false };
+    ScoreRequest { id: request.id.clone(), prompt: before, ask: Ask::Tokens(asked) }
+}
+
+/// Brings the texts of a list that grows, and tells of them.
+struct LiveVisitor<'a> {
+    model: &'a Model,
+    texts: &'a mut dyn LiveTexts,
+    /// Requests so far, and those of them with something to generate.
+    taken: usize,
+    begun: usize,
+    /// Place among the requests of each that is open, by its number for the engine.
+    open: BTreeMap<usize, (usize, GenerateRequest, Arc<TokenPrompt>)>,
+}
+
+impl TextVisitor<SinkError> for LiveVisitor<'_> {
+    fn done(
+        &mut self,
+        index: usize,
+        text: GeneratedText,
+        behind: &mut BehindText<'_>,
+    ) -> Result<(), WalkError<SinkError>> {
+        let (place, request, prompt) = self.open.remove(&index).expect("each text ends once");
+        let result = self.model.text_result(&request, &prompt, text, behind)?;
+        self.texts.done(place, result).map_err(WalkError::Visitor)
+    }
+
+    fn grown(&mut self, index: usize, ids: &[u32]) -> bool {
+        self.open.get(&index).is_none_or(|(place, ..)| self.texts.grown(*place, ids))
+    }
+
+    fn arrived(&mut self, room: usize) -> Result<Vec<Arc<TokenPrompt>>, WalkError<SinkError>> {
+        self.texts.pause().map_err(WalkError::Visitor)?;
+        let mut prompts = Vec::new();
+        while prompts.len() < room {
+            let Some(request) = self.texts.next() else { break };
+            let place = self.taken;
+            self.taken += 1;
+            match self.model.begin(place, request).map_err(|error| WalkError::Visitor(Box::new(error) as SinkError))? {
+                Ok(TokenisedText { request, prompt, .. }) => {
+                    let prompt = Arc::new(prompt);
+                    self.open.insert(self.begun, (place, request, prompt.clone()));
+                    self.begun += 1;
+                    prompts.push(prompt);
+                }
+                Err(result) => {
+                    self.model.progress().pass();
+                    self.texts.done(place, result).map_err(WalkError::Visitor)?;
+                }
+            }
+        }
+        Ok(prompts)
     }
 }
 

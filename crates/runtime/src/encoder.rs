@@ -263,7 +263,7 @@ impl PromptEncoder {
     }
 
     /// Token ids, refused where the vocabulary does not have one.
-    fn known(&self, ids: &[u32]) -> Result<Vec<u32>, EncodeError> {
+    pub(crate) fn known(&self, ids: &[u32]) -> Result<Vec<u32>, EncodeError> {
         let vocab_size = self.tokenizer.vocab_size();
         match ids.iter().find(|&&id| id as usize >= vocab_size) {
             Some(&id) => Err(EncodeError::UnknownToken { id, vocab_size }),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Precision, Requests,
+    GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Precision, Requests,
     ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{
@@ -364,5 +364,9 @@ impl LanguageModel for Model {
         self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
             self.generate_window(window, sink)
         })
+    }
+
+    fn generate_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
+        self.continue_live(texts)
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use probity_lm::{
-    Ask, ContinuationAnswer, LabelAnswer, LanguageModel, LmError, Outcome, PooledState, Reading, ReadingAnswer,
-    ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    Ask, AskedTokens, ContinuationAnswer, LabelAnswer, LanguageModel, LmError, Outcome, PooledState, Reading,
+    ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, TokenAlternative, TokensAnswer, Usage,
 };
 
 use crate::Model;
 use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, PromptEncoder};
 use crate::engine::behind::BehindText;
+use crate::engine::rows::LikelyToken;
 use crate::engine::token_scores::{QueryAnswer, TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::window::Windowed;
@@ -104,8 +105,6 @@ impl Model {
         Ok(match self.ask(0, request) {
             Ok(Ok(asked)) => {
                 let scores = behind.score(&asked.queries)?;
-                let scores: Vec<QueryAnswer> =
-                    scores.into_iter().map(|scores| QueryAnswer { scores, states: Vec::new() }).collect();
                 self.answer(&asked, &scores, &asked.queries)
             }
             Ok(Err(result)) => result,
@@ -136,6 +135,7 @@ impl Model {
         let RequestSequences { prefix, source, labels } = sequences(self.encoder(), request)?;
         let layers = self.layers_of(request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let alternatives = if let Ask::Tokens(asked) = &request.ask { asked.alternatives } else { 0 };
         let prompt_tokens = prefix.len();
         let outcome = if prompt_tokens == 0 || longest == 0 {
             Some(Outcome::Empty)
@@ -151,7 +151,7 @@ impl Model {
                 let before_last = &asked[..read];
                 // A label of one token is asked behind the prompt itself: all such share its tokens.
                 let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
-                queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), request: 0 });
+                queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), alternatives, request: 0 });
                 variants.push(label);
             }
         }
@@ -178,6 +178,7 @@ impl Model {
                 Some(ScoreAnswer::Labels(answer))
             }
             Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0].scores))),
+            Ask::Tokens(asked) => Some(ScoreAnswer::Tokens(self.tokens(asked, &queries[0], &scores[0]))),
             Ask::Reading(reading) => {
                 let states = reading.layers.iter().zip(scores[0].states.clone());
                 Some(ScoreAnswer::Reading(ReadingAnswer {
@@ -189,13 +190,28 @@ impl Model {
         let outcome = match answer.as_ref().and_then(Option::as_ref) {
             None => Outcome::NotFinite { why: "what the model computed are not finite numbers".into() },
             Some(ScoreAnswer::Labels(labels)) => labels.outcome(self.options().min_mass),
-            Some(ScoreAnswer::Continuation(_) | ScoreAnswer::Reading(_)) => Outcome::Scored,
+            Some(_) => Outcome::Scored,
         };
         ScoreResult { outcome, prompt_tokens: asked.prompt_tokens, answer: answer.flatten() }
     }
 
+    /// What is told of tokens: of the place behind them the likeliest alone.
+    fn tokens(&self, asked: &AskedTokens, query: &TokenQuery, answer: &QueryAnswer) -> TokensAnswer {
+        let alternative = |likely: &LikelyToken| {
+            let LikelyToken { id, logprob } = *likely;
+            TokenAlternative { id, token: self.encoder().tokenizer().token_text(id), logprob }
+        };
+        let alternatives = answer.alternatives.iter().map(|likely| likely.iter().map(alternative).collect());
+        let places = asked.ids.len() + usize::from(asked.next);
+        let continuation = self.continuation(query, &answer.scores[..asked.ids.len()]);
+        TokensAnswer {
+            continuation,
+            alternatives: alternatives.chain(std::iter::repeat(Vec::new())).take(places).collect(),
+        }
+    }
+
     fn continuation(&self, query: &TokenQuery, scores: &[TokenScore]) -> ContinuationAnswer {
-        let token_ids = query.asked.clone();
+        let token_ids = query.asked[..scores.len()].to_vec();
         ContinuationAnswer {
             logprob: scores.iter().map(|s| s.logprob).sum(),
             token_logprobs: scores.iter().map(|s| s.logprob).collect(),
@@ -233,6 +249,13 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
             let EncodedContinuation { prefix, source, continuation } =
                 encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
             RequestSequences { prefix, source, labels: vec![vec![continuation]] }
+        }
+        Ask::Tokens(AskedTokens { ids, next, .. }) => {
+            let EncodedContinuation { prefix, source, .. } =
+                encoder.encode_continuation(&request.prompt, "").map_err(fail)?;
+            // Any token stands for the one behind them, of which nothing but the others at its place is told.
+            let asked = encoder.known(ids).map_err(fail)?.into_iter().chain(next.then_some(0));
+            RequestSequences { prefix, source, labels: vec![vec![asked.collect()]] }
         }
     };
     // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as

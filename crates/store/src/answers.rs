@@ -76,6 +76,7 @@ struct AnswerKey([u8; 32]);
 pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
 pub(crate) const READING: &str = "reading";
+pub(crate) const TOKENS: &str = "tokens";
 
 /// Something that is asked of a model and whose answer is kept.
 pub trait KeptQuestion {
@@ -110,6 +111,7 @@ impl KeptQuestion for ScoreRequest {
             Ask::Labels(labels) => serde_json::to_string(&(&self.prompt, LABELS, labels)),
             Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, CONTINUATION, text)),
             Ask::Reading(reading) => serde_json::to_string(&(&self.prompt, READING, reading)),
+            Ask::Tokens(tokens) => serde_json::to_string(&(&self.prompt, TOKENS, tokens)),
         }
     }
 
@@ -135,9 +137,15 @@ impl KeptQuestion for GenerateRequest {
     }
 
     fn content(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(&(
-            &self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict,
-        ))
+        let asked = (&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict);
+        // Only where it is asked for: what was kept before there was such a question is found as it was.
+        match self.alternatives {
+            None => serde_json::to_string(&asked),
+            Some(count) => {
+                let (prompt, max_tokens, stop, sampling, constraint, verdict) = asked;
+                serde_json::to_string(&(prompt, max_tokens, stop, sampling, constraint, verdict, count))
+            }
+        }
     }
 
     fn outcome(answer: &GenerateResult) -> &Outcome {

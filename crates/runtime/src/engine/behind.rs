@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use probity_models::{KvSpan, PackedDecoder, PackedSegment};
+use probity_models::{HeadRow, KvSpan, PackedDecoder, PackedSegment};
 
-use super::token_scores::{TokenQuery, TokenScore};
+use super::rows::likeliest;
+use super::token_scores::{QueryAnswer, TokenQuery, TokenScore};
 use crate::TokenProgress;
 
 /// Queries that run together.
@@ -24,7 +25,7 @@ pub(crate) struct BehindText<'g> {
 impl BehindText<'_> {
     /// Answers queries whose tokens begin as the text's do, with the bits of
     /// [`score_tokens`](super::token_scores::score_tokens). What they share with the text is not computed again.
-    pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<Vec<TokenScore>>> {
+    pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<QueryAnswer>> {
         let shared = |query: &TokenQuery| {
             let alike = query.seen.iter().zip(self.tokens).take_while(|(a, b)| a == b).count();
             // A row that is asked about is computed whatever is held: keys and values say nothing of its hidden state.
@@ -46,14 +47,23 @@ impl BehindText<'_> {
             let hidden = self.model.forward(&segments)?.hidden;
             let asked: Vec<Vec<u32>> =
                 part.iter().flat_map(|query| query.asked.iter().map(|token| vec![*token])).collect();
-            let mut rows = self.model.head(&hidden, &asked)?.into_iter().zip(&asked);
+            let counts: Vec<usize> =
+                part.iter().flat_map(|query| vec![query.alternatives; query.asked.len()]).collect();
+            let rows = self.model.head(&hidden, &asked)?;
+            let mut likely = likeliest(self.model, &hidden, &rows, &counts)?.into_iter();
+            let mut rows = rows.into_iter().zip(&asked);
             for query in part {
-                answers.push(
-                    rows.by_ref()
-                        .take(query.asked.len())
-                        .map(|(row, token)| TokenScore::new(&row, token[0], row.logits[0]))
-                        .collect(),
-                );
+                let count = query.asked.len();
+                let score = |(row, token): (HeadRow, &Vec<u32>)| TokenScore::new(&row, token[0], row.logits[0]);
+                let alternatives = likely.by_ref().take(count);
+                let alternatives = if query.alternatives > 0 {
+                    alternatives.collect()
+                } else {
+                    alternatives.for_each(drop);
+                    Vec::new()
+                };
+                let scores = rows.by_ref().take(count).map(score).collect();
+                answers.push(QueryAnswer { scores, states: Vec::new(), alternatives });
             }
         }
         Ok(answers)

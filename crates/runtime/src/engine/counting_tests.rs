@@ -8,7 +8,8 @@ use probity_lm::Sampling;
 use probity_models::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use proptest::prelude::*;
 
-use super::generate::{GenerationVocabulary, TokenPrompt, generate};
+use super::behind::BehindText;
+use super::generate::{GeneratedText, GenerationVocabulary, TokenPrompt, generate};
 use super::golden_tests::{load, token_query};
 use super::scheduler::ScheduleLimits;
 use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
@@ -175,18 +176,24 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
         sampling: Sampling::Greedy,
         constraint: None,
     };
-    let prompts: Vec<TokenPrompt> = (0..9).map(prompt).collect();
+    let prompts: Vec<Arc<TokenPrompt>> = (0..9).map(prompt).map(Arc::new).collect();
     let vocabulary = GenerationVocabulary {
         decode: &|_| Ok(String::new()),
         ends: &[],
         constrain: &|_| Err(ConstraintError::NoChoice),
     };
-    let run = |prompts: &[TokenPrompt], cache: u64| {
+    let run = |prompts: &[Arc<TokenPrompt>], cache: u64| {
         let mut texts = vec![Vec::new(); prompts.len()];
-        let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated, _| {
-            texts[index] = generated.token_ids;
-            Ok::<(), WalkError<std::convert::Infallible>>(())
-        });
+        let usage = generate(
+            &model,
+            prompts,
+            &vocabulary,
+            schedule(64, cache, true),
+            &mut |index: usize, generated: GeneratedText, _: &mut BehindText<'_>| {
+                texts[index] = generated.token_ids;
+                Ok::<(), WalkError<std::convert::Infallible>>(())
+            },
+        );
         let peak = usage.expect("runs").peak_cache_bytes;
         let counts = model.take();
         assert!(counts.most_bytes as u64 <= peak && peak <= cache, "{} of {peak} under {cache}", counts.most_bytes);

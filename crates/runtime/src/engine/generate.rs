@@ -1,12 +1,12 @@
 //! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified
 //! on the way.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::borrow::{Borrow, Cow};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, Storage, Tensor};
+use candle_core::Tensor;
 use probity_lm::{Constraint, Finish, Sampling, Usage};
 use probity_models::{HeadRow, KvSpan, PackedDecoder, PackedSegment};
 use rand::{Rng, SeedableRng};
@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::behind::BehindText;
 use super::draft::{Draft, DraftStatistics, LONGEST};
+use super::rows::{LOGIT_ROWS, pick, with_values};
 use super::sample::sample;
 use super::scheduler::{ScheduleLimits, bytes_in_pieces};
 use super::token_scores::ScheduleOptions;
@@ -22,13 +23,12 @@ use super::walk::{ComputedGroup, WalkError, walk};
 use crate::Drafting;
 use crate::constraint::{ConstrainedText, ConstraintError};
 
-/// Rows of logits that are held at a time.
-const LOGIT_ROWS: usize = 64;
 /// Spans of a text's own with fewer tokens are short, and joined.
 const JOIN: usize = 16;
 const _: () = assert!(LONGEST < LOGIT_ROWS, "a text's rows are held together");
 
 /// A prompt in tokens, and how to go on from it.
+#[derive(Clone)]
 pub(crate) struct TokenPrompt {
     pub(crate) tokens: Vec<u32>,
     /// How many of these an encoder reads; 0 in a model without one.
@@ -49,6 +49,8 @@ pub(crate) struct GeneratedText {
     pub(crate) strayed: Option<Strayed>,
     /// Tokens of the text that were guessed.
     pub(crate) accepted: usize,
+    /// The token that ended the turn, where one did; none of the text's.
+    pub(crate) end: Option<u32>,
 }
 
 /// Why a text could not be gone on with.
@@ -59,6 +61,9 @@ pub(crate) enum Strayed {
     /// Its tokens have no text.
     #[error("{why}")]
     NoText { why: String },
+    /// Nobody wants it any longer.
+    #[error("the text was given up")]
+    GivenUp,
 }
 
 /// The text of tokens, or why they have none.
@@ -73,8 +78,8 @@ pub(crate) struct GenerationVocabulary<'a> {
 }
 
 /// A prompt that is being continued.
-struct OpenText<'a> {
-    prompt: &'a TokenPrompt,
+struct OpenText {
+    prompt: Arc<TokenPrompt>,
     index: usize,
     random: Option<ChaCha8Rng>,
     constrained: Option<ConstrainedText>,
@@ -96,10 +101,10 @@ enum NextToken<'r> {
     Logits(&'r [f32]),
 }
 
-impl<'a> OpenText<'a> {
+impl OpenText {
     fn new(
         index: usize,
-        prompt: &'a TokenPrompt,
+        prompt: Arc<TokenPrompt>,
         path: Vec<Arc<KvSpan>>,
         vocabulary: &GenerationVocabulary<'_>,
     ) -> Self {
@@ -189,7 +194,7 @@ impl<'a> OpenText<'a> {
     fn push(&mut self, token: Option<u32>, vocabulary: &GenerationVocabulary<'_>) -> Option<GeneratedText> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
-            return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
+            return Some(GeneratedText { end: Some(token), ..self.end(vocabulary, Some(Finish::EndOfTurn)) });
         }
         self.tokens.push(token);
         if let Some(Err(why)) = self.constrained.as_mut().map(|constrained| constrained.advance(token)) {
@@ -243,6 +248,12 @@ impl<'a> OpenText<'a> {
         }
     }
 
+    /// The result of a text that nobody wants any longer.
+    fn give_up(&mut self, vocabulary: &GenerationVocabulary<'_>) -> GeneratedText {
+        self.strayed = Some(Strayed::GivenUp);
+        self.end(vocabulary, None)
+    }
+
     fn end(&self, vocabulary: &GenerationVocabulary<'_>, finish: Option<Finish>) -> GeneratedText {
         let token_ids = self.generated().to_vec();
         let (text, finish, strayed) = match (vocabulary.decode)(&token_ids) {
@@ -250,7 +261,7 @@ impl<'a> OpenText<'a> {
             // An empty text in its place would be an answer that nobody gave.
             Err(why) => (String::new(), None, Some(why)),
         };
-        GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted }
+        GeneratedText { text, token_ids, finish, strayed, accepted: self.accepted, end: None }
     }
 
     /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
@@ -278,39 +289,69 @@ impl<'a> OpenText<'a> {
     }
 }
 
-/// Continues each prompt; results through `done`, in the order in which they finish.
+/// Whoever is told of texts, and may bring more of them.
+pub(crate) trait TextVisitor<E> {
+    /// What became of the prompt of that index; what follows may be asked.
+    fn done(&mut self, index: usize, text: GeneratedText, behind: &mut BehindText<'_>) -> Result<(), WalkError<E>>;
+
+    /// The tokens of a text so far; whether it is wanted any longer.
+    fn grown(&mut self, _index: usize, _ids: &[u32]) -> bool {
+        true
+    }
+
+    /// Prompts that came in the meantime, so many at most; asked before each pass.
+    fn arrived(&mut self, _room: usize) -> Result<Vec<Arc<TokenPrompt>>, WalkError<E>> {
+        Ok(Vec::new())
+    }
+}
+
+impl<E, F> TextVisitor<E> for F
+where
+    F: FnMut(usize, GeneratedText, &mut BehindText<'_>) -> Result<(), WalkError<E>>,
+{
+    fn done(&mut self, index: usize, text: GeneratedText, behind: &mut BehindText<'_>) -> Result<(), WalkError<E>> {
+        self(index, text, behind)
+    }
+}
+
+/// Continues each prompt, and those that come while it does; results through the visitor, in the order in which they
+/// finish.
 ///
 /// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by
 /// side as the cache has room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun
 /// together share their beginnings.
 pub(crate) fn generate<E>(
     model: &dyn PackedDecoder,
-    prompts: &[TokenPrompt],
+    prompts: &[Arc<TokenPrompt>],
     vocabulary: &GenerationVocabulary<'_>,
     schedule: ScheduleOptions<'_>,
-    done: &mut OnText<'_, E>,
+    visitor: &mut dyn TextVisitor<E>,
 ) -> Result<Usage, WalkError<E>> {
     let (active, drafts) = (Vec::new(), DraftStatistics::default());
-    let mut generation = TextBatch { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
-    let mut begun = 0;
-    while begun < prompts.len() || !generation.active.is_empty() {
+    let mut generation = TextBatch { model, vocabulary, schedule, visitor, active, drafts, usage: Usage::default() };
+    let (mut waiting, mut begun) = (prompts.iter().cloned().collect::<VecDeque<_>>(), 0);
+    loop {
         // A few at a time: prompts share what they have in common with those they are begun with.
-        if generation.active.len() <= schedule.side_by_side * 3 / 4 && begun < prompts.len() {
-            let count = generation.admit(&prompts[begun..]);
-            generation.begin(&prompts[begun..begun + count], begun)?;
+        let has_room = generation.active.len() <= schedule.side_by_side * 3 / 4;
+        let places = schedule.side_by_side.saturating_sub(generation.active.len() + waiting.len());
+        waiting.extend(generation.visitor.arrived(if has_room { places } else { 0 })?);
+        if waiting.is_empty() && generation.active.is_empty() {
+            return Ok(generation.usage);
+        }
+        if has_room && !waiting.is_empty() {
+            let prompts = waiting.make_contiguous();
+            let count = generation.admit(prompts);
+            generation.begin(&prompts[..count], begun)?;
+            waiting.drain(..count);
             begun += count;
         }
         generation.step()?;
     }
-    Ok(generation.usage)
 }
 
-/// Takes what became of the prompt of that index, and may ask about what follows.
-type OnText<'d, E> = dyn FnMut(usize, GeneratedText, &mut BehindText<'_>) -> Result<(), WalkError<E>> + 'd;
-
 /// A text with what was guessed of it, and the rows of hidden states that belong to them.
-struct DraftedText<'a> {
-    text: OpenText<'a>,
+struct DraftedText {
+    text: OpenText,
     draft: Draft,
     rows: Range<usize>,
     /// The new tokens' keys and values; those of a prompt are in its path.
@@ -318,19 +359,19 @@ struct DraftedText<'a> {
 }
 
 /// Texts in the making.
-struct TextBatch<'a, 'd, E> {
+struct TextBatch<'d, E> {
     model: &'d dyn PackedDecoder,
     vocabulary: &'d GenerationVocabulary<'d>,
     schedule: ScheduleOptions<'d>,
-    done: &'d mut OnText<'d, E>,
-    active: Vec<OpenText<'a>>,
+    visitor: &'d mut dyn TextVisitor<E>,
+    active: Vec<OpenText>,
     drafts: DraftStatistics,
     usage: Usage,
 }
 
-impl<'a, E> TextBatch<'a, '_, E> {
+impl<E> TextBatch<'_, E> {
     /// How many of the prompts are begun now.
-    fn admit(&mut self, prompts: &[TokenPrompt]) -> usize {
+    fn admit(&mut self, prompts: &[Arc<TokenPrompt>]) -> usize {
         let (count, set_aside) = admit(self.model, prompts, self.schedule, self.active.len(), self.set_aside());
         self.usage.peak_cache_bytes = self.usage.peak_cache_bytes.max(set_aside);
         count
@@ -351,7 +392,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
     }
 
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
-    fn begin(&mut self, prompts: &'a [TokenPrompt], first: usize) -> Result<(), WalkError<E>> {
+    fn begin(&mut self, prompts: &[Arc<TokenPrompt>], first: usize) -> Result<(), WalkError<E>> {
         let tree = tree(prompts, self.schedule.share_prefixes);
         self.usage.tokens_computed += tree.token_count();
         let written = prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
@@ -369,7 +410,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
             for (row, node) in ended.enumerate() {
                 let path = computed.path(node);
                 texts.extend(tree.node(node).ends.iter().map(|end| DraftedText {
-                    text: OpenText::new(first + end, &prompts[*end], path.clone(), self.vocabulary),
+                    text: OpenText::new(first + end, prompts[*end].clone(), path.clone(), self.vocabulary),
                     draft: Draft::default(),
                     rows: row..row + 1,
                     span: None,
@@ -409,7 +450,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
     }
 
     /// What is guessed to follow a text.
-    fn draft(&self, text: &OpenText<'_>, worth: f64) -> Draft {
+    fn draft(&self, text: &OpenText, worth: f64) -> Draft {
         // The token behind the guess is the model's own.
         let room = text.prompt.max_tokens - text.generated().len() - 1;
         match self.schedule.drafting {
@@ -419,7 +460,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
     }
 
     /// Goes on with each text from its rows of hidden states.
-    fn advance(&mut self, hidden: &Tensor, passed: Vec<DraftedText<'a>>) -> Result<(), WalkError<E>> {
+    fn advance(&mut self, hidden: &Tensor, passed: Vec<DraftedText>) -> Result<(), WalkError<E>> {
         // A greedy text needs its largest logit alone, which the head has without a whole row of them.
         let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.random.is_some());
         if !greedy.is_empty() {
@@ -431,7 +472,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
         // Whole rows of logits are only there for those that need them, some at a time.
         let mut whole = whole.into_iter().peekable();
         while whole.peek().is_some() {
-            let (mut part, mut rows): (Vec<DraftedText<'a>>, Vec<usize>) = Default::default();
+            let (mut part, mut rows): (Vec<DraftedText>, Vec<usize>) = Default::default();
             while let Some(next) = whole.next_if(|next| rows.len() + next.rows.len() <= LOGIT_ROWS) {
                 rows.extend(next.rows.clone());
                 part.push(next);
@@ -444,15 +485,13 @@ impl<'a, E> TextBatch<'a, '_, E> {
     }
 
     /// Goes on with texts whose rows lie one after another.
-    fn go_on<'r>(
-        &mut self,
-        texts: Vec<DraftedText<'a>>,
-        row: impl Fn(usize) -> NextToken<'r>,
-    ) -> Result<(), WalkError<E>> {
+    fn go_on<'r>(&mut self, texts: Vec<DraftedText>, row: impl Fn(usize) -> NextToken<'r>) -> Result<(), WalkError<E>> {
         let mut first = 0;
         for DraftedText { mut text, draft, rows, span } in texts {
             let (tokens, accepted) = (text.generated().len(), text.accepted);
             let ended = text.advance(&draft.tokens, |at| row(first + at), self.vocabulary)?;
+            let wanted = ended.is_some() || self.visitor.grown(text.index, text.generated());
+            let ended = if wanted { ended } else { Some(text.give_up(self.vocabulary)) };
             first += rows.len();
             let accepted = text.accepted - accepted;
             self.drafts.learn(&draft, accepted);
@@ -468,7 +507,7 @@ impl<'a, E> TextBatch<'a, '_, E> {
                     let (model, progress) = (self.model, self.schedule.progress);
                     let mut behind =
                         BehindText { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
-                    (self.done)(text.index, generated, &mut behind)?;
+                    self.visitor.done(text.index, generated, &mut behind)?;
                     self.usage.tokens_computed += behind.computed;
                     self.usage.tokens_unshared += behind.computed;
                 }
@@ -484,29 +523,20 @@ impl<'a, E> TextBatch<'a, '_, E> {
     }
 }
 
-/// Some rows of a matrix.
-fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
-    // Where all texts are of one kind, all rows are wanted in their order: nothing is copied.
-    if rows.len() == hidden.dim(0)? && rows.iter().enumerate().all(|(at, row)| at == *row) {
-        return Ok(hidden.clone());
-    }
-    hidden.index_select(&Tensor::new(rows.iter().map(|row| *row as u32).collect::<Vec<_>>(), hidden.device())?, 0)
-}
-
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as
 /// there is room for, at least one where nothing else is going on; and the bytes that are set aside then.
 fn admit(
     model: &dyn PackedDecoder,
-    prompts: &[TokenPrompt],
+    prompts: &[impl Borrow<TokenPrompt>],
     schedule: ScheduleOptions<'_>,
     active: usize,
     mut set_aside: u64,
 ) -> (usize, u64) {
     let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
-    while let Some(prompt) = prompts.get(count).filter(|_| active + count < schedule.side_by_side) {
+    while let Some(prompt) = prompts.get(count).map(Borrow::borrow).filter(|_| active + count < schedule.side_by_side) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
-        let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before]);
+        let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| prompts[before].borrow());
         // What an encoder reads is shared as a whole or not at all.
         let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);
         let shared =
@@ -547,9 +577,10 @@ pub(crate) fn plan_texts(model: &dyn PackedDecoder, prompts: &[TokenPrompt], sch
 }
 
 /// The tree of all prompts.
-fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
+fn tree<P: Borrow<TokenPrompt>>(prompts: &[P], share: bool) -> PrefixTree<'_> {
     let alone = |index: usize| if share { 0 } else { index };
-    PrefixTree::new(in_groups(prompts.iter().map(|prompt| (prompt.tokens.as_slice(), prompt.source)), alone))
+    let prompts = prompts.iter().map(Borrow::borrow);
+    PrefixTree::new(in_groups(prompts.map(|prompt: &TokenPrompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
 /// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a
@@ -561,17 +592,6 @@ fn growth_bytes(model: &dyn PackedDecoder, tokens: usize, drafting: Drafting) ->
         Drafting::Lookup => (JOIN + 1, 1 + LONGEST),
     };
     (tokens.div_ceil(JOIN) * model.cache_bytes(longest) + JOIN * model.cache_bytes(1) + model.cache_bytes(pass)) as u64
-}
-
-/// Reads the elements of a matrix, row by row, where they lie if that can be.
-fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_core::Result<T> {
-    let (storage, layout) = tensor.storage_and_layout();
-    if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
-        return Ok(read(&values[start..end]));
-    }
-    // The lock on the storage is let go before the tensor is asked for its elements again.
-    drop(storage);
-    Ok(read(&tensor.flatten_all()?.to_vec1::<f32>()?))
 }
 
 #[cfg(test)]
@@ -587,9 +607,9 @@ mod tests {
         seed: 0,
     };
 
-    fn prompt(stop: &[&str], constraint: Option<Constraint>) -> TokenPrompt {
+    fn prompt(stop: &[&str], constraint: Option<Constraint>) -> Arc<TokenPrompt> {
         let stop = stop.iter().map(|&text| text.to_owned()).collect();
-        TokenPrompt { tokens: vec![1], source: 0, max_tokens: 100, stop, sampling: RANDOM, constraint }
+        Arc::new(TokenPrompt { tokens: vec![1], source: 0, max_tokens: 100, stop, sampling: RANDOM, constraint })
     }
 
     #[test]
@@ -608,7 +628,7 @@ mod tests {
             .iter()
             .map(|token| (0..tokenizer.vocab_size() as u32).map(|id| if id == *token { 50.0 } else { 0.0 }).collect())
             .collect();
-        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
+        let mut text = OpenText::new(0, prompt.clone(), Vec::new(), &vocabulary);
         let ended =
             text.advance(&tokens, |at| NextToken::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
         assert_eq!((ended.text.as_str(), ended.finish), ("xy", Some(Finish::EndOfTurn)));
@@ -616,7 +636,7 @@ mod tests {
         // An end token was guessed as well and is none of the text's.
         let ends = [tokens[0]];
         let vocabulary = GenerationVocabulary { ends: &ends, ..vocabulary };
-        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
+        let mut text = OpenText::new(0, prompt.clone(), Vec::new(), &vocabulary);
         let ended =
             text.advance(&tokens, |at| NextToken::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
         assert_eq!((ended.token_ids.len(), ended.accepted), (0, 0));
@@ -632,7 +652,7 @@ mod tests {
         let vocabulary =
             GenerationVocabulary { decode: &decode, ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
         let prompt = prompt(&["stop"], None);
-        let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
+        let mut text = OpenText::new(0, prompt.clone(), Vec::new(), &vocabulary);
         let letters = "so st".chars().chain(std::iter::repeat_n('\u{fff0}', 40)).chain("o".chars());
         for letter in letters {
             assert!(text.push(Some(letter as u32), &vocabulary).is_none());
@@ -649,7 +669,7 @@ mod tests {
             GenerationVocabulary { decode: &decode, ends: &[0], constrain: &|_| Err(ConstraintError::NoChoice) };
         for (stop, tokens) in [(&[][..], [5, 7, 0]), (&["stop"], [5, 6, 7])] {
             let prompt = prompt(stop, None);
-            let mut text = OpenText::new(0, &prompt, Vec::new(), &vocabulary);
+            let mut text = OpenText::new(0, prompt.clone(), Vec::new(), &vocabulary);
             let ended = tokens.iter().find_map(|token| text.push(Some(*token), &vocabulary)).expect("ended");
             assert_eq!((ended.finish, ended.strayed), (None, Some(no_text())));
         }

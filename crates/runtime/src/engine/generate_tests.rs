@@ -1,11 +1,13 @@
 //! Generated texts against transformers (`scripts/goldens/make_generated.py`), and with guesses against without.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use probity_lm::{Finish, Sampling, SamplingLimits, Usage};
 use probity_models::{Arithmetic, ModelConfig, PackedDecoder, load_decoder, load_encoder_decoder, read_config};
 use serde_json::Value;
 
+use super::behind::BehindText;
 use super::generate::{GeneratedText, GenerationVocabulary, TokenPrompt, generate};
 use super::golden_tests::folder;
 use super::scheduler::ScheduleLimits;
@@ -72,16 +74,17 @@ fn texts(
         side_by_side: 128,
         progress: &TokenProgress::default(),
     };
+    let prompts: Vec<Arc<TokenPrompt>> = prompts.iter().cloned().map(Arc::new).collect();
     let usage = generate(
         model,
-        prompts,
+        &prompts,
         &GenerationVocabulary {
             decode: &|tokens| Ok(letters(tokens)),
             ends,
             constrain: &|_| Err(ConstraintError::NoChoice),
         },
         schedule,
-        &mut |index, generated, _| {
+        &mut |index: usize, generated: GeneratedText, _: &mut BehindText<'_>| {
             assert!(texts[index].replace(generated).is_none(), "each text once");
             Ok::<(), WalkError<std::convert::Infallible>>(())
         },

@@ -320,6 +320,7 @@ fn joined_spans_change_no_bit() {
 /// Asks for the tokens from `from` on.
 pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQuery {
     TokenQuery {
+        alternatives: 0,
         seen: tokens[..tokens.len() - 1].into(),
         asked: tokens[from..].to_vec(),
         source: 0,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use probity_lm::Usage;
 use probity_models::{HeadRow, PackedDecoder};
 
+use super::rows::{LikelyToken, likeliest};
 use super::scheduler::{NodeStretch, ScheduleLimits};
 use super::states::PooledStates;
 use super::tree::{PrefixTree, in_groups};
@@ -23,6 +24,8 @@ pub(crate) struct TokenQuery {
     pub(crate) asked: Vec<u32>,
     /// The layers behind which the states of these tokens are wanted; mostly none.
     pub(crate) layers: Vec<usize>,
+    /// How many of the likeliest tokens are wanted at the place of each that is asked for; mostly none.
+    pub(crate) alternatives: usize,
     /// Which request it belongs to: the queries of one request always share their beginning.
     pub(crate) request: usize,
 }
@@ -51,12 +54,14 @@ impl TokenScore {
 }
 
 /// What a query came to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct QueryAnswer {
     /// Of each token.
     pub(crate) scores: Vec<TokenScore>,
     /// Of each layer, `(hidden_size)`: the mean over the tokens.
     pub(crate) states: Vec<Vec<f32>>,
+    /// At the place of each token, where they are wanted.
+    pub(crate) alternatives: Vec<Vec<LikelyToken>>,
 }
 
 impl QueryAnswer {
@@ -115,6 +120,8 @@ pub(crate) fn score_tokens<E>(
     };
     let unanswered = TokenScore { logprob: f64::NAN, is_greedy: false };
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
+    let lists = |q: &TokenQuery| if q.alternatives > 0 { vec![Vec::new(); q.asked.len()] } else { Vec::new() };
+    let mut alternatives: Vec<Vec<Vec<LikelyToken>>> = queries.iter().map(lists).collect();
     // Tokens without an answer, and tokens whose states were not seen.
     let read = |query: &TokenQuery| if query.layers.is_empty() { 0 } else { query.asked.len() };
     let mut open: Vec<usize> = queries.iter().map(|query| query.asked.len() + read(query)).collect();
@@ -148,15 +155,24 @@ pub(crate) fn score_tokens<E>(
         let token = |target: &AskedToken| queries[target.query].asked[target.answer];
         let tokens: Vec<Vec<u32>> = asked.iter().map(|targets| targets.iter().map(token).collect()).collect();
         let rows = if asked.is_empty() { Vec::new() } else { model.head(computed.hidden, &tokens)? };
-        for ((row, targets), tokens) in rows.iter().zip(asked).zip(&tokens) {
+        let count = |target: &AskedToken| queries[target.query].alternatives;
+        let counts: Vec<usize> = asked.iter().map(|targets| targets.iter().map(count).max().unwrap_or(0)).collect();
+        let likely = likeliest(model, computed.hidden, &rows, &counts)?;
+        for (((row, targets), tokens), likely) in rows.iter().zip(asked).zip(&tokens).zip(&likely) {
             for ((target, token), logit) in targets.iter().zip(tokens).zip(&row.logits) {
                 answers[target.query][target.answer] = TokenScore::new(row, *token, *logit);
+                if count(target) > 0 {
+                    // Of the queries of a row one may want more than another.
+                    alternatives[target.query][target.answer] = likely.iter().take(count(target)).copied().collect();
+                }
                 settle(target.query, 1);
             }
         }
         finished.sort_unstable();
         finished.into_iter().try_for_each(|query| {
-            let answer = QueryAnswer { scores: std::mem::take(&mut answers[query]), states: lock().take(query) };
+            let (scores, alternatives) =
+                (std::mem::take(&mut answers[query]), std::mem::take(&mut alternatives[query]));
+            let answer = QueryAnswer { scores, states: lock().take(query), alternatives };
             done(query, answer).map_err(WalkError::Visitor)
         })
     };

@@ -98,6 +98,7 @@ impl AskedLine for GenerateLine {
             sampling,
             constraint,
             verdict: None,
+            alternatives: None,
         }
     }
 

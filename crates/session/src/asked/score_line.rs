@@ -153,7 +153,8 @@ impl AskedLine for ScoreLine {
                     fields = answer;
                 }
             }
-            None => {}
+            // Nothing in a line asks for it.
+            Some(ScoreAnswer::Tokens(_)) | None => {}
         }
         fields
     }

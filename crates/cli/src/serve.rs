@@ -1,0 +1,193 @@
+//! `probity serve`: a model that answers over HTTP.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use probity_session::{ByteSize, ModelOptions};
+
+use crate::options::Typed;
+
+pub(crate) const LONG_ABOUT: &str = "\
+Answer over HTTP with one model: OpenAI's endpoints for texts and chats, and exact probabilities.
+
+  POST /v1/completions        texts, with log-probabilities of the prompt's tokens too (echo)
+  POST /v1/chat/completions   answers to chats, also as a JSON schema allows
+  POST /v1/score              exact probabilities of labels and continuations, with their mass
+  GET  /v1/models, /health, /openapi.json
+
+Fields that are not honoured are refused by name. What is asked at the same time runs together and shares its beginnings; \
+an answer has the bits that it has alone.
+
+The first line of standard output is the address. Only this machine is answered, unless --host says otherwise, which \
+needs a token. Ctrl-C ends the server when what was asked is answered.";
+
+pub(crate) const AFTER_HELP: &str = "\
+Example:
+  probity serve --model smollm2-135m-instruct
+  curl -s 127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\
+      -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 20}'";
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "the command is refused"))]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    model: Typed<ModelOptions>,
+    /// The address to listen on; any but this machine's own (127.0.0.1 or `::1`) needs a token
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = address)]
+    host: std::net::IpAddr,
+    /// The port; 0 takes any that is free
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    port: u16,
+    /// Answer only those who send `Authorization: Bearer` with the token in this file; the variable
+    /// `PROBITY_TOKEN` says it too
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// What requests call the model [default: the model's own name]
+    #[arg(long, value_name = "ID")]
+    name: Option<String>,
+    /// Bytes of a request, at most
+    #[arg(long, value_name = "SIZE", default_value = "8MB")]
+    max_body: ByteSize,
+    /// Tokens of a text, at most
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: u32,
+    /// The longest that a request may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// Connections at once, at most
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_connections: u32,
+    /// Questions and texts that may wait for the model, at most
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    max_waiting: u32,
+}
+
+/// An address, or this machine's name for itself.
+fn address(text: &str) -> Result<std::net::IpAddr, String> {
+    if text == "localhost" {
+        return Ok(std::net::IpAddr::from([127, 0, 0, 1]));
+    }
+    text.parse().map_err(|_| "expected an address such as 127.0.0.1, ::1 or 0.0.0.0".to_owned())
+}
+
+/// Without the feature `serve` there is nothing to answer with.
+#[cfg(not(feature = "serve"))]
+mod refused {
+    use super::ServeArgs;
+    use crate::exit::Completed;
+    use crate::global::Global;
+
+    #[derive(Debug, thiserror::Error, miette::Diagnostic)]
+    #[error("this build of probity has no network code and cannot serve")]
+    #[diagnostic(help("ask with `probity logprobs` and `probity generate`, or build with the default features"))]
+    struct NoNetwork;
+
+    impl ServeArgs {
+        pub(crate) fn run(&self, _: Global) -> miette::Result<Completed> {
+            Err(NoNetwork.into())
+        }
+    }
+}
+
+#[cfg(feature = "serve")]
+mod served {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use probity_runtime::Model;
+    use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
+    use probity_session::{ByteSize, Context, ModelOptions};
+
+    use super::ServeArgs;
+    use crate::error::{FileError, OutputError};
+    use crate::events::Terminal;
+    use crate::exit::Completed;
+    use crate::global::Global;
+    use crate::interrupt;
+    use crate::terminal::print;
+
+    /// Why a server is not begun.
+    #[derive(Debug, thiserror::Error, miette::Diagnostic)]
+    enum NotServed {
+        #[error("{from} holds no token")]
+        Token {
+            from: String,
+            #[source]
+            #[diagnostic_source]
+            source: TokenError,
+        },
+        #[error("`{model}` reads prompts with an encoder, and is not served")]
+        #[diagnostic(help("ask it with `probity logprobs` and `probity generate`"))]
+        Encoder { model: String },
+    }
+
+    impl ServeArgs {
+        pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
+            // Before the model is loaded: a port that is taken is told at once.
+            let server = Server::bind(self.options()?)?;
+            let terminal = Arc::new(Terminal::new(global));
+            let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
+            let model = load(&context, &self.model)?;
+            if model.encoder().has_source() {
+                return Err(NotServed::Encoder { model: self.model.model.clone() }.into());
+            }
+            let address = server.address().map_err(ServeError::Start)?;
+            print(&format!("http://{address}"))?;
+            std::io::Write::flush(&mut std::io::stdout()).map_err(OutputError::from)?;
+            terminal.reporter().say(&format!("serving {}; Ctrl-C ends it", self.id()));
+            // Pools of models that one run shares are none of a server's business: it keeps the one.
+            drop(context.models);
+            server.run(model, &|| context.interrupt.check().is_err())?;
+            Ok(Completed::Success)
+        }
+
+        fn options(&self) -> miette::Result<ServeOptions> {
+            let ByteSize(max_body) = self.max_body;
+            Ok(ServeOptions {
+                host: self.host,
+                port: self.port,
+                token: self.token()?,
+                name: self.id(),
+                max_body,
+                max_tokens: self.max_tokens as usize,
+                timeout: Duration::from_secs(self.timeout.into()),
+                max_connections: self.max_connections as usize,
+                max_waiting: self.max_waiting as usize,
+            })
+        }
+
+        /// What requests call the model: of a path its last part, which tells nobody where it lies.
+        fn id(&self) -> String {
+            let model = &self.model.model;
+            let last = Path::new(model).file_name().filter(|_| Path::new(model).exists());
+            let own = last.map_or_else(|| model.clone(), |name| name.to_string_lossy().into_owned());
+            self.name.clone().unwrap_or(own)
+        }
+
+        fn token(&self) -> miette::Result<Option<AccessToken>> {
+            let (from, text) = match &self.token_file {
+                Some(path) => {
+                    let shown = path.display().to_string();
+                    let text = std::fs::read_to_string(path).map_err(FileError::of(format!("cannot read {shown}")))?;
+                    (shown, text)
+                }
+                None => match std::env::var("PROBITY_TOKEN") {
+                    Ok(text) if !text.is_empty() => ("$PROBITY_TOKEN".to_owned(), text),
+                    _ => return Ok(None),
+                },
+            };
+            Ok(Some(AccessToken::new(&text).map_err(|source| NotServed::Token { from, source })?))
+        }
+    }
+
+    /// The model, with half of its memory for keys and values: texts may hold as much as questions that are answered
+    /// between their tokens.
+    fn load(context: &Context, options: &ModelOptions) -> miette::Result<Arc<Model>> {
+        let budget = context.models.language(options)?.options().cache_budget;
+        let mut halved = options.clone();
+        halved.computing.cache_budget = budget.map(|bytes| ByteSize((bytes / 2).max(1)));
+        Ok(context.models.language(&halved)?)
+    }
+}

@@ -1,0 +1,93 @@
+//! What all requests share.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::api_error::ApiError;
+use crate::options::ServeOptions;
+use crate::queue::Queue;
+use crate::served::ServedModel;
+
+/// A model, what waits for it, and how it is served.
+pub(crate) struct App {
+    pub(crate) model: Arc<dyn ServedModel>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) options: ServeOptions,
+    /// Whether the server is reached from this machine alone.
+    pub(crate) is_loopback: bool,
+    /// When it was started, in seconds: what answers call the time at which they were made, so that the same request
+    /// has the same bytes.
+    pub(crate) created: u64,
+    /// What computes.
+    pub(crate) system_fingerprint: String,
+    /// Kibibytes of bodies that may still be read at once.
+    pub(crate) body_room: Semaphore,
+    /// The description of the endpoints.
+    pub(crate) openapi: Bytes,
+}
+
+/// Bodies of the largest size that are held at once.
+const LARGEST_BODIES: u64 = 16;
+
+impl App {
+    pub(crate) fn new(model: Arc<dyn ServedModel>, options: ServeOptions, is_loopback: bool) -> Self {
+        let description = model.description();
+        let system_fingerprint = format!(
+            "probity-{}-{}-{}",
+            env!("CARGO_PKG_VERSION"),
+            description.fingerprint.get(..12).unwrap_or(&description.fingerprint),
+            description.precision.as_str()
+        );
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let kibibytes = usize::try_from(LARGEST_BODIES * (options.max_body / 1024 + 1)).unwrap_or(usize::MAX);
+        Self {
+            queue: Arc::new(Queue::new(options.max_waiting)),
+            created: since.map_or(0, |since| since.as_secs()),
+            body_room: Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS)),
+            openapi: crate::openapi::description(&options).to_string().into(),
+            model,
+            options,
+            is_loopback,
+            system_fingerprint,
+        }
+    }
+
+    /// When a request that came now has taken too long.
+    pub(crate) fn deadline(&self) -> Instant {
+        // Beyond a century, which is what a clock can be trusted to add.
+        Instant::now() + self.options.timeout.min(Duration::from_secs(3_000_000_000))
+    }
+
+    /// The id of the answer to a request, by its content.
+    pub(crate) fn answer_id(kind: &str, body: &[u8]) -> String {
+        let hash = Sha256::new().chain_update(kind).chain_update(body).finalize();
+        let mut id = format!("{kind}-");
+        for byte in hash.iter().take(12) {
+            let _ = write!(id, "{byte:02x}");
+        }
+        id
+    }
+
+    /// Refuses a request for another model.
+    pub(crate) fn check_model(&self, asked: Option<&String>) -> Result<(), ApiError> {
+        match asked {
+            Some(name) if *name != self.options.name => Err(self.no_model(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// That another model is served.
+    pub(crate) fn no_model(&self, name: &str) -> ApiError {
+        let name: String = name.chars().take(80).collect();
+        let message = format!("there is no model `{name}` here, only `{}`", self.options.name);
+        let mut error = ApiError::new(axum::http::StatusCode::NOT_FOUND, message).with_code("model_not_found");
+        error.detail.param = Some("model".to_owned());
+        error
+    }
+}

@@ -1,0 +1,143 @@
+//! From what a request says to what the model is asked, for texts of either endpoint.
+
+use probity_lm::{Ask, AskedTokens, Constraint, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
+
+use crate::api_error::{ApiError, told_boxed};
+use crate::app::App;
+use crate::wire::forms::{MOST_ALTERNATIVES, MOST_CHOICES, MOST_STOPS};
+
+/// How texts are to be written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Writing {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) top_k: Option<usize>,
+    pub(crate) min_p: Option<f64>,
+    pub(crate) seed: Option<i64>,
+    pub(crate) choices: Option<usize>,
+    pub(crate) stop: Vec<String>,
+    pub(crate) constraint: Option<Constraint>,
+    /// Likeliest tokens beside each; absent where no log-probabilities are wanted.
+    pub(crate) alternatives: Option<usize>,
+    /// Whether the prompt stands before the text.
+    pub(crate) echo: bool,
+}
+
+/// A prompt in tokens, and what the model is asked for it.
+#[derive(Debug, Clone)]
+pub(crate) struct PromptAsk {
+    pub(crate) tokens: Vec<u32>,
+    /// The probabilities of its own tokens, or of what may come next, or both.
+    pub(crate) score: Option<ScoreRequest>,
+    /// A text for each choice, unless [`next_is_text`](Self::next_is_text).
+    pub(crate) texts: Vec<GenerateRequest>,
+    /// Whether the text is the one token that is likeliest behind the prompt, which the score tells.
+    pub(crate) next_is_text: bool,
+    /// How many choices there are.
+    pub(crate) choices: usize,
+}
+
+impl Writing {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        let must =
+            |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
+        must("temperature", self.temperature.is_none_or(|t| (0.0..=100.0).contains(&t)), "must be from 0 to 100")?;
+        must("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1")?;
+        must("top_k", self.top_k != Some(0), "must be at least 1")?;
+        must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1")?;
+        must("n", (1..=MOST_CHOICES).contains(&self.choice_count()), "must be from 1 to 128")?;
+        must("stop", self.stop.len() <= MOST_STOPS, "at most 16 stop sequences can be given")?;
+        must("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop sequence is empty")?;
+        must("logprobs", self.alternatives.unwrap_or(0) <= MOST_ALTERNATIVES, "must be at most 20")
+    }
+
+    pub(crate) fn choice_count(&self) -> usize {
+        self.choices.unwrap_or(1)
+    }
+
+    fn sampling(&self, choice: usize) -> Sampling {
+        let Some(temperature) = self.temperature.filter(|temperature| *temperature > 0.0) else {
+            return Sampling::Greedy;
+        };
+        // All of them together are no limit.
+        let top_p = self.top_p.filter(|p| *p < 1.0);
+        let limits = SamplingLimits { top_k: self.top_k, top_p, min_p: self.min_p };
+        let seed = (self.seed.unwrap_or(0) as u64).wrapping_add(choice as u64);
+        Sampling::Random { temperature, limits, seed }
+    }
+
+    /// What the model is asked for a prompt and texts of so many tokens.
+    pub(crate) fn ask(
+        &self,
+        app: &App,
+        param: &str,
+        tokens: Vec<u32>,
+        max_tokens: usize,
+    ) -> Result<PromptAsk, ApiError> {
+        if tokens.is_empty() {
+            return Err(ApiError::field(param, "there is no token to go on from"));
+        }
+        let is_greedy = self.sampling(0) == Sampling::Greedy;
+        let wants_prompt = self.echo && self.alternatives.is_some() && tokens.len() > 1;
+        // One token is all that is wanted: what is told of the place behind the prompt says which.
+        let next_is_text = max_tokens == 1
+            && is_greedy
+            && self.alternatives.is_some()
+            && self.stop.is_empty()
+            && self.constraint.is_none();
+        let score = (wants_prompt || next_is_text).then(|| self.score_of(&tokens, wants_prompt, next_is_text));
+        let choices = self.choice_count();
+        let text = |choice: usize| GenerateRequest {
+            stop: self.stop.clone(),
+            sampling: self.sampling(choice),
+            constraint: self.constraint.clone(),
+            alternatives: self.alternatives,
+            ..GenerateRequest::greedy("text", Prompt::Tokens(tokens.clone()), max_tokens)
+        };
+        let texts: Vec<_> = if next_is_text || max_tokens == 0 { Vec::new() } else { (0..choices).map(text).collect() };
+        if let Some(score) = &score {
+            app.model.check_score(score).map_err(|error| ApiError::unasked(param, &error))?;
+        }
+        // What differs between choices is the seed alone.
+        if let Some(text) = texts.first() {
+            let param = if self.constraint.is_some() { "response_format" } else { param };
+            app.model.check_text(text).map_err(|error| ApiError::unasked(param, &error))?;
+        }
+        Ok(PromptAsk { tokens, score, texts, next_is_text, choices })
+    }
+
+    fn score_of(&self, tokens: &[u32], wants_prompt: bool, next: bool) -> ScoreRequest {
+        let given = if wants_prompt { 1 } else { tokens.len() };
+        let (before, ids) = tokens.split_at(given);
+        let alternatives = self.alternatives.unwrap_or(0).max(usize::from(next));
+        let ask = Ask::Tokens(AskedTokens { ids: ids.to_vec(), alternatives, next });
+        ScoreRequest { id: "prompt".to_owned(), prompt: Prompt::Tokens(before.to_vec()), ask }
+    }
+}
+
+/// The tokens of a prompt.
+pub(crate) fn encode(app: &App, param: &str, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
+    app.model.encode(prompt).map_err(|error| ApiError::field(param, told_boxed(&error)))
+}
+
+/// Tokens that may be written behind so many of a prompt: as many as are wanted, or else as many of `usual` as there is
+/// room for.
+pub(crate) fn room(
+    app: &App,
+    param: &str,
+    prompt: usize,
+    (wanted_by, wanted): (&str, Option<u32>),
+    usual: usize,
+) -> Result<usize, ApiError> {
+    let (most, limit) = (app.options.max_tokens, app.model.token_limit());
+    let wanted = wanted.map(|tokens| tokens as usize);
+    if wanted.is_some_and(|wanted| wanted > most) {
+        return Err(ApiError::field(wanted_by, format!("at most {most} tokens are written here")));
+    }
+    let needed = prompt + wanted.unwrap_or(1);
+    if needed > limit {
+        return Err(ApiError::too_long(param, needed, limit));
+    }
+    Ok(wanted.unwrap_or_else(|| usual.min(most).min(limit - prompt)))
+}

@@ -1,0 +1,82 @@
+//! Bodies of requests: JSON, no larger than may be, and no slower.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use tokio::time::timeout;
+
+use crate::api_error::ApiError;
+use crate::app::App;
+
+/// How long a body may take to come.
+const READING: Duration = Duration::from_secs(30);
+
+/// The body of a request. A browser cannot send JSON to another site without asking it first, and is never told that it
+/// may.
+pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError> {
+    let (parts, body) = request.into_parts();
+    check_kind(&parts.headers)?;
+    let most = app.options.max_body;
+    let told = body.size_hint().upper();
+    if told.is_some_and(|bytes| bytes > most) {
+        return Err(too_large(most));
+    }
+    let kibibytes = u32::try_from(told.unwrap_or(most) / 1024 + 1).unwrap_or(u32::MAX);
+    let slow = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come").with_code("timeout");
+    let busy = || {
+        let message = "too many large requests are being read; try again";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("busy")
+    };
+    // Held until the body is read: the memory of all bodies together is bounded.
+    let room = timeout(READING, app.body_room.acquire_many(kibibytes)).await.map_err(|_| busy())?;
+    let read = timeout(READING, collect(body, most)).await.map_err(|_| slow())?;
+    drop(room);
+    read
+}
+
+fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
+    let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = value(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let message = "the body must be JSON, sent as `Content-Type: application/json`";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let encoding = value(header::CONTENT_ENCODING);
+    if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") {
+        let message = "packed bodies are not read; send it without `Content-Encoding`";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    Ok(())
+}
+
+async fn collect(mut body: Body, most: u64) -> Result<Bytes, ApiError> {
+    let broken = || ApiError::new(StatusCode::BAD_REQUEST, "the body broke off");
+    let mut read = Vec::new();
+    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|_| broken())?;
+        let Some(data) = frame.data_ref() else { continue };
+        if (read.len() + data.len()) as u64 > most {
+            return Err(too_large(most));
+        }
+        read.extend_from_slice(data);
+    }
+    Ok(read.into())
+}
+
+fn too_large(most: u64) -> ApiError {
+    let message = format!("the body is larger than {most} bytes, which is what is read here");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+/// Does what takes longer than a moment where it stops no other request: reading JSON, and cutting texts into tokens.
+pub(crate) async fn aside<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let app = app.clone();
+    let done = tokio::task::spawn_blocking(move || work(&app)).await;
+    done.unwrap_or_else(|_| Err(ApiError::model("the request could not be read")))
+}

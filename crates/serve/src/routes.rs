@@ -1,0 +1,77 @@
+//! Which path leads where.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+
+use crate::api_error::ApiError;
+use crate::app::App;
+use crate::chat::chat;
+use crate::completions::completions;
+use crate::guard::guard;
+use crate::score::score;
+use crate::wire::models::{HealthBody, ModelBody, ModelList};
+
+/// All of them, for those who may ask.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/score", post(score))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(model))
+        .route("/health", get(health))
+        .route("/openapi.json", get(openapi))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn_with_state(app.clone(), guard))
+        // Bodies are measured where they are read.
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .with_state(app)
+}
+
+async fn health() -> Json<HealthBody> {
+    Json(HealthBody { status: "ok" })
+}
+
+async fn openapi(State(app): State<Arc<App>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], app.openapi.clone())
+}
+
+async fn models(State(app): State<Arc<App>>) -> Json<ModelList> {
+    Json(ModelList { object: "list", data: vec![described(&app)] })
+}
+
+async fn model(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<ModelBody>, ApiError> {
+    app.check_model(Some(&id))?;
+    Ok(Json(described(&app)))
+}
+
+fn described(app: &App) -> ModelBody {
+    let description = app.model.description();
+    ModelBody {
+        id: app.options.name.clone(),
+        object: "model",
+        created: app.created,
+        owned_by: "probity",
+        architecture: description.architecture.clone(),
+        fingerprint: description.fingerprint.clone(),
+        precision: description.precision.as_str(),
+        device: description.device.clone(),
+        max_model_len: app.model.token_limit(),
+        has_chat_template: description.has_chat_template,
+    }
+}
+
+async fn nowhere(uri: Uri) -> ApiError {
+    let path: String = uri.path().chars().take(80).collect();
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {path}; /openapi.json says what there is"))
+}
+
+async fn other_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path is asked by another method")
+}

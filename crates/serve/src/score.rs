@@ -1,0 +1,185 @@
+//! `POST /v1/score`: exact probabilities of labels and continuations.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use probity_lm::{Ask, AskedTokens, LabelSet, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult};
+use tokio::sync::oneshot;
+
+use crate::answers::{self, hand_over};
+use crate::api_error::{ApiError, told};
+use crate::app::App;
+use crate::asks::encode;
+use crate::body::{aside, read};
+use crate::chat::messages;
+use crate::json;
+use crate::queue::ScoreJob;
+use crate::wire::forms::{OneOrMany, PlainPrompt, TextOrIds, UsageBody};
+use crate::wire::score::{LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
+
+/// Questions in one request.
+const MOST_ITEMS: usize = 4096;
+
+/// A question, ready to be asked.
+struct Question {
+    id: Option<String>,
+    request: ScoreRequest,
+    tokens: Vec<u32>,
+}
+
+/// Answers a request.
+pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Result<Json<ScoreBody>, ApiError> {
+    let deadline = app.deadline();
+    let body = read(&app, request).await?;
+    let answer_id = App::answer_id("score", &body);
+    let questions = aside(&app, move |app| questions(app, &body)).await?;
+    let (mut jobs, mut open) = (Vec::new(), Vec::new());
+    for Question { id, request, tokens } in questions {
+        let (reply, receiver) = oneshot::channel();
+        jobs.push(ScoreJob { request, tokens, reply });
+        open.push((id, receiver));
+    }
+    hand_over(&app, jobs, Vec::new())?;
+    let (mut data, mut prompts) = (Vec::new(), 0);
+    for (index, (id, receiver)) in open.into_iter().enumerate() {
+        let result = answers::score(receiver, deadline).await?;
+        prompts += result.prompt_tokens;
+        data.push(entry(index, id, &result));
+    }
+    Ok(Json(ScoreBody {
+        id: answer_id,
+        object: "list",
+        created: app.created,
+        model: app.options.name.clone(),
+        system_fingerprint: app.system_fingerprint.clone(),
+        data,
+        usage: UsageBody::new(prompts, 0),
+    }))
+}
+
+fn questions(app: &App, body: &Bytes) -> Result<Vec<Question>, ApiError> {
+    let ScoreBatch { model, items: OneOrMany(items) } = json::read(body)?;
+    app.check_model(model.as_ref())?;
+    if items.is_empty() {
+        return Err(ApiError::field("items", "there is none"));
+    }
+    if items.len() > MOST_ITEMS {
+        return Err(ApiError::field("items", format!("at most {MOST_ITEMS} can be asked at once")));
+    }
+    items.into_iter().enumerate().map(|(index, item)| question(app, &format!("items[{index}]"), item)).collect()
+}
+
+fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> {
+    let field = |name: &str| format!("{at}.{name}");
+    let (prompt, of) = match (item.prompt, item.messages) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::field(field("messages"), "only one of `prompt`, `messages` can be given"));
+        }
+        (None, None) => return Err(ApiError::field(at, "one of `prompt`, `messages` is needed")),
+        (Some(_), _) if item.answer_prefix.is_some() => {
+            let why = "goes with `messages` only; put it at the end of the prompt";
+            return Err(ApiError::field(field("answer_prefix"), why));
+        }
+        (Some(TextOrIds(PlainPrompt::Text(text))), _) => (Prompt::Text(text), field("prompt")),
+        (Some(TextOrIds(PlainPrompt::Ids(ids))), _) => (Prompt::Tokens(ids), field("prompt")),
+        (_, Some(chat)) => {
+            let messages = messages(&field("messages"), chat)?;
+            (Prompt::Chat { messages, answer_prefix: item.answer_prefix.unwrap_or_default() }, field("messages"))
+        }
+    };
+    let (ask, asked) = match (item.labels, item.continuation) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::field(field("continuation"), "only one of `labels`, `continuation` can be given"));
+        }
+        (None, None) => return Err(ApiError::field(at, "one of `labels`, `continuation` is needed")),
+        (None, _) if item.termination.is_some() => {
+            return Err(ApiError::field(field("termination"), "goes with `labels` only"));
+        }
+        (Some(labels), _) => {
+            let set = LabelSet::new(labels.0).map_err(|error| ApiError::field(field("labels"), told(&error)))?;
+            (Ask::Labels(set.with_termination(item.termination.map(Into::into).unwrap_or_default())), field("labels"))
+        }
+        (_, Some(TextOrIds(PlainPrompt::Text(text)))) if text.is_empty() => {
+            return Err(ApiError::field(field("continuation"), "empty"));
+        }
+        (_, Some(TextOrIds(PlainPrompt::Text(text)))) => (Ask::Continuation(text), field("continuation")),
+        (_, Some(TextOrIds(PlainPrompt::Ids(ids)))) => {
+            (Ask::Tokens(AskedTokens { ids, alternatives: 0, next: false }), field("continuation"))
+        }
+    };
+    let tokens = encode(app, &of, &prompt)?;
+    let request = ScoreRequest { id: at.to_owned(), prompt, ask };
+    app.model.check_score(&request).map_err(|error| ApiError::unasked(&asked, &error))?;
+    Ok(Question { id: item.id, request, tokens })
+}
+
+fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
+    let (why, room) = match &result.outcome {
+        Outcome::Unparsed { why } | Outcome::NotFinite { why } => (Some(why.clone()), None),
+        Outcome::TooLong { tokens_needed, limit } => (None, Some((*tokens_needed, *limit))),
+        Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty => (None, None),
+    };
+    let label = |label: &probity_lm::LabelScore| LabelEntry {
+        name: label.name.clone(),
+        logprob: finite(label.logprob),
+        probability: libm::exp(label.logprob),
+        normalised: label.prob,
+        variants: label.variants.iter().map(TokensEntry::from).collect(),
+    };
+    let (labels, mass, continuation) = match &result.answer {
+        Some(ScoreAnswer::Labels(answer)) => (Some(answer.labels.iter().map(label).collect()), Some(answer.mass), None),
+        _ => (None, None, result.continuation().map(TokensEntry::from)),
+    };
+    ScoreEntry {
+        object: "score",
+        index,
+        id,
+        outcome: result.outcome.name(),
+        why,
+        tokens_needed: room.map(|(needed, _)| needed),
+        limit: room.map(|(_, limit)| limit),
+        prompt_tokens: result.prompt_tokens,
+        labels,
+        mass,
+        continuation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::LabelAnswer;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(outcome: Outcome, answer: Option<ScoreAnswer>) -> Value {
+        serde_json::to_value(entry(3, None, &ScoreResult { outcome, prompt_tokens: 9, answer })).expect("JSON")
+    }
+
+    #[test]
+    fn what_has_no_answer_says_why_and_has_no_numbers() {
+        let nothing = told(Outcome::NotFinite { why: "an overflow".into() }, None);
+        let expected =
+            json!({"object": "score", "index": 3, "outcome": "not_finite", "why": "an overflow", "prompt_tokens": 9});
+        assert_eq!(nothing, expected);
+        let too_long = told(Outcome::TooLong { tokens_needed: 12, limit: 8 }, None);
+        assert_eq!(
+            (&too_long["tokens_needed"], &too_long["limit"], too_long.get("labels")),
+            (&json!(12), &json!(8), None)
+        );
+    }
+
+    #[test]
+    fn an_impossible_label_has_a_probability_of_zero_and_no_logarithm() {
+        let answer = LabelAnswer::from_logprobs([("A", f64::NEG_INFINITY), ("B", -1.0)]).expect("some probability");
+        let labels = told(Outcome::Scored, Some(ScoreAnswer::Labels(answer)));
+        let first = &labels["labels"][0];
+        assert_eq!(
+            (&first["logprob"], &first["probability"], &first["normalised"]),
+            (&Value::Null, &json!(0.0), &json!(0.0))
+        );
+        assert_eq!(labels["labels"][1]["normalised"], 1.0);
+    }
+}

@@ -1,0 +1,235 @@
+//! Answers that are sent as they are written: events of a server (SSE).
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::answers::{Written, too_late};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::app::App;
+use crate::queue::TextEvent;
+use crate::wire::forms::FinishReason;
+
+/// Events that wait for a client that reads slowly.
+const AHEAD: usize = 64;
+
+/// What is sent, event by event.
+struct EventBody(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for EventBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+}
+
+/// Why a stream ends before its end.
+pub(crate) enum StreamEnd {
+    /// Nobody reads it any longer.
+    Left,
+    /// The answer failed.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for StreamEnd {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<serde_json::Error> for StreamEnd {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Failed(ApiError::model(error.to_string()))
+    }
+}
+
+/// Where events go.
+#[derive(Clone)]
+pub(crate) struct EventSender {
+    sender: mpsc::Sender<Bytes>,
+    deadline: Instant,
+}
+
+impl EventSender {
+    /// Sends JSON as an event.
+    pub(crate) async fn send(&self, json: Result<String, serde_json::Error>) -> Result<(), StreamEnd> {
+        let event = Bytes::from(format!("data: {}\n\n", json?));
+        // A client that reads nothing is let go when its time is over.
+        let sent = tokio::time::timeout_at(self.deadline, self.sender.send(event)).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(StreamEnd::Left) }
+    }
+}
+
+/// A response whose events `write` sends; what it gives is the event with the usage, sent where that is wanted.
+pub(crate) fn stream<F, W>(app: &Arc<App>, include_usage: bool, write: W) -> Response
+where
+    W: FnOnce(EventSender) -> F,
+    F: Future<Output = Result<Result<String, serde_json::Error>, StreamEnd>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    let out = EventSender { sender, deadline: app.deadline() };
+    let written = write(out.clone());
+    tokio::spawn(async move {
+        let ended = match written.await {
+            Ok(usage) if include_usage => out.send(usage).await,
+            Ok(_) => Ok(()),
+            Err(StreamEnd::Failed(error)) => out.send(serde_json::to_string(&ErrorBody { error: error.detail })).await,
+            Err(StreamEnd::Left) => return,
+        };
+        if ended.is_ok() {
+            let _ = out.sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
+        }
+    });
+    let mut response = Response::new(Body::new(EventBody(receiver)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// A text's events, with what is sent before the first.
+type OpenText = (String, mpsc::UnboundedReceiver<TextEvent>);
+
+/// The JSON of a piece of a choice, by its place; with a reason where it is the last.
+pub(crate) type Piece<'p> =
+    dyn Fn(usize, String, Option<FinishReason>) -> Result<String, serde_json::Error> + Send + Sync + 'p;
+
+/// Texts that are told as they are written.
+pub(crate) struct Streamed<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) out: &'a EventSender,
+    pub(crate) stops: &'a [String],
+    pub(crate) deadline: Instant,
+}
+
+impl Streamed<'_> {
+    /// Tells all of them; how many tokens they have.
+    pub(crate) async fn all(&self, texts: Vec<OpenText>, piece: &Piece<'_>) -> Result<usize, StreamEnd> {
+        let mut open = Vec::with_capacity(texts.len());
+        for (index, (before, events)) in texts.into_iter().enumerate() {
+            if !before.is_empty() {
+                self.out.send(piece(index, before, None)).await?;
+            }
+            open.push(Some((events, GrowingText { stops: self.stops, ids: Vec::new(), sent: String::new() })));
+        }
+        let mut tokens = 0;
+        while let Some((index, event)) = self.next(&mut open).await? {
+            let Some((_, text)) = &mut open[index] else { continue };
+            match event {
+                TextEvent::Grown(ids) => {
+                    if let Some(news) = text.grow(&ids, |ids| self.app.model.decode(ids).ok()) {
+                        self.out.send(piece(index, news, None)).await?;
+                    }
+                }
+                TextEvent::Done(result) => {
+                    let written = Written::of(result.map_err(ApiError::model)?, "prompt")?;
+                    tokens += written.ids.len();
+                    self.out.send(piece(index, text.rest(&written.text), Some(written.finish))).await?;
+                    open[index] = None;
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The next event of any text; absent when all are done.
+    async fn next(
+        &self,
+        open: &mut [Option<(mpsc::UnboundedReceiver<TextEvent>, GrowingText<'_>)>],
+    ) -> Result<Option<(usize, TextEvent)>, StreamEnd> {
+        if open.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let ready = std::future::poll_fn(|context| {
+            for (index, text) in open.iter_mut().enumerate() {
+                let Some((events, _)) = text else { continue };
+                if let Poll::Ready(event) = events.poll_recv(context) {
+                    return Poll::Ready(event.map(|event| (index, event)));
+                }
+            }
+            Poll::Pending
+        });
+        tokio::select! {
+            event = ready => Ok(Some(event.ok_or_else(ApiError::gone)?)),
+            // Nobody else would tell that the client has left.
+            () = self.out.sender.closed() => Err(StreamEnd::Left),
+            () = tokio::time::sleep_until(self.deadline) => Err(too_late().into()),
+        }
+    }
+}
+
+/// A text of which more and more is known.
+struct GrowingText<'a> {
+    stops: &'a [String],
+    ids: Vec<u32>,
+    sent: String,
+}
+
+impl GrowingText<'_> {
+    /// What can be told with these tokens more: nothing that a stop sequence could still take back, and no part of a
+    /// character.
+    fn grow(&mut self, ids: &[u32], decode: impl Fn(&[u32]) -> Option<String>) -> Option<String> {
+        self.ids.extend_from_slice(ids);
+        let text = decode(&self.ids)?;
+        let whole = text.trim_end_matches('\u{fffd}');
+        let sure = &whole[..whole.len() - held_back(whole, self.stops)];
+        let news = sure.strip_prefix(self.sent.as_str()).filter(|news| !news.is_empty())?.to_owned();
+        self.sent.push_str(&news);
+        Some(news)
+    }
+
+    /// What is missing of the whole text.
+    fn rest(&self, text: &str) -> String {
+        text.strip_prefix(self.sent.as_str()).unwrap_or_default().to_owned()
+    }
+}
+
+/// Bytes at a text's end that may be the beginning of a stop sequence, or lie behind one.
+fn held_back(text: &str, stops: &[String]) -> usize {
+    let of_stop = |stop: &String| {
+        if let Some(at) = text.find(stop.as_str()) {
+            return text.len() - at;
+        }
+        let ends = |bytes: &usize| stop.is_char_boundary(*bytes) && text.ends_with(&stop[..*bytes]);
+        (1..stop.len()).rev().find(ends).unwrap_or(0)
+    };
+    stops.iter().map(of_stop).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letters(ids: &[u32]) -> String {
+        ids.iter().filter_map(|id| char::from_u32(*id)).collect()
+    }
+
+    fn pieces(text: &str, stops: &[&str]) -> Vec<String> {
+        let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut growing = GrowingText { stops: &stops, ids: Vec::new(), sent: String::new() };
+        text.chars().filter_map(|letter| growing.grow(&[letter as u32], |ids| Some(letters(ids)))).collect()
+    }
+
+    #[test]
+    fn nothing_is_told_that_a_stop_sequence_takes_back() {
+        assert_eq!(pieces("so stay", &["stop"]), ["so", " ", "sta", "y"].map(str::to_owned));
+        assert_eq!(pieces("to stop", &["stop"]).concat(), "to ");
+        assert_eq!(pieces("ab\u{fffd}c", &[]), ["a", "b", "\u{fffd}c"].map(str::to_owned));
+        let growing = GrowingText { stops: &[], ids: Vec::new(), sent: "to ".into() };
+        assert_eq!((growing.rest("to be"), growing.rest("")), ("be".to_owned(), String::new()));
+    }
+}

@@ -1,0 +1,52 @@
+//! What clients must show.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// A secret that clients send as `Authorization: Bearer`. Held as its hash: it can be compared and not printed.
+#[derive(Clone)]
+pub struct AccessToken([u8; 32]);
+
+/// A text that can be no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("a token is one line of at least eight visible ASCII characters")]
+#[diagnostic(help("make one with: head -c 24 /dev/urandom | base64"))]
+pub struct TokenError;
+
+impl AccessToken {
+    /// The token that a file or a variable holds; white space around it is none of it.
+    pub fn new(text: &str) -> Result<Self, TokenError> {
+        let text = text.trim();
+        if text.len() < 8 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(TokenError);
+        }
+        Ok(Self(Sha256::digest(text).into()))
+    }
+
+    /// Whether it is that one. The time that it takes tells nothing of the token.
+    pub(crate) fn is(&self, shown: &[u8]) -> bool {
+        let shown: [u8; 32] = Sha256::digest(shown).into();
+        self.0.ct_eq(&shown).into()
+    }
+}
+
+impl fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccessToken(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_compared_whole_and_never_printed() {
+        let token = AccessToken::new(" secret-token\n").expect("one line");
+        assert!(token.is(b"secret-token") && !token.is(b"secret-toke") && !token.is(b""));
+        assert_eq!(format!("{token:?}"), "AccessToken(…)");
+        assert!(["", "short", "two words here", "größer-als"].iter().all(|text| AccessToken::new(text).is_err()));
+    }
+}

@@ -1,0 +1,256 @@
+//! Values that may be given in more forms than one, and what both endpoints for texts have in common.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
+use serde::{Deserialize as DeriveDeserialize, Serialize};
+
+/// One value or a list of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OneOrMany<T>(pub(crate) Vec<T>);
+
+/// A value that may be alone.
+pub(crate) trait Single: Sized {
+    /// What it is called in errors and schemas.
+    const NAMED: &'static str;
+    /// Read where it is no list.
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error>;
+}
+
+impl Single for String {
+    const NAMED: &'static str = "text";
+
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
+    }
+}
+
+impl<'de, T: Single + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+        impl<'de, T: Single + Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = OneOrMany<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a {name} or a list of them", name = T::NAMED)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                T::read(serde::de::value::StrDeserializer::new(text)).map(|one| OneOrMany(vec![one]))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::read(serde::de::value::MapAccessDeserializer::new(map)).map(|one| OneOrMany(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMany)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({"anyOf": [one, {"type": "array", "items": one}]})
+    }
+}
+
+/// A prompt that is no chat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PlainPrompt {
+    Text(String),
+    Ids(Vec<u32>),
+}
+
+/// One prompt or many: a text, a list of texts, the ids of one prompt, or a list of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlainPrompts(pub(crate) Vec<PlainPrompt>);
+
+/// The first of a list, which says what the others are.
+enum First {
+    Text(String),
+    Id(u32),
+    Ids(Vec<u32>),
+}
+
+impl<'de> Deserialize<'de> for First {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = First;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a token id or a list of token ids")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<First, E> {
+                Ok(First::Text(text.to_owned()))
+            }
+
+            fn visit_u64<E: Error>(self, id: u64) -> Result<First, E> {
+                u32::try_from(id).map(First::Id).map_err(|_| E::custom(format!("{id} is no token id")))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<First, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(First::Ids)
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+impl<'de> Deserialize<'de> for PlainPrompts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = PlainPrompts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a list of texts, a list of token ids, or a list of such lists")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<PlainPrompts, E> {
+                Ok(PlainPrompts(vec![PlainPrompt::Text(text.to_owned())]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PlainPrompts, A::Error> {
+                // Read as what the first is, so that a million ids are held as ids.
+                let prompts = match list.next_element::<First>()? {
+                    None => Vec::new(),
+                    Some(First::Text(text)) => rest(text, list)?.into_iter().map(PlainPrompt::Text).collect(),
+                    Some(First::Id(id)) => vec![PlainPrompt::Ids(rest(id, list)?)],
+                    Some(First::Ids(ids)) => rest(ids, list)?.into_iter().map(PlainPrompt::Ids).collect(),
+                };
+                Ok(PlainPrompts(prompts))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(first: T, mut list: A) -> Result<Vec<T>, A::Error> {
+    let mut all = vec![first];
+    while let Some(next) = list.next_element()? {
+        all.push(next);
+    }
+    Ok(all)
+}
+
+fn ids_schema() -> Schema {
+    json_schema!({"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": u32::MAX}})
+}
+
+impl JsonSchema for PlainPrompts {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PlainPrompts".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let ids = ids_schema();
+        json_schema!({"anyOf": [
+            {"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            ids, {"type": "array", "minItems": 1, "items": ids}
+        ]})
+    }
+}
+
+/// A text, or token ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextOrIds(pub(crate) PlainPrompt);
+
+impl<'de> Deserialize<'de> for TextOrIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = TextOrIds;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of token ids")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<TextOrIds, E> {
+                Ok(TextOrIds(PlainPrompt::Text(text.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<TextOrIds, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(PlainPrompt::Ids).map(TextOrIds)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for TextOrIds {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "TextOrIds".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string", "minLength": 1}, ids_schema()]})
+    }
+}
+
+/// How a stream is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, DeriveDeserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamOptions {
+    /// Whether a last chunk without choices has the usage.
+    pub(crate) include_usage: Option<bool>,
+}
+
+/// Tokens that were read and written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "they are the API's")]
+pub(crate) struct UsageBody {
+    /// Of all prompts, as the model sees them; a prompt with several choices counts once.
+    pub(crate) prompt_tokens: usize,
+    /// Of all texts; the token that ends an answer is none of them.
+    pub(crate) completion_tokens: usize,
+    /// Both together.
+    pub(crate) total_tokens: usize,
+}
+
+impl UsageBody {
+    pub(crate) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
+        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+    }
+}
+
+/// Why a text ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FinishReason {
+    /// The model ended it, or a stop sequence came.
+    Stop,
+    /// The limit of tokens was reached.
+    Length,
+}
+
+/// The stop sequences that may be given.
+pub(crate) const MOST_STOPS: usize = 16;
+/// The likeliest tokens that may be asked for at each place.
+pub(crate) const MOST_ALTERNATIVES: usize = 20;
+/// The choices that may be asked for of one prompt.
+pub(crate) const MOST_CHOICES: usize = 128;

@@ -1,0 +1,221 @@
+//! `POST /v1/score`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use probity_lm::{ContinuationAnswer, Label, Termination};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::chat::ChatMessage;
+use super::forms::{OneOrMany, Single, TextOrIds, UsageBody};
+
+/// Questions about what follows prompts.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScoreBatch {
+    /// The id of the model that is served; may be left out.
+    pub(crate) model: Option<String>,
+    /// One question or many. What they share is computed once.
+    pub(crate) items: OneOrMany<ScoreItem>,
+}
+
+/// A prompt, and what is asked about the tokens that follow it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("allOf" = [
+    {"anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}]},
+    {"anyOf": [{"required": ["labels"]}, {"required": ["continuation"]}]},
+]))]
+pub(crate) struct ScoreItem {
+    /// Comes back with the answer.
+    pub(crate) id: Option<String>,
+    /// A text or token ids; or `messages`.
+    pub(crate) prompt: Option<TextOrIds>,
+    /// A chat, laid out by the model's own template.
+    #[schemars(length(min = 1))]
+    pub(crate) messages: Option<Vec<ChatMessage>>,
+    /// What the answer begins with, such as `Answer:`; goes with `messages`.
+    pub(crate) answer_prefix: Option<String>,
+    /// The labels, each with its surface variants: `{"A": ["A", " A"]}`; or `continuation`.
+    pub(crate) labels: Option<Labels>,
+    /// Whether the answer begins with a label (`open`, the default) or is one (`end_of_turn`); goes with `labels`.
+    pub(crate) termination: Option<TerminationForm>,
+    /// A text, or token ids, whose log-probabilities are wanted.
+    pub(crate) continuation: Option<TextOrIds>,
+}
+
+impl Single for ScoreItem {
+    const NAMED: &'static str = "question";
+
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
+    }
+}
+
+/// How a label ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TerminationForm {
+    /// The answer begins with it.
+    Open,
+    /// The answer is it.
+    EndOfTurn,
+}
+
+impl From<TerminationForm> for Termination {
+    fn from(form: TerminationForm) -> Self {
+        match form {
+            TerminationForm::Open => Self::Open,
+            TerminationForm::EndOfTurn => Self::EndOfTurn,
+        }
+    }
+}
+
+/// Labels in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Labels(pub(crate) Vec<Label>);
+
+// By hand: the order of the labels is that of the answer.
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ordered;
+        impl<'de> Visitor<'de> for Ordered {
+            type Value = Labels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of labels, each with a list of its surface variants")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut labels = Vec::new();
+                while let Some((name, variants)) = map.next_entry::<String, Vec<String>>()? {
+                    if variants.is_empty() {
+                        return Err(A::Error::custom(format!("label `{name}` has no variants")));
+                    }
+                    labels.push(Label { name, variants });
+                }
+                Ok(Labels(labels))
+            }
+        }
+        deserializer.deserialize_map(Ordered)
+    }
+}
+
+impl JsonSchema for Labels {
+    fn schema_name() -> Cow<'static, str> {
+        "Labels".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+        })
+    }
+}
+
+/// The answers.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct ScoreBody {
+    /// By the request's content: the same request has the same id.
+    pub(crate) id: String,
+    /// `list`.
+    pub(crate) object: &'static str,
+    /// When the server was started, in seconds.
+    pub(crate) created: u64,
+    /// The model's id.
+    pub(crate) model: String,
+    /// What computed: version, model's fingerprint and arithmetic.
+    pub(crate) system_fingerprint: String,
+    /// In the order of the questions.
+    pub(crate) data: Vec<ScoreEntry>,
+    /// What it took.
+    pub(crate) usage: UsageBody,
+}
+
+/// What a question came to.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct ScoreEntry {
+    /// `score`.
+    pub(crate) object: &'static str,
+    /// Its place.
+    pub(crate) index: usize,
+    /// The question's, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    /// `scored`, `low_mass` or `tie` where there is an answer; `too_long`, `empty` or `not_finite` where there is none.
+    pub(crate) outcome: &'static str,
+    /// Why there is no answer, or none that can be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    /// Of a prompt that is too long, with its longest answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens_needed: Option<usize>,
+    /// Of a prompt that is too long, what there is room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<usize>,
+    /// The prompt's tokens as the model sees it.
+    pub(crate) prompt_tokens: usize,
+    /// Of each label, in the order of the question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) labels: Option<Vec<LabelEntry>>,
+    /// Σ P(labels) under the full vocabulary: how much the model wanted to say one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mass: Option<f64>,
+    /// Of the continuation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) continuation: Option<TokensEntry>,
+}
+
+/// A label's probability.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct LabelEntry {
+    /// Its name.
+    pub(crate) name: String,
+    /// log P(label | prompt) under the full vocabulary, summed over its variants; minus infinity is null.
+    pub(crate) logprob: Option<f64>,
+    /// P(label | prompt) under the full vocabulary.
+    pub(crate) probability: f64,
+    /// P(label) / Σ P(labels).
+    pub(crate) normalised: f64,
+    /// The variants that differ in tokens.
+    pub(crate) variants: Vec<TokensEntry>,
+}
+
+/// Tokens and their probabilities.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct TokensEntry {
+    /// Σ log P(token | before); minus infinity is null.
+    pub(crate) logprob: Option<f64>,
+    /// P of all of them, under the full vocabulary.
+    pub(crate) probability: f64,
+    /// Texts, lossy where a token is a part of a character.
+    pub(crate) tokens: Vec<String>,
+    /// Ids.
+    pub(crate) token_ids: Vec<u32>,
+    /// log P of each; minus infinity is null.
+    pub(crate) token_logprobs: Vec<Option<f64>>,
+    /// Whether each is the likeliest at its place.
+    pub(crate) is_greedy: bool,
+}
+
+/// A logarithm that JSON can hold.
+pub(crate) fn finite(logprob: f64) -> Option<f64> {
+    Some(logprob).filter(|logprob| logprob.is_finite())
+}
+
+impl From<&ContinuationAnswer> for TokensEntry {
+    fn from(answer: &ContinuationAnswer) -> Self {
+        Self {
+            logprob: finite(answer.logprob),
+            probability: libm::exp(answer.logprob),
+            tokens: answer.tokens.clone(),
+            token_ids: answer.token_ids.clone(),
+            token_logprobs: answer.token_logprobs.iter().map(|logprob| finite(*logprob)).collect(),
+            is_greedy: answer.is_greedy,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Fields of `OpenAI`'s API that are not honoured: taken where they say what holds anyway, refused by name elsewhere.
+
+use serde_json::{Value, json};
+
+use crate::api_error::ApiError;
+
+/// A field, what it says, and what it may say.
+pub(crate) type Unhonoured<'a> = (&'static str, &'a Option<Value>, Value);
+
+/// Refuses the first field that says something else than it may; null says nothing.
+pub(crate) fn refuse_others(fields: &[Unhonoured<'_>]) -> Result<(), ApiError> {
+    let wrong = fields.iter().find(|(_, given, neutral)| {
+        let Some(given) = given else { return false };
+        let is_equal =
+            |value: &Value| value == given || matches!((value.as_f64(), given.as_f64()), (Some(a), Some(b)) if a == b);
+        !neutral.as_array().is_some_and(|values| values.iter().any(is_equal))
+    });
+    let Some((name, _, neutral)) = wrong else { return Ok(()) };
+    let may = neutral.as_array().map(|values| values.iter().map(Value::to_string).collect::<Vec<_>>().join(" or "));
+    let may = may.filter(|values| !values.is_empty()).map(|values| format!(", or give {values}")).unwrap_or_default();
+    Err(ApiError::field(*name, format!("is not honoured here; leave it out{may}")).with_code("unsupported_parameter"))
+}
+
+/// Nothing but its absence.
+pub(crate) fn only_absent() -> Value {
+    json!([])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neutral_values_are_taken_and_others_refused_by_name() {
+        let zero = Some(json!(0.0));
+        assert_eq!(refuse_others(&[("presence_penalty", &zero, json!([0])), ("tools", &None, only_absent())]), Ok(()));
+        let error = refuse_others(&[("presence_penalty", &Some(json!(1)), json!([0]))]).expect_err("not neutral");
+        assert!(error.detail.message.contains("`presence_penalty`") && error.detail.message.contains("or give 0"));
+        let error = refuse_others(&[("tools", &Some(json!([1])), only_absent())]).expect_err("not neutral");
+        assert!(error.detail.message.ends_with("leave it out"), "{}", error.detail.message);
+    }
+}
