@@ -29,7 +29,6 @@ Example:
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "the command is refused"))]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     model: Typed<ModelOptions>,
@@ -84,6 +83,7 @@ mod refused {
     struct NoNetwork;
 
     impl ServeArgs {
+        #[expect(clippy::unused_self, reason = "with the feature it is run")]
         pub(crate) fn run(&self, _: Global) -> miette::Result<Completed> {
             Err(NoNetwork.into())
         }
