@@ -219,7 +219,9 @@ mod tests {
         let model = Scripted(model.with_generation(move |request| {
             wrote.lock().push(request.id.clone());
             // It comes while the first text is written.
-            of_text.submit(late.lock().take().into_iter().collect(), Vec::new()).expect("room");
+            if let Some(late) = late.lock().take() {
+                of_text.submit(vec![late], Vec::new()).expect("room");
+            }
             written(&request.id)
         }));
         let [(one, mut events), (gone, receiver), (two, _waits)] = ["one", "gone", "two"].map(text);
