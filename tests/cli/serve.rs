@@ -327,7 +327,7 @@ fn mixed(n: usize) -> (&'static str, Value) {
 }
 
 #[test]
-fn thirty_two_clients_get_the_bytes_that_each_gets_alone() {
+fn eight_and_thirty_two_clients_get_the_bytes_that_each_gets_alone() {
     let world = World::new();
     let served = Served::start(&world, &[]);
     let ask = |n: usize| {
@@ -337,12 +337,15 @@ fn thirty_two_clients_get_the_bytes_that_each_gets_alone() {
         reply.body
     };
     let alone: Vec<String> = (0..32).map(ask).collect();
-    for _ in 0..3 {
-        let together: Vec<String> = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..32).map(|n| scope.spawn(move || ask(n))).collect();
+    let together = |asked: std::ops::Range<usize>| -> Vec<String> {
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = asked.map(|n| scope.spawn(move || ask(n))).collect();
             clients.into_iter().map(|client| client.join().expect("answered")).collect()
-        });
-        assert_eq!(together, alone);
+        })
+    };
+    for at_once in [8, 32, 32] {
+        let all: Vec<String> = (0..32).step_by(at_once).flat_map(|first| together(first..first + at_once)).collect();
+        assert_eq!(all, alone, "{at_once} clients");
     }
 }
 
