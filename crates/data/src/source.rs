@@ -373,7 +373,7 @@ mod tests {
 
     /// Rows in memory; of a table with columns these are known before its first row.
     struct Rows {
-        rows: std::vec::IntoIter<Result<TableRow, LineError>>,
+        left: std::vec::IntoIter<Result<TableRow, LineError>>,
         columns: Option<Vec<String>>,
         place: usize,
     }
@@ -382,7 +382,7 @@ mod tests {
         type Item = (usize, Result<TableRow, LineError>);
 
         fn next(&mut self) -> Option<Self::Item> {
-            let row = self.rows.next()?;
+            let row = self.left.next()?;
             self.place += 1;
             Some((self.place - 1, row))
         }
@@ -397,12 +397,12 @@ mod tests {
     fn read(map: &[&str], rows: Vec<Result<TableRow, LineError>>, columns: &[&str]) -> Result<Vec<Sample>, DataError> {
         let map = Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping");
         let columns = (!columns.is_empty()).then(|| columns.iter().map(|name| (*name).to_owned()).collect());
-        let table = Rows { rows: rows.into_iter(), columns, place: 0 };
+        let table = Rows { left: rows.into_iter(), columns, place: 0 };
         SampleSource { map, ..SampleSource::new("the frame") }.samples_of_table(Box::new(table), |_| Vec::new())
     }
 
-    fn row(value: &serde_json::Value) -> Result<TableRow, LineError> {
-        Ok(TableRow::new(value.as_object().expect("an object").clone()))
+    fn row(value: &serde_json::Value) -> TableRow {
+        TableRow::new(value.as_object().expect("an object").clone())
     }
 
     #[test]
@@ -425,7 +425,8 @@ mod tests {
         let own = json!({"id": "x", "context": "c", "candidates": [{"id": "a", "text": "t"}]});
         let named = json!({"context": "c", "candidate": ["t", "u"]});
         let pair = json!({"prompt": "q", "chosen": "t", "rejected": "u"});
-        let count = |value, columns: &[&str]| read(&[], vec![row(value)], columns).expect("read")[0].candidates.len();
+        let count =
+            |value, columns: &[&str]| read(&[], vec![Ok(row(value))], columns).expect("read")[0].candidates.len();
         assert_eq!([count(&own, &[]), count(&named, &[]), count(&pair, &[])], [1, 2, 2]);
         let of_columns = [
             count(&own, &["id", "context", "candidates"]),
@@ -441,7 +442,13 @@ mod tests {
         let told = |rows, columns: &[&str]| {
             read(&["context=doc", "candidate=a"], rows, columns).expect_err("refused").to_string()
         };
-        let rows = || vec![row(&good), row(&json!({"doc": 3, "a": "t"})), row(&json!({"doc": null, "a": "t"}))];
+        let rows = || {
+            [good.clone(), json!({"doc": 3, "a": "t"}), json!({"doc": null, "a": "t"})]
+                .iter()
+                .map(row)
+                .map(Ok)
+                .collect()
+        };
         let text = told(rows(), &[]);
         assert!(text.starts_with("2 problems in the frame\n  index 1: column `doc` (context): a number"), "{text}");
         assert!(text.contains("index 2: column `doc` (context): there is no value"), "{text}");
