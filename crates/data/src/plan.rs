@@ -184,15 +184,21 @@ impl PreparedMapping {
     }
 
     /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place
-    /// among the rows.
-    pub(crate) fn read(&self, row: &TableRow, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
+    /// among the rows, and `called` what the sample is called that has no name.
+    pub(crate) fn read(
+        &self,
+        row: &TableRow,
+        place: usize,
+        ordinal: usize,
+        called: usize,
+    ) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
         let required = |field: Field, column: &ColumnPath| {
             name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row))
         };
         let id = match &self.id {
             Some(column) => kept(required(Field::Id, column), &mut wrong),
-            None => Some(ordinal.to_string()),
+            None => Some(called.to_string()),
         };
         let context = self.context.as_ref().and_then(|column| {
             let text = text(&Field::Context, column, row)
@@ -208,7 +214,7 @@ impl PreparedMapping {
         }
         let preference = self.preference.as_ref();
         let preference = preference.and_then(|column| kept(name(&Field::Preference, column, row), &mut wrong));
-        let called = self
+        let candidate_called = self
             .candidate_id
             .as_ref()
             .filter(|_| self.gathers)
@@ -222,7 +228,7 @@ impl PreparedMapping {
         partial.texts = texts;
         partial.preference = preference.filter(|value| !value.is_empty());
         for slot in &self.slots {
-            match self.candidates(slot, row, called.as_deref()) {
+            match self.candidates(slot, row, candidate_called.as_deref()) {
                 Ok(candidates) => partial.candidates.extend(candidates.into_iter().map(|candidate| (place, candidate))),
                 Err(errors) => wrong.extend(errors),
             }

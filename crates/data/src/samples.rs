@@ -68,11 +68,13 @@ impl<R: BufRead> MappedSamples<R> {
     fn next_partial(&mut self) -> Option<(usize, Result<Partial, Vec<LineError>>)> {
         let (place, row) = self.rows.next()?;
         (self.place, self.ordinal) = (place, self.ordinal + 1);
+        // A frame's rows are known by their places from 0, a file's by their numbers.
+        let called = if matches!(self.rows, TableRows::Given(..)) { place } else { self.ordinal };
         if let Ok(row) = &row {
             // Paths are tried on each row until one leads somewhere, then no more: most are met by the first row.
             self.unmet.retain(|(_, column)| column.value(row).is_none());
         }
-        Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal))))
+        Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal, called))))
     }
 
     /// All rows, by id, in the order in which ids come first.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use probity_data::GivenTable;
 use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
 use probity_session::{
-    Context, Interrupt, ModelOptions, ModelPool, Plan, Stage, StageOutcome, UserConfig, stage_kind, stage_kinds,
-    stage_options,
+    Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, Stage, StageOutcome, UserConfig, stage_kind,
+    stage_kinds, stage_options,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -99,7 +99,13 @@ fn run(
     // What is computed without a model has tables to look at too; here nothing is printed.
     if !stage.run.ask.dry_run && (stage.needs.model || stage.needs.samples) {
         let config = UserConfig::load()?;
-        stage.run.output.out.get_or_insert_with(|| config.folder_of_its_own(method.name()));
+        if stage.run.output.out.is_none() {
+            let out = config.folder_of_its_own(method.name());
+            // Known from the beginning: whoever interrupts the run goes on there.
+            let told = format!("results go to {}", out.display());
+            context.events.notice(Notice::Message(&told));
+            stage.run.output.out = Some(out);
+        }
     }
     let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
     let plan = Plan::of(stage, typed(method.name(), given));

@@ -63,7 +63,7 @@ def test_the_command_comes_with_the_module():
 
 def test_a_run_of_python_and_of_the_command_have_the_same_bytes(model, rows, folder):
     lines = [
-        {"id": str(place + 1), "context": row["doc"],
+        {"id": str(place), "context": row["doc"],
          "candidates": [{"id": "a", "text": row["a"]}, {"id": "b", "text": row["b"]}]}
         for place, row in enumerate(rows)
     ]

@@ -72,7 +72,7 @@ def test_scores_are_held_against_a_frame_and_against_a_baseline(rows):
     pandas = pytest.importorskip("pandas")
     run = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
     gold = pandas.DataFrame(
-        {"item": [str(k // 2 + 1) for k in range(10)], "candidate": ["a", "b"] * 5, "score": range(10)})
+        {"item": [str(k // 2) for k in range(10)], "candidate": ["a", "b"] * 5, "score": range(10)})
     held = probity.meta(scores=run, gold=gold, progress=False)
     assert held.summary["method"] == "meta" and held.path is None
     assert {one["outcome"] for one in probity.gate(run, run)} == {"same"}

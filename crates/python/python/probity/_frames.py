@@ -27,6 +27,8 @@ def table_of(data, mapping):
         return name, _of_pandas(data, mapping)
     if kind.__module__.split(".")[0] == "polars" and hasattr(data, "with_columns") and not hasattr(data, "collect"):
         return name, _of_polars(data)
+    if kind.__name__ == "Series":
+        raise TypeError(f"data: {name} is one column and no table; give the frame")
     if isinstance(data, dict):
         raise TypeError("data: a dict is no table; give a list with a dict for each sample, or a DataFrame")
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__iter__"):

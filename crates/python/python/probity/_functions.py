@@ -122,7 +122,8 @@ _BESIDES = {
     "checklist": {"attribute": "coherence", "no_gold": True},
     "judge": {"verdict": "label"},
     "learn": {"attribute": "quality"},
-    "reviseval": {"mode": "pointwise", "scale": "1..5", "attribute": "quality", "revision_tokens": 40},
+    "reviseval": {"mode": "pointwise", "scale": "1..5", "attribute": "quality", "revision_tokens": 40, "limit": 1},
+    "revision": {"limit": 1},
 }
 
 #: Examples of what takes other things than samples with candidates.
@@ -155,14 +156,16 @@ _OWN_EXAMPLES = {
 def _example(kind, options, has_data):
     name = kind["name"].replace("-", "_")
     needed = [option["field"] for option in options.values() if option["required"]]
-    given = {field: _EXAMPLES[field] for field in needed if field in _EXAMPLES} | _BESIDES.get(kind["name"], {})
+    given = {field: _EXAMPLES[field] for field in needed if field in _EXAMPLES} | {"limit": 2} | _BESIDES.get(kind["name"], {})
     given = ", ".join(f"{field}={value!r}" for field, value in given.items())
-    own = [f">>> run = probity.{name}(probity.demo_rows(), {given}, limit=2, progress=False)"]
+    own = [f">>> run = probity.{name}(probity.demo_rows(), {given}, progress=False)"]
     lines = _OWN_EXAMPLES.get(kind["name"], own)
     return [">>> import probity", *lines, ">>> run.summary['method']", repr(kind["name"])]
 
 
 def _run(kind, options, data, arguments, progress):
+    if arguments.get("resume") and not arguments.get("out"):
+        raise TypeError(f"{kind['name']}: resume goes on with a run: say which, out='DIR'")
     model = arguments.get("model")
     if isinstance(model, Model):
         arguments = _of_loaded(kind, model, arguments)
@@ -186,7 +189,7 @@ def _of_loaded(kind, model, arguments):
     both = sorted(field for field in loaded - {"model"} if field in arguments)
     if both:
         names = ", ".join(both)
-        raise TypeError(f"{kind['name']}: {names} belong to the model that is loaded: Model.load(…, {both[0]}=…)")
+        raise TypeError(f"{kind['name']}: of the loaded model is what it was loaded with: Model.load(…, {both[0]}=…), not {names} here")
     return {**arguments, **model._native.given}
 
 
@@ -211,7 +214,8 @@ def _one(option, value, folder):
     if isinstance(value, Run):
         if value.path is None:
             raise TypeError(f"{option['field']}: this run has no folder")
-        return str(value.path)
+        # People's scores stand among a run's samples.
+        return str(value.path / "samples.jsonl") if option["field"] == "gold" else str(value.path)
     if isinstance(value, _probity.Table):
         return str(value.path)
     if "FILE" in option["form"] and _frames.is_frame(value):

@@ -1,5 +1,7 @@
 """Models in memory."""
 
+import difflib
+
 from . import _probity
 from ._errors import in_python
 from ._progress import observer_of
@@ -41,7 +43,9 @@ class Model:
         known = [option["field"] for option in _probity.model_options()]
         for field in options:
             if field not in known:
-                raise TypeError(f"Model.load() has no option {field!r}; there are {', '.join(known)}")
+                near = difflib.get_close_matches(field, known, n=1)
+                meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise TypeError(f"Model.load() has no option {field!r}; {meant}")
         given = {field: value for field, value in options.items() if value is not None}
         with observer_of(progress, "model") as observer, in_python(known):
             return cls(_probity.Model.load({"model": model, **given}, observer))

@@ -27,19 +27,18 @@ class Run:
     def __init__(self, path):
         path = pathlib.Path(path)
         self.path = path
-        #: ``finished``, ``planned`` by ``dry_run``, ``until`` a stage …
-        self.status = "finished"
         summary = path / "summary.json"
         self._summary = json.loads(summary.read_text("utf-8")) if summary.is_file() else None
         if not (path / "manifest.json").is_file():
             raise told(f"{path} is no run: it has no manifest.json", "give the folder that a run has left")
+        #: ``finished``, ``interrupted``, ``planned`` by ``dry_run`` …
+        self.status = _status(self.manifest)
 
     @classmethod
     def _of(cls, folder, result, status):
         run = cls.__new__(cls) if folder is None else cls(folder)
         if folder is None:
-            run.path, run._summary = None, None
-        run.status = status
+            run.path, run._summary, run.status = None, None, status
         if result is not None and (folder is None or run._summary is None):
             run._summary = result
         return run
@@ -93,11 +92,18 @@ class Run:
 
     def __repr__(self):
         where = "" if self.path is None else f" in {self.path}"
-        lines = [f"<Run{where}: {(self._summary or {}).get('method', self.status)}>"]
+        lines = [f"<Run{where}: {self._what()}>"]
+        for part in (self._summary or {}).get("parts", []):
+            lines.append(f"{part['questions']:,} questions to {part['model']}, about {part['seconds']:.0f} s")
         for one in self.verdict:
             about = f"{one['about']}: " if one.get("about") else ""
             lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
         return "\n".join(lines)
+
+    def _what(self):
+        """The method, or what became of it."""
+        method = (self._summary or {}).get("method") or (self.manifest["command"] if self.path else "")
+        return method if self.status == "finished" else f"{method} {self.status}".strip()
 
     def _repr_html_(self):
         parts = []
@@ -109,9 +115,13 @@ class Run:
         for section in [section for section in sections if section.get("columns")][:1]:
             parts.append(_table(section))
         where = "" if self.path is None else f" in {self.path}; its tables: {', '.join(self._names())}"
-        method = (self._summary or {}).get("method", self.status)
-        parts.append(f"<p>{html.escape(f'{method}{where}')}</p>")
+        parts.append(f"<p>{html.escape(self._what() + where)}</p>")
         return "".join(parts)
+
+
+def _status(manifest):
+    status = manifest.get("status")
+    return next(iter(status)) if isinstance(status, dict) and status else status or "unknown"
 
 
 def _table(section):
@@ -167,6 +177,12 @@ def gate(run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, mi
     ['same', 'same']
     """
     attribute = [attribute] if isinstance(attribute, str) else list(attribute)
+    if isinstance(candidates, str):
+        candidates = candidates.split(",")
+    if candidates is not None:
+        candidates = tuple(candidates)
+        if len(candidates) != 2:
+            raise TypeError("gate(): candidates are two ids, the new one and the old one: ('new', 'old')")
     baseline = None if baseline is None else _place(baseline)
     with in_python(["baseline", "candidates", "attribute", "tolerance", "minimum_effect"]):
         return _probity.gate(_place(run), baseline, candidates, attribute, tolerance, minimum_effect)
