@@ -82,7 +82,7 @@ impl SampleSource {
 
     /// As [`SampleSource::samples`]; what `wrong` finds about a sample is wrong with the file too.
     pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
-        Self::all(self.open()?, wrong)
+        Self::all(self.open()?.records, wrong)
     }
 
     /// All samples of a table in memory, by the same rules.
@@ -91,12 +91,15 @@ impl SampleSource {
         table: Box<dyn GivenTable>,
         wrong: impl Fn(&Sample) -> Vec<LineError>,
     ) -> Result<Vec<Sample>, DataError> {
-        Self::all(self.open_table(table)?, wrong)
+        Self::all(self.records_of_table(table)?, wrong)
     }
 
-    fn all(mut file: SampleFile, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
-        let records: Vec<(usize, Sample)> = file.records.by_ref().collect();
-        let mut problems = file.records.into_problems();
+    fn all(
+        mut good: Records<'static, Sample>,
+        wrong: impl Fn(&Sample) -> Vec<LineError>,
+    ) -> Result<Vec<Sample>, DataError> {
+        let records: Vec<(usize, Sample)> = good.by_ref().collect();
+        let mut problems = good.into_problems();
         for (place, sample) in &records {
             for error in wrong(sample) {
                 problems.push(*place, error);
@@ -158,7 +161,7 @@ impl SampleSource {
     }
 
     /// The samples of a table in memory, whose columns these options map; `path` is what messages call it.
-    pub fn open_table(&self, table: Box<dyn GivenTable>) -> Result<SampleFile, DataError> {
+    fn records_of_table(&self, table: Box<dyn GivenTable>) -> Result<Records<'static, Sample>, DataError> {
         let file = file_name(&self.path);
         let problems = LineProblems { unit: RecordUnit::Index, ..LineProblems::new(file.clone()) };
         let mut table = Peeked::new(table);
@@ -171,7 +174,6 @@ impl SampleSource {
             return Err(DataError::Problems(problems));
         }
         let has = |name: &str| table.has(name);
-        let format = DataFormat::Parquet;
         if self.map.is_empty() && has("candidates") {
             let nulls_say_nothing = table.columns().is_some();
             let whole = move |row: TableRow| if nulls_say_nothing { row.without_nulls() } else { row };
@@ -179,8 +181,7 @@ impl SampleSource {
                 row.map_err(|error| vec![error]).and_then(|row| own_form(whole(row)))
             };
             let samples = table.map(move |(place, row)| (place, sample(row)));
-            let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)?;
-            return Ok(SampleFile { records, format, columns: None });
+            return Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit);
         }
         let pairs = self.map.is_empty().then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
         // Of rows that name their own columns, the first shows what they are.
@@ -189,10 +190,8 @@ impl SampleSource {
         let map = pairs.as_ref().or(own.as_ref()).unwrap_or(&self.map);
         let seen = SeenColumns::default();
         let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
-        let samples = MappedSamples::new(rows, map, seen.clone(), &file)?;
-        let used = samples.used();
-        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)?;
-        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+        let samples = MappedSamples::new(rows, map, seen, &file)?;
+        Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
     }
 
     /// The rows of the file as they are, whatever they are rows of; `example` is a good line for messages.

@@ -1,5 +1,6 @@
 //! Labels: what a verdict may be, and how its surface forms become disjoint token sequences.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A verdict and the surface forms that express it.
@@ -12,7 +13,7 @@ pub struct Label {
 }
 
 /// Whether a label's probability includes that the answer ends there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Termination {
     /// P(answer *starts with* the variant). A variant that is a token prefix of another label's is refused.

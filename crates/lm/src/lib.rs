@@ -13,6 +13,7 @@ mod answer;
 mod label;
 mod live;
 mod model;
+mod named_labels;
 mod names;
 mod panics;
 mod prompt;
@@ -32,6 +33,7 @@ pub use live::LiveTexts;
 pub use model::{
     BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, plain_error,
 };
+pub use named_labels::NamedLabels;
 pub use names::{did_you_mean, nearest};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};

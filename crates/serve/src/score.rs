@@ -99,7 +99,7 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
         }
         (Some(labels), _) => {
             let set = LabelSet::new(labels.0).map_err(|error| ApiError::field(field("labels"), told(&error)))?;
-            (Ask::Labels(set.with_termination(item.termination.map(Into::into).unwrap_or_default())), field("labels"))
+            (Ask::Labels(set.with_termination(item.termination.unwrap_or_default())), field("labels"))
         }
         (_, Some(TextOrIds(PlainPrompt::Text(text)))) if text.is_empty() => {
             return Err(ApiError::field(field("continuation"), "empty"));

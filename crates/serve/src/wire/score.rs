@@ -1,11 +1,8 @@
 //! `POST /v1/score`.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use probity_lm::{ContinuationAnswer, Label, Termination};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use probity_lm::{ContinuationAnswer, NamedLabels, Termination};
+use schemars::JsonSchema;
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatMessage;
@@ -39,9 +36,9 @@ pub(crate) struct ScoreItem {
     /// What the answer begins with, such as `Answer:`; goes with `messages`.
     pub(crate) answer_prefix: Option<String>,
     /// The labels, each with its surface variants: `{"A": ["A", " A"]}`; or `continuation`.
-    pub(crate) labels: Option<Labels>,
+    pub(crate) labels: Option<NamedLabels>,
     /// Whether the answer begins with a label (`open`, the default) or is one (`end_of_turn`); goes with `labels`.
-    pub(crate) termination: Option<TerminationForm>,
+    pub(crate) termination: Option<Termination>,
     /// A text, or token ids, whose log-probabilities are wanted.
     pub(crate) continuation: Option<TextOrIds>,
 }
@@ -51,69 +48,6 @@ impl Single for ScoreItem {
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
-    }
-}
-
-/// How a label ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TerminationForm {
-    /// The answer begins with it.
-    Open,
-    /// The answer is it.
-    EndOfTurn,
-}
-
-impl From<TerminationForm> for Termination {
-    fn from(form: TerminationForm) -> Self {
-        match form {
-            TerminationForm::Open => Self::Open,
-            TerminationForm::EndOfTurn => Self::EndOfTurn,
-        }
-    }
-}
-
-/// Labels in their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Labels(pub(crate) Vec<Label>);
-
-// By hand: the order of the labels is that of the answer.
-impl<'de> Deserialize<'de> for Labels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Ordered;
-        impl<'de> Visitor<'de> for Ordered {
-            type Value = Labels;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of labels, each with a list of its surface variants")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
-                let mut labels = Vec::new();
-                while let Some((name, variants)) = map.next_entry::<String, Vec<String>>()? {
-                    if variants.is_empty() {
-                        return Err(A::Error::custom(format!("label `{name}` has no variants")));
-                    }
-                    labels.push(Label { name, variants });
-                }
-                Ok(Labels(labels))
-            }
-        }
-        deserializer.deserialize_map(Ordered)
-    }
-}
-
-impl JsonSchema for Labels {
-    fn schema_name() -> Cow<'static, str> {
-        "Labels".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
-        })
     }
 }
 

@@ -1,15 +1,12 @@
 //! A line that asks for probabilities.
 
-use std::fmt;
-
 use probity_data::{LineError, Record};
 use probity_lm::{
-    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, PooledState, Reading, Requests, ScoreAnswer,
+    Ask, LabelSet, LanguageModel, LmError, Message, NamedLabels, Outcome, PooledState, Reading, Requests, ScoreAnswer,
     ScoreRequest, ScoreResult, Sink, Termination, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::line::{AskedLine, check_prompt, exactly_one, prompt};
@@ -23,40 +20,10 @@ pub struct ScoreLine {
     messages: Option<Vec<Message>>,
     tokens: Option<Vec<u32>>,
     answer_prefix: Option<String>,
-    labels: Option<Labels>,
+    labels: Option<NamedLabels>,
     termination: Option<Termination>,
     continuation: Option<String>,
     layers: Option<Vec<usize>>,
-}
-
-/// Labels in the order of the file; a name that comes twice is refused.
-#[derive(Debug)]
-struct Labels(Vec<Label>);
-
-// Read by hand: maps that serde knows lose the order of the file or keep the last of two equal names in silence.
-impl<'de> Deserialize<'de> for Labels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Ordered;
-        impl<'de> Visitor<'de> for Ordered {
-            type Value = Labels;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of labels, each with a list of its surface forms")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
-                let mut labels: Vec<Label> = Vec::new();
-                while let Some((name, variants)) = map.next_entry::<String, Vec<String>>()? {
-                    if labels.iter().any(|label| label.name == name) {
-                        return Err(de::Error::custom(format!("label `{name}` is given twice")));
-                    }
-                    labels.push(Label { name, variants });
-                }
-                Ok(Labels(labels))
-            }
-        }
-        deserializer.deserialize_map(Ordered)
-    }
 }
 
 impl Record for ScoreLine {
