@@ -395,7 +395,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
         ),
         ("score", json!({"items": []}), "items", "there is none"),
         ("score", json!({"items": [{"prompt": "x"}]}), "items[0]", "one of `labels`, `continuation`"),
-        ("score", json!({"items": {"prompt": "x", "labels": {"A": []}}}), "items.labels", "has no variants"),
+        ("score", json!({"items": {"prompt": "x", "labels": {"A": []}}}), "items[0].labels", "has no variants"),
         (
             "score",
             json!({"items": {"prompt": "x", "labels": {"a": ["x"], "b": ["x"]}}}),
