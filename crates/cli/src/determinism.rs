@@ -25,9 +25,9 @@ Check that scores have the same bits however they are computed.
 
 Runs a small work list (prompts that share their beginnings, labels of several tokens, continuations, generated texts) \
 with every instruction set that this machine has, other numbers of threads, other token budgets, with and without \
-sharing, with hardly any memory for keys and values, in another order, in pieces, each request by itself, and again, \
-and compares every score bit for bit with the first run. Prints what was compared and the first difference where there \
-is one. The plain instruction set is slow: a large model takes minutes.
+sharing, with hardly any memory for keys and values, with those of requests before, in another order, in pieces, each \
+request by itself, and again, and compares every score bit for bit with the first run. Prints what was compared and \
+the first difference where there is one. The plain instruction set is slow: a large model takes minutes.
 
 Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 
@@ -177,6 +177,9 @@ fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) ->
     }
     add("sharing", "off", LoadOptions { share_prefixes: false, ..defaults }, Order::AsGiven);
     add("window", "one request", LoadOptions { window_tokens: 1, ..defaults }, Order::AsGiven);
+    let kept_prefixes = usage.peak_cache_bytes.max(1);
+    let kept = LoadOptions { kept_prefixes, ..defaults };
+    add("kept prefixes", &format!("one by one, {} bytes", thousands(kept_prefixes)), kept, Order::OneByOne);
     let tight = list.least_cache(model);
     let setting = format!("{} bytes instead of {}", thousands(tight), thousands(usage.peak_cache_bytes));
     add("cache budget", &setting, LoadOptions { cache_budget: Some(tight), ..defaults }, Order::AsGiven);

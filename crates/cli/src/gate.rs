@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use probity_lm::text::fixed;
-use probity_meta::{GateOptions, GateOutcome, GatedScores, gate};
+use probity_meta::{GateOptions, Gated, GateOutcome, GatedScores, gate};
 use probity_report::markdown_text;
 
 use crate::error::FileError;
@@ -30,6 +30,10 @@ texts, moves the difference by as much as it is: no build fails by that
 
 Scores of which less is better are turned round. Intervals are over items (jackknife). How much the judge itself is unsure \
 of is known where it was asked in several ways: by several --template, or in both orders.
+
+Runs of one judge are held against each other: where the method, the model, its precision or its device differ, or a run \
+is not at its end, that is an error, and with --allow-unlike a part of the first line. So are other settings that differ \
+(a prompt, a version) and items that one side alone has a score of.
 
 Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise), 2 an error.";
 
@@ -56,6 +60,10 @@ pub(crate) struct GateArgs {
     /// Fail also by what is undecided, or noise
     #[arg(long)]
     strict: bool,
+    /// Hold runs against each other that another method, model or precision made, or that are not at their end; what
+    /// differs is said
+    #[arg(long)]
+    allow_unlike: bool,
     /// Write the cases as XML, as test tools of Java do and most services read it
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -86,6 +94,7 @@ impl GateArgs {
             candidates: self.candidates.clone(),
             tolerance: self.tolerance,
             minimum_effect: self.minimum_effect,
+            unlike: self.allow_unlike,
         };
         let gated = gate(&self.run, self.baseline.as_deref(), &options)?;
         if let Some(path) = &self.junit {
@@ -94,12 +103,13 @@ impl GateArgs {
         if let Some(path) = &self.markdown {
             append(path, &self.markdown(&gated))?;
         }
-        let failed: Vec<&GatedScores> = gated.iter().filter(|one| self.fails(one)).collect();
+        let failed = self.failed(&gated);
         if self.json {
-            let said = serde_json::json!({ "passed": failed.is_empty(), "gated": gated });
+            let Gated { attributes, caveats } = &gated;
+            let said = serde_json::json!({ "passed": failed.is_empty(), "gated": attributes, "caveats": caveats });
             print(&visible_json(&said.to_string()))?;
         } else {
-            print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated)))?;
+            print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated.attributes)))?;
         }
         Ok(if failed.is_empty() { Completed::Success } else { Completed::Differs })
     }
@@ -112,25 +122,33 @@ impl GateArgs {
         }
     }
 
-    fn says(&self, gated: &[GatedScores], failed: &[&GatedScores]) -> String {
+    fn failed<'g>(&self, gated: &'g Gated) -> Vec<&'g GatedScores> {
+        gated.attributes.iter().filter(|one| self.fails(one)).collect()
+    }
+
+    /// One line: the verdict, and why it may say less than it seems to.
+    fn says(&self, gated: &Gated, failed: &[&GatedScores]) -> String {
         let against = match (&self.baseline, &self.candidates) {
             (_, Some((_, old))) => format!("candidate {old}"),
             (Some(baseline), None) => baseline.display().to_string(),
             (None, None) => String::new(),
         };
-        let of = counted(gated.len(), "attribute");
-        visible_line(&match failed {
+        let of = counted(gated.attributes.len(), "attribute");
+        let verdict = match failed {
             [] => format!("PASSED: nothing is worse than {against} in {of}"),
             failed => {
                 let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
                 format!("FAILED: {} of {of} against {against}: {}", failed.len(), names.join(", "))
             }
-        })
+        };
+        let but = if gated.caveats.is_empty() { String::new() } else { format!(" · but {}", gated.caveats.join("; ")) };
+        visible_line(&(verdict + &but))
     }
 
     /// A suite with a case for each attribute.
-    fn junit(&self, gated: &[GatedScores]) -> String {
-        let failures = gated.iter().filter(|one| self.fails(one)).count();
+    fn junit(&self, gated: &Gated) -> String {
+        let failed = self.failed(gated);
+        let failures = failed.len();
         let case = |one: &GatedScores| {
             let (name, told) = (xml(&one.name), xml(&sentence(one)));
             if self.fails(one) {
@@ -146,19 +164,20 @@ impl GateArgs {
                 )
             }
         };
-        let cases: String = gated.iter().map(case).collect();
+        let cases: String = gated.attributes.iter().map(case).collect();
+        let says = xml(&self.says(gated, &failed));
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"probity gate\" tests=\"{}\" \
-             failures=\"{failures}\">\n{cases}</testsuite>\n",
-            gated.len()
+             failures=\"{failures}\">\n{cases}  <system-out>{says}</system-out>\n</testsuite>\n",
+            gated.attributes.len()
         )
     }
 
-    fn markdown(&self, gated: &[GatedScores]) -> String {
-        let failed: Vec<&GatedScores> = gated.iter().filter(|one| self.fails(one)).collect();
+    fn markdown(&self, gated: &Gated) -> String {
+        let failed = self.failed(gated);
         let head = format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
         let row = |one: &GatedScores| format!("| {} |\n", cells(one).map(|cell| markdown_text(&cell)).join(" | "));
-        let rows: String = gated.iter().map(row).collect();
+        let rows: String = gated.attributes.iter().map(row).collect();
         format!("### probity gate\n\n{}\n\n{head}{rows}\n", markdown_text(&self.says(gated, &failed)))
     }
 }

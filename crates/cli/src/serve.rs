@@ -96,9 +96,9 @@ mod served {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use probity_runtime::Model;
+    use probity_runtime::{LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
-    use probity_session::{ByteSize, Context, ModelOptions};
+    use probity_session::{ByteSize, Context};
 
     use super::ServeArgs;
     use crate::error::{FileError, OutputError};
@@ -129,7 +129,7 @@ mod served {
             let server = Server::bind(self.options()?)?;
             let terminal = Arc::new(Terminal::new(global));
             let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
-            let model = load(&context, &self.model)?;
+            let model = context.models.language(&self.model)?;
             if model.encoder().has_source() {
                 return Err(NotServed::Encoder { model: self.model.model.clone() }.into());
             }
@@ -139,7 +139,8 @@ mod served {
             terminal.reporter().say(&format!("serving {}; Ctrl-C ends it", self.id()));
             // Pools of models that one run shares are none of a server's business: it keeps the one.
             drop(context.models);
-            server.run(model, &|| context.interrupt.check().is_err())?;
+            let model = Arc::into_inner(model).expect("the pool is gone, and nothing else was given the model");
+            server.run(Arc::new(share_out(model)?), &|| context.interrupt.check().is_err())?;
             Ok(Completed::Success)
         }
 
@@ -182,12 +183,13 @@ mod served {
         }
     }
 
-    /// The model, with half of its memory for keys and values: texts may hold as much as questions that are answered
-    /// between their tokens.
-    fn load(context: &Context, options: &ModelOptions) -> miette::Result<Arc<Model>> {
-        let budget = context.models.language(options)?.options().cache_budget;
-        let mut halved = options.clone();
-        halved.computing.cache_budget = budget.map(|bytes| ByteSize((bytes / 2).max(1)));
-        Ok(context.models.language(&halved)?)
+    /// A third of the memory for keys and values goes to questions, as much to texts, between whose tokens questions are
+    /// answered, and the rest keeps beginnings for requests to come.
+    fn share_out(mut model: Model) -> miette::Result<Model> {
+        let options = model.options();
+        let third = options.cache_budget.map(|bytes| (bytes / 3).max(1));
+        let kept_prefixes = third.unwrap_or_default();
+        model.run_with(LoadOptions { cache_budget: third, kept_prefixes, ..options })?;
+        Ok(model)
     }
 }

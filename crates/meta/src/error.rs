@@ -62,6 +62,31 @@ pub enum MetaError {
         /// The run.
         run: String,
     },
+    /// Two runs are not of one judge.
+    #[error("{run} and {baseline} were not judged alike: {what}")]
+    #[diagnostic(help(
+        "judge both by the same method, model and precision; --allow-unlike holds them against each other all the same, \
+         and says so"
+    ))]
+    Unlike {
+        /// The run.
+        run: String,
+        /// What it is held against.
+        baseline: String,
+        /// The settings.
+        what: String,
+    },
+    /// A run is not at its end.
+    #[error("{run} is {status}: a part of its scores says nothing of the others")]
+    #[diagnostic(help(
+        "go on with it (--resume); --allow-unlike holds it against the other all the same, and says so"
+    ))]
+    Unfinished {
+        /// The run.
+        run: String,
+        /// How it stands.
+        status: &'static str,
+    },
     /// A row of a run's table is none.
     #[error("{place}: {why}")]
     #[diagnostic(help("`probity check` says whether the run is as it was written"))]
@@ -144,7 +169,7 @@ impl MetaError {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
-            Self::NoBaseline | Self::NothingPaired { .. } => "baseline",
+            Self::NoBaseline | Self::NothingPaired { .. } | Self::Unlike { .. } | Self::Unfinished { .. } => "baseline",
             Self::NoScores { .. } | Self::Row { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use probity_data::{JsonLines, open_regular, read_scores};
 use probity_metrics::Direction;
 use probity_stats::{Interval, Range, mean_interval};
-use probity_store::Manifest;
+use probity_store::{Manifest, RunStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::MetaError;
@@ -29,6 +29,17 @@ pub struct GateOptions {
     pub tolerance: f64,
     /// A gain up to this is none.
     pub minimum_effect: f64,
+    /// Runs are held against each other even where another judge made them, or one is not at its end.
+    pub unlike: bool,
+}
+
+/// A run, held against a baseline.
+#[derive(Debug, Clone, Serialize)]
+pub struct Gated {
+    /// What became of each attribute or metric that both have.
+    pub attributes: Vec<GatedScores>,
+    /// Why figures may say less than they seem to: what was set differently, what is unfinished, what was left aside.
+    pub caveats: Vec<String>,
 }
 
 /// What became of an attribute.
@@ -134,7 +145,14 @@ struct ComparedRow {
 type Side = BTreeMap<String, (Direction, BTreeMap<String, ItemScores>)>;
 
 /// Holds a run against a baseline, or one candidate of a run against another.
-pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Vec<GatedScores>, MetaError> {
+///
+/// Scores of another model, method or precision are none that these could be held against, and those of an unfinished
+/// run are a part of them: an error, unless `options` say otherwise.
+pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Gated, MetaError> {
+    let mut caveats = match baseline {
+        Some(baseline) => caveats(run, baseline, options.unlike)?,
+        None => finished(run, options.unlike)?.into_iter().collect(),
+    };
     let (now, before) = match (baseline, &options.candidates) {
         (Some(baseline), None) => (side(run, None)?, side(baseline, None)?),
         (None, Some((new, old))) => match compared(run, new, old)? {
@@ -163,7 +181,50 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
     if gated.is_empty() {
         return Err(MetaError::NothingPaired { run: run.display().to_string() });
     }
-    Ok(gated)
+    // The most of them: attributes of one run have the same items, but for those without a score.
+    if let Some(least) = gated.iter().filter(|one| one.unpaired > 0).max_by_key(|one| one.unpaired) {
+        let all = least.items + least.unpaired;
+        caveats.push(format!("{} of {all} items have a score on one side alone, and are left aside", least.unpaired));
+    }
+    Ok(Gated { attributes: gated, caveats })
+}
+
+/// A run's caveat or refusal where it is not at its end. A table of scores by itself is not known to be a run's.
+fn finished(run: &Path, unlike: bool) -> Result<Option<String>, MetaError> {
+    let status = Manifest::read(run).map(|manifest| manifest.status).unwrap_or(RunStatus::Finished);
+    match status {
+        RunStatus::Finished => Ok(None),
+        _ if unlike => Ok(Some(format!("{} is {}", run.display(), status.name()))),
+        _ => Err(MetaError::Unfinished { run: run.display().to_string(), status: status.name() }),
+    }
+}
+
+/// In what two runs were judged differently, in words.
+fn caveats(run: &Path, baseline: &Path, unlike: bool) -> Result<Vec<String>, MetaError> {
+    let ends = [finished(run, unlike)?, finished(baseline, unlike)?];
+    let (Ok(now), Ok(before)) = (Manifest::read(run), Manifest::read(baseline)) else {
+        return Ok(ends.into_iter().flatten().collect());
+    };
+    let (mut judges, mut others) = (Vec::new(), Vec::new());
+    for found in now.info.differences(&before.info) {
+        match found.setting.as_str() {
+            "command" | "model" | "model.fingerprint" | "model.precision" | "model.device" | "other_models" => {
+                judges.push(found.in_words());
+            }
+            // Names and folders of the same weights.
+            setting if setting.starts_with("model.") => {}
+            setting if setting.starts_with("versions.") || setting.starts_with("arguments.method.") => {
+                others.push(found.in_words());
+            }
+            // What was judged.
+            _ => {}
+        }
+    }
+    if !judges.is_empty() && !unlike {
+        let [run, baseline] = [run, baseline].map(|path| path.display().to_string());
+        return Err(MetaError::Unlike { run, baseline, what: judges.join("; ") });
+    }
+    Ok(ends.into_iter().flatten().chain(judges).chain(others).collect())
 }
 
 /// A table's scores; of one candidate alone where it is named.

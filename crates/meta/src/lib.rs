@@ -16,6 +16,6 @@ mod stage;
 mod tables;
 
 pub use error::{MetaError, NoOverlap};
-pub use gate::{GateOptions, GateOutcome, GatedScores, gate};
+pub use gate::{GateOptions, GateOutcome, Gated, GatedScores, gate};
 pub use options::MetaParams;
 pub use stage::Meta;

@@ -20,6 +20,13 @@ pub(crate) struct Failure {
     was_interrupted: bool,
 }
 
+impl Failure {
+    /// Of a text, with its hints behind it.
+    pub(crate) fn told(told: String) -> Self {
+        Self { told, was_interrupted: false }
+    }
+}
+
 impl<E: Diagnostic + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self { told: ErrorText::of(&error).to_string(), was_interrupted: was_interrupted(&error) }

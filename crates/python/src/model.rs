@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use probity_data::Records;
+use probity_data::{LineProblems, RecordUnit, Records};
 use probity_lm::{LanguageModel as _, SinkError};
 use probity_options::read;
 use probity_session::{
@@ -156,11 +156,20 @@ impl Write for Memory {
     }
 }
 
+/// Problems counted as lists of Python are: from 0.
+fn by_index(mut problems: LineProblems) -> LineProblems {
+    problems.unit = RecordUnit::Index;
+    for problem in &mut problems.kept {
+        (problem.line, problem.unit) = (problem.line - 1, RecordUnit::Index);
+    }
+    problems
+}
+
 /// The answers to lines, in their order; one that cannot be asked is an error, and nothing is asked.
 fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) -> Result<Value, Failure> {
     let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
     let asked: Vec<(usize, L)> = records.by_ref().collect();
-    let mut problems = records.into_problems();
+    let mut problems = by_index(records.into_problems());
     let model = context.models.language(options)?;
     let memory = Memory::default();
     let writer = AnswerWriter::new(
@@ -173,7 +182,7 @@ fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) 
     }
     let (_, tally) = writer.ask::<L>(&*model, &mut asked.into_iter(), |request| L::fits(&model, request))?;
     if !tally.refused.is_empty() {
-        tally.refused.into_iter().for_each(|(line, why)| problems.push(line, why));
+        tally.refused.into_iter().for_each(|(line, why)| problems.push(line - 1, why));
         return Err(probity_data::DataError::Problems(problems).into());
     }
     let text = memory.0.lock();

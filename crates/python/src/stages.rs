@@ -8,10 +8,11 @@ use std::sync::Arc;
 use probity_data::GivenTable;
 use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
 use probity_session::{
-    Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, Stage, StageOutcome, UserConfig, stage_kind,
+    Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, Stage, StageEnd, StageOutcome, UserConfig, stage_kind,
     stage_kinds, stage_options,
 };
-use pyo3::exceptions::PyValueError;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
@@ -78,11 +79,19 @@ pub(crate) fn run_stage<'py>(
     let interrupt = Interrupt::default();
     let pool = model.map_or_else(|| Arc::new(ModelPool::new(events.clone())), |model| model.pool(&events));
     let context = Context { events: events.clone(), interrupt: interrupt.clone(), models: pool };
-    let ended = wait(py, &events, &interrupt, observer, || run(method, &given, table, &context));
+    let place = Mutex::default();
+    let ended = wait(py, &events, &interrupt, observer, || run(method, &given, table, &context, &place));
     if let Some(model) = model {
         model.is_left();
     }
-    let (folder, ended) = ended??;
+    let ended = ended.and_then(|ended| Ok(ended?));
+    let (folder, ended) = ended.map_err(|error| match place.into_inner() {
+        Some(folder) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
+            let goes_on = format!("out={:?}, resume=True goes on", folder.display().to_string());
+            PyKeyboardInterrupt::new_err(format!("what was written is kept: {goes_on}"))
+        }
+        _ => error,
+    })?;
     from_value(py, &json!({ "folder": folder, "result": events.take().result, "ended": ended }))
 }
 
@@ -91,13 +100,14 @@ fn run(
     given: &GivenOptions,
     table: Option<Box<dyn GivenTable>>,
     context: &Context,
+    place: &Mutex<Option<PathBuf>>,
 ) -> Result<(Option<PathBuf>, &'static str), Failure> {
     let mut stage = Stage::new(method, given, None)?;
     if let Some(table) = table {
         stage = stage.over_table(table)?;
     }
-    // What is computed without a model has tables to look at too; here nothing is printed.
-    if !stage.run.ask.dry_run && (stage.needs.model || stage.needs.samples) {
+    // Every run has tables to look at: here nothing is printed.
+    if !stage.run.ask.dry_run {
         let config = UserConfig::load()?;
         if stage.run.output.out.is_none() {
             let out = config.folder_of_its_own(method.name());
@@ -108,9 +118,20 @@ fn run(
         }
     }
     let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
+    *place.lock() = folder.clone();
     let plan = Plan::of(stage, typed(method.name(), given));
     let ready = plan.check()?;
     let ends = plan.run(ready, context)?;
+    let unscored = |end: &StageEnd<'_>| {
+        let outcomes = &end.in_short().filter(|_| end.stage.run.ask.strict)?.outcomes;
+        (outcomes.unscored() > 0).then(|| outcomes.line())
+    };
+    if let (Some(outcomes), Some(folder)) = (ends.iter().find_map(unscored), &folder) {
+        let shown = folder.display().to_string();
+        return Err(Failure::told(format!(
+            "strict: some are without a score: {outcomes}\n\nhint: probity.open_run({shown:?}) has what was scored"
+        )));
+    }
     let ended = ends.first().map_or("finished", |end| match &end.ended {
         StageOutcome::Finished(_) => "finished",
         StageOutcome::Before(_) => "before",

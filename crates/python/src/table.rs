@@ -11,7 +11,8 @@ use arrow_json::reader::infer_json_schema_from_seekable;
 use arrow_schema::SchemaRef;
 use probity_data::JsonLines;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::types::{PyCapsule, PyDict, PyList, PySlice};
 use serde_json::Value;
 
 use crate::arrow_rows::STREAM;
@@ -37,6 +38,18 @@ impl Table {
         let (schema, rows) =
             infer_json_schema_from_seekable(&mut file, None).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { path: path.to_owned(), schema: schema.into(), rows })
+    }
+
+    /// Rows of dicts from one place to before another.
+    fn rows<'py>(&self, py: Python<'py>, first: usize, end: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut rows = self.__iter__()?;
+        let mut found = Vec::new();
+        rows.lines.by_ref().take(first).for_each(drop);
+        while found.len() < end.saturating_sub(first) {
+            let Some(row) = rows.__next__(py)? else { break };
+            found.push(row);
+        }
+        Ok(found)
     }
 
     fn reader(&self) -> PyResult<impl RecordBatchReader + Send + 'static> {
@@ -94,10 +107,55 @@ impl Table {
         Ok(TableIterator { lines: JsonLines::new(Box::new(file)), path: self.path.clone() })
     }
 
+    /// A row by its place, counted from the end where it is below 0; rows by a slice; a column's values by its name.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(name) = key.extract::<String>() {
+            if !self.columns().contains(&name) {
+                return Err(PyKeyError::new_err(format!("{name}: there are {}", self.columns().join(", "))));
+            }
+            let values = self.rows(py, 0, self.rows)?.into_iter().map(|row| row.get_item(&name).or(Ok(py.None().into_bound(py))));
+            return Ok(PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any());
+        }
+        let all = isize::try_from(self.rows)?;
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let places = slice.indices(all)?;
+            let (first, last) = (places.start.min(places.stop).max(0), places.start.max(places.stop) + 1);
+            let rows = self.rows(py, first as usize, last as usize)?;
+            let chosen = (0..places.slicelength as isize).map(|step| places.start + step * places.step - first);
+            return Ok(PyList::new(py, chosen.map(|place| &rows[place as usize]))?.into_any());
+        }
+        let place: isize = key.extract()?;
+        let place = if place < 0 { place + all } else { place };
+        if !(0..all).contains(&place) {
+            return Err(PyIndexError::new_err(format!("{key}: there are {all} rows")));
+        }
+        Ok(self.rows(py, place as usize, place as usize + 1)?.remove(0))
+    }
+
+    /// The first rows, for a notebook.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        const SHOWN: usize = 5;
+        let row = |cells: Vec<String>, tag: &str| {
+            let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
+            format!("<tr>{cells}</tr>")
+        };
+        let mut shown = String::new();
+        for one in self.rows(py, 0, SHOWN)? {
+            let text = |name: String| one.get_item(name).map_or(Ok(String::new()), |cell| cell.str().map(|text| text.to_string()));
+            shown += &row(self.columns().into_iter().map(text).collect::<PyResult<_>>()?, "td");
+        }
+        let (head, told) = (row(self.columns(), "th"), escaped(&self.__repr__()));
+        Ok(format!("<p>{told}</p><table><thead>{head}</thead><tbody>{shown}</tbody></table>"))
+    }
+
     fn __repr__(&self) -> String {
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         format!("<Table {name}: {} rows; {}>", self.rows, self.columns().join(", "))
     }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The rows of a table, one at a time.

@@ -19,6 +19,7 @@ use crate::TokenProgress;
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::constraint::{ConstraintError, ConstraintGrammars};
 use crate::encoder::PromptEncoder;
+use crate::engine::kept::KeptPrefixes;
 use crate::engine::scheduler::ScheduleLimits;
 use crate::engine::token_scores::ScheduleOptions;
 use crate::engine::walk::WalkError;
@@ -54,6 +55,9 @@ pub struct LoadOptions {
     /// (4 GiB on a device, and where the system does not say). Where there is little, more of the work runs one prompt
     /// after another; a prompt for which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
+    /// Bytes of keys and values, besides, that are kept when a work list is done: a list that begins like one before
+    /// goes on from there. A model with an encoder keeps none.
+    pub kept_prefixes: u64,
     /// Whether tokens of texts are guessed ahead.
     pub drafting: Drafting,
     /// Texts that are written side by side, at most. With more than the default, products gain nothing and first
@@ -97,6 +101,7 @@ impl Default for LoadOptions {
             share_prefixes: true,
             token_budget: 1024,
             cache_budget: None,
+            kept_prefixes: 0,
             drafting: Drafting::default(),
             side_by_side: 128,
             // An article with its 240 comparisons has some 150,000 tokens: a window holds a dozen of such groups and
@@ -165,6 +170,7 @@ pub struct Model {
     /// Made when the first text is constrained.
     pub(crate) grammars: OnceLock<Result<ConstraintGrammars, ConstraintError>>,
     options: LoadOptions,
+    kept: Option<KeptPrefixes>,
     token_limit: usize,
     weight_bytes: u64,
 }
@@ -230,6 +236,7 @@ impl Model {
             weight_bytes,
             description,
             options,
+            kept: None,
             grammars: OnceLock::new(),
         };
         // What is in force takes the place of what was asked for: records say how it was computed.
@@ -264,6 +271,8 @@ impl Model {
             if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
         }
         self.token_limit = fits;
+        let keeps = options.kept_prefixes > 0 && options.share_prefixes && !self.encoder.has_source();
+        self.kept = keeps.then(|| KeptPrefixes::new(options.kept_prefixes));
     }
 
     /// The tokenizer and chat template.
@@ -316,6 +325,7 @@ impl Model {
         ScheduleOptions {
             limits: ScheduleLimits { tokens: self.options.token_budget, cache },
             share_prefixes: self.options.share_prefixes,
+            kept: self.kept.as_ref(),
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,
             progress: &self.decoder.progress,

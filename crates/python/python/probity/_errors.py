@@ -1,6 +1,5 @@
 """Errors with hints."""
 
-import contextlib
 import re
 
 from ._probity import ProbityError
@@ -14,14 +13,16 @@ def told(what, *hints):
     return error
 
 
-@contextlib.contextmanager
-def in_python(options):
-    """Errors name options as they are called here, and not as they are typed."""
-    try:
-        yield
-    except ProbityError as error:
-        text, _, hint = _named(str(error), options).partition("\n\nhint: ")
-        raise told(text, *(hint.split("\nhint: ") if hint else [])) from None
+def in_python(error, options, frames=None):
+    """The error with options called as they are here, and not as they are typed; ``frames`` has what was given in the
+    place of files, by the files' paths."""
+    text = _named(str(error), options)
+    for path, name in (frames or {}).items():
+        if path in text:
+            # Their rows are counted from 0, and lines of files from 1.
+            text = re.sub(r"\bline (\d+)\b", lambda found: f"index {int(found[1]) - 1}", text).replace(path, name)
+    text, _, hint = text.partition("\n\nhint: ")
+    return told(text, *(hint.split("\nhint: ") if hint else []))
 
 
 def _named(text, options):

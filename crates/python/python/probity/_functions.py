@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 from . import _frames, _probity
-from ._errors import in_python
+from ._errors import ProbityError, in_python
 from ._model import Model
 from ._progress import observer_of
 from ._run import Run
@@ -170,17 +170,20 @@ def _run(kind, options, data, arguments, progress):
     if isinstance(model, Model):
         arguments = _of_loaded(kind, model, arguments)
     with tempfile.TemporaryDirectory(prefix="probity-") as folder:
-        given = {}
+        given, frames = {}, {}
         for name, value in arguments.items():
-            value = _given(options[name], value, folder)
+            value = _given(options[name], value, folder, frames)
             if value is not None:
                 given[options[name]["field"]] = value
         table = None
         if data is not None:
             given[_DATA], table = _frames.table_of(data, arguments.get("map"))
         native = model._native if isinstance(model, Model) else None
-        with observer_of(progress, kind["name"]) as observer, in_python(options):
-            ended = _probity.run_stage(kind["name"], given, table, native, observer)
+        with observer_of(progress, kind["name"]) as observer:
+            try:
+                ended = _probity.run_stage(kind["name"], given, table, native, observer)
+            except ProbityError as error:
+                raise in_python(error, options, frames) from None
     return Run._of(ended["folder"], ended["result"], ended["ended"])
 
 
@@ -193,24 +196,24 @@ def _of_loaded(kind, model, arguments):
     return {**arguments, **model._native.given}
 
 
-def _given(option, value, folder):
+def _given(option, value, folder, frames):
     """An option's value as the command line would have it."""
     if value is None:
         return None
     if option["field"] == "map" and isinstance(value, dict):
         value = [f"{field}={column}" for field, columns in value.items() for column in _each(columns)]
     if option["list"]:
-        return [_one(option, item, folder) for item in _each(value)]
+        return [_one(option, item, folder, frames) for item in _each(value)]
     if isinstance(value, (list, tuple)) and "," in option["form"]:
         return ",".join(str(item) for item in value)
-    return _one(option, value, folder)
+    return _one(option, value, folder, frames)
 
 
 def _each(value):
     return list(value) if isinstance(value, (list, tuple)) and not _frames.is_rows(value) else [value]
 
 
-def _one(option, value, folder):
+def _one(option, value, folder, frames):
     if isinstance(value, Run):
         if value.path is None:
             raise TypeError(f"{option['field']}: this run has no folder")
@@ -222,6 +225,7 @@ def _one(option, value, folder):
         name, table = _frames.table_of(value, None)
         path = os.path.join(folder, f"{option['field']}-{len(os.listdir(folder))}.jsonl")
         _probity.write_rows(name, table, path)
+        frames[path] = f"{option['field']} ({name})"
         return path
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -3,7 +3,7 @@
 import difflib
 
 from . import _probity
-from ._errors import in_python
+from ._errors import ProbityError, in_python
 from ._progress import observer_of
 
 
@@ -47,8 +47,11 @@ class Model:
                 meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"Model.load() has no option {field!r}; {meant}")
         given = {field: value for field, value in options.items() if value is not None}
-        with observer_of(progress, "model") as observer, in_python(known):
-            return cls(_probity.Model.load({"model": model, **given}, observer))
+        with observer_of(progress, "model") as observer:
+            try:
+                return cls(_probity.Model.load({"model": model, **given}, observer))
+            except ProbityError as error:
+                raise in_python(error, known) from None
 
     @property
     def description(self):
@@ -69,7 +72,7 @@ class Model:
         ----------
         requests
             A prompt, a request, or a list of either. A request is a dict as ``probity help logprobs`` tells it; ``id``
-            may be left out.
+            may be left out, and a label that is written in one way needs no list.
         **fields
             Fields of every request that has none of its own: ``labels``, ``continuation``, ``answer_prefix`` …
 
@@ -98,7 +101,8 @@ class Model:
             A prompt, a request, or a list of either. A request is a dict as ``probity help generate`` tells it; ``id``
             may be left out.
         **fields
-            Fields of every request that has none of its own: ``max_tokens``, ``stop``, ``choice``, ``schema`` …
+            Fields of every request that has none of its own: ``max_tokens``, ``stop``, ``choice``, ``schema`` … A
+            ``seed`` is a request's own: equal prompts with one seed have one text, however high the temperature.
 
         Examples
         --------
@@ -116,10 +120,17 @@ class Model:
 
 def _asked(ask, requests, fields, progress):
     is_one = isinstance(requests, (str, dict))
+    requests = [requests] if is_one else list(requests)
+    if requests and all(isinstance(request, dict) and request.keys() == {"role", "content"} for request in requests):
+        raise TypeError("a chat is one request: {'messages': [...]}")
     lines = []
-    for place, request in enumerate([requests] if is_one else requests):
+    for place, request in enumerate(requests):
         request = {"prompt": request} if isinstance(request, str) else request
-        lines.append({"id": str(place), **fields, **request})
+        line = {"id": str(place), **fields, **request}
+        if isinstance(line.get("labels"), dict):
+            forms = {name: [form] if isinstance(form, str) else form for name, form in line["labels"].items()}
+            line["labels"] = forms
+        lines.append(line)
     if not lines:
         return []
     with observer_of(progress, "asking") as observer:

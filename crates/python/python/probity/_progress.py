@@ -1,25 +1,19 @@
 """Progress as it is shown: on a line of a terminal, in the cell of a notebook, or not at all."""
 
-import contextlib
 import html
 import sys
 import time
+import warnings
 
 from ._fork import computes
 
 
-@contextlib.contextmanager
 def observer_of(progress, what):
-    """Shows messages and progress until the work ends."""
+    """Shows messages and progress until the work ends: ``with observer_of(...) as observer``."""
     computes()
     if not progress:
-        yield None
-        return
-    shown = _Notebook(what) if _in_notebook() else _Terminal(what)
-    try:
-        yield shown
-    finally:
-        shown.end()
+        return _Quiet()
+    return _Notebook(what) if _in_notebook() else _Terminal(what)
 
 
 def _in_notebook():
@@ -29,7 +23,31 @@ def _in_notebook():
     return shell is not None and hasattr(shell, "kernel")
 
 
-class _Shown:
+class _Observer:
+    # A class and no generator: an error's traceback is that of the work alone.
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.end()
+
+    def end(self):
+        pass
+
+
+class _Quiet(_Observer):
+    """Shows nothing; what is doubtful is a warning of Python's all the same."""
+
+    def message(self, kind, text):
+        if kind == "warning":
+            # Of the line that called: the observer, two functions of ours and the method lie between.
+            warnings.warn(text, stacklevel=5)
+
+    def progress(self, what, done, total, share):
+        pass
+
+
+class _Shown(_Observer):
     def __init__(self, what):
         self.what = what
         self.began = time.monotonic()

@@ -4,9 +4,10 @@ import html
 import json
 import os
 import pathlib
+import warnings
 
 from . import _probity
-from ._errors import in_python, told
+from ._errors import ProbityError, in_python, told
 
 
 class Run:
@@ -98,7 +99,14 @@ class Run:
         for one in self.verdict:
             about = f"{one['about']}: " if one.get("about") else ""
             lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
+        lines += self._unscored()
         return "\n".join(lines)
+
+    def _unscored(self):
+        """How many samples came to which outcome, where some are without a score."""
+        outcomes = (self._summary or {}).get("outcomes") or {}
+        found = ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count)
+        return [f"Outcomes: {found}"] if any(name != "scored" and count for name, count in outcomes.items()) else []
 
     def _what(self):
         """The method, or what became of it."""
@@ -111,6 +119,7 @@ class Run:
             about = f"{one['about']}: " if one.get("about") else ""
             parts.append(f"<p><b>{html.escape(about + one['says'])}</b><br>"
                          f"{html.escape(str(one['trust']).upper())}: {html.escape(one['because'])}</p>")
+        parts += [f"<p>{html.escape(line)}</p>" for line in self._unscored()]
         sections = (self._summary or {}).get("sections", [])
         for section in [section for section in sections if section.get("columns")][:1]:
             parts.append(_table(section))
@@ -149,6 +158,17 @@ def open_run(path):
 def report(runs, html=None, *, title=None, samples=None):
     """Writes the report of one run or several, side by side, as one HTML file; where it lies.
 
+    Parameters
+    ----------
+    runs
+        A run, its folder, or a list of them; of several the first is the one that others are held against.
+    html
+        The file; ``report.html`` in the folder of the first run where it is left out.
+    title
+        What stands above it.
+    samples
+        How many samples are shown with their texts.
+
     Examples
     --------
     >>> import probity
@@ -165,9 +185,34 @@ def report(runs, html=None, *, title=None, samples=None):
     return html
 
 
-def gate(run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, minimum_effect=0.0):
+def gate(
+    run,
+    baseline=None,
+    *,
+    candidates=None,
+    attribute=(),
+    tolerance=0.0,
+    minimum_effect=0.0,
+    allow_unlike=False,
+):
     """Whether a run is worse than a baseline: a dict for each attribute, with ``outcome`` (worse, better, same,
-    undecided, noise), the difference and its interval. ``probity help gate`` tells what they mean.
+    undecided, noise), the difference and its interval. What makes that say less than it seems to is a warning.
+
+    Parameters
+    ----------
+    run, baseline
+        Runs, their folders, or tables of scores, of the same items.
+    candidates
+        In the place of a baseline: two candidates of the run, the new one and the old one.
+    attribute
+        Only these attributes or metrics.
+    tolerance
+        A loss up to this is none, on the scale of the scores.
+    minimum_effect
+        A gain up to this is none.
+    allow_unlike
+        Whether runs are held against each other that another method, model or precision made, or that are not at their
+        end.
 
     Examples
     --------
@@ -184,8 +229,14 @@ def gate(run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, mi
         if len(candidates) != 2:
             raise TypeError("gate(): candidates are two ids, the new one and the old one: ('new', 'old')")
     baseline = None if baseline is None else _place(baseline)
-    with in_python(["baseline", "candidates", "attribute", "tolerance", "minimum_effect"]):
-        return _probity.gate(_place(run), baseline, candidates, attribute, tolerance, minimum_effect)
+    try:
+        gated = _probity.gate(_place(run), baseline, candidates, attribute, tolerance, minimum_effect, allow_unlike)
+    except ProbityError as error:
+        known = ["baseline", "candidates", "attribute", "tolerance", "minimum_effect", "allow_unlike"]
+        raise in_python(error, known) from None
+    for caveat in gated["caveats"]:
+        warnings.warn(caveat, stacklevel=2)
+    return gated["attributes"]
 
 
 def _place(run):

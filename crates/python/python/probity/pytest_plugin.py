@@ -18,7 +18,15 @@ _LINES = pytest.StashKey[list]()
 
 
 def assert_not_worse(
-    run, baseline=None, *, candidates=None, attribute=(), tolerance=0.0, minimum_effect=0.0, strict=False
+    run,
+    baseline=None,
+    *,
+    candidates=None,
+    attribute=(),
+    tolerance=0.0,
+    minimum_effect=0.0,
+    allow_unlike=False,
+    strict=False,
 ):
     """Fails where a run is worse than a baseline, or one of its candidates than another; what was said of each
     attribute.
@@ -35,6 +43,9 @@ def assert_not_worse(
         A loss up to this is none.
     minimum_effect
         A gain up to this is none.
+    allow_unlike
+        Whether runs are held against each other that another method, model or precision made, or that are not at their
+        end.
     strict
         Whether what is undecided, or noise, fails too.
 
@@ -48,7 +59,13 @@ def assert_not_worse(
     """
     __tracebackhide__ = True
     gated = gate(
-        run, baseline, candidates=candidates, attribute=attribute, tolerance=tolerance, minimum_effect=minimum_effect
+        run,
+        baseline,
+        candidates=candidates,
+        attribute=attribute,
+        tolerance=tolerance,
+        minimum_effect=minimum_effect,
+        allow_unlike=allow_unlike,
     )
     fails = {"worse", "undecided", "noise"} if strict else {"worse"}
     wrong = [one for one in gated if one["outcome"] in fails]

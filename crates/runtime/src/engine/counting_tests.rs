@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::behind::BehindText;
 use super::generate::{GeneratedText, GenerationVocabulary, TokenPrompt, generate};
 use super::golden_tests::{load, token_query};
+use super::kept::KeptPrefixes;
 use super::scheduler::ScheduleLimits;
 use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
 use super::walk::WalkError;
@@ -110,12 +111,69 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: ScheduleOptions<'_
 fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> ScheduleOptions<'static> {
     static PROGRESS: LazyLock<TokenProgress> = LazyLock::new(TokenProgress::default);
     ScheduleOptions {
+        kept: None,
         limits: ScheduleLimits { tokens, cache },
         share_prefixes,
         drafting: Drafting::Lookup,
         side_by_side: 128,
         progress: &PROGRESS,
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn lists_that_go_on_from_what_is_kept_have_the_same_bits(
+        lists in prop::collection::vec(
+            prop::collection::vec((0usize..3, 1usize..40, prop::collection::vec(0u32..3, 2..6)), 1..6), 2..6),
+        spans in 1u64..30,
+        tokens in 4usize..60,
+    ) {
+        let model = Counting::new("qwen2");
+        let kept = KeptPrefixes::new(spans * model.cache_bytes(16) as u64);
+        for list in lists {
+            let sequence = |(text, len, end): &(usize, usize, Vec<u32>)| -> Vec<u32> {
+                (0..*len as u32).map(|t| 20 + 40 * *text as u32 + t).chain(end.iter().copied()).collect()
+            };
+            let query = |(place, item): (usize, &_)| {
+                let sequence = sequence(item);
+                token_query(&sequence, 1 + place % (sequence.len() - 1), place)
+            };
+            let queries: Vec<TokenQuery> = list.iter().enumerate().map(query).collect();
+            model.take();
+            let alone = scores(&model, &queries, schedule(tokens, u64::MAX, true)).0;
+            let all = model.take().tokens;
+            let schedule = ScheduleOptions { kept: Some(&kept), ..schedule(tokens, u64::MAX, true) };
+            prop_assert_eq!(&scores(&model, &queries, schedule).0, &alone);
+            prop_assert!(model.take().tokens <= all);
+            prop_assert!(kept.bytes() <= spans * model.cache_bytes(16) as u64);
+        }
+    }
+}
+
+#[test]
+fn what_was_asked_before_is_not_computed_again() {
+    let model = Counting::new("qwen2");
+    let kept = KeptPrefixes::new(1 << 30);
+    let schedule = ScheduleOptions { kept: Some(&kept), ..schedule(1024, u64::MAX, true) };
+    let sequence = |end: u32| -> Vec<u32> { (1..=40).chain([end, end, 7]).collect() };
+    let mut tokens = |ends: &[u32]| {
+        let queries: Vec<TokenQuery> =
+            ends.iter().enumerate().map(|(place, end)| token_query(&sequence(*end), 42, place)).collect();
+        scores(&model, &queries, schedule);
+        model.take().tokens
+    };
+    // Of what is behind the shared part the last token is computed each time: something is asked there.
+    assert_eq!([tokens(&[50]), tokens(&[51]), tokens(&[52, 53]), tokens(&[50, 51, 54])], [42, 2, 4, 1 + 1 + 2]);
+    // Those that nobody asked for longest go first.
+    let few = KeptPrefixes::new(model.cache_bytes(42) as u64 * 4);
+    let one = |first: u32| {
+        let schedule = ScheduleOptions { kept: Some(&few), ..schedule };
+        scores(&model, &[token_query(&(first..first + 43).collect::<Vec<_>>(), 42, 0)], schedule);
+        model.take().tokens
+    };
+    assert_eq!([1, 2, 3, 1, 4, 1, 2].map(one), [42, 42, 42, 1, 42, 1, 42]);
 }
 
 #[test]

@@ -394,15 +394,18 @@ impl<E> TextBatch<'_, E> {
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
     fn begin(&mut self, prompts: &[Arc<TokenPrompt>], first: usize) -> Result<(), WalkError<E>> {
         let tree = tree(prompts, self.schedule.share_prefixes);
-        self.usage.tokens_computed += tree.token_count();
+        let (model, kept) = (self.model, self.schedule.kept);
+        let before_last = |node: usize| tree.tokens(node).len() - usize::from(!tree.node(node).ends.is_empty());
+        let reused = kept.map(|kept| kept.reuse(model, &tree, &before_last)).transpose()?.unwrap_or_default();
+        let prompt_tokens = tree.token_count() - reused.token_count();
+        self.usage.tokens_computed += prompt_tokens;
         let written = prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
-        self.schedule.progress.plan(prompts.len(), tree.token_count() + written);
+        self.schedule.progress.plan(prompts.len(), prompt_tokens + written);
         self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
         let last =
             |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
         // What the texts hold was set aside for them.
         let limits = ScheduleLimits { cache: u64::MAX, ..self.schedule.limits };
-        let model = self.model;
         let mut visit = |computed: ComputedGroup<'_>| -> Result<(), WalkError<E>> {
             let ended =
                 computed.stretches.iter().filter(|(_, wanted)| !wanted.is_empty()).map(|(stretch, _)| stretch.node);
@@ -418,7 +421,7 @@ impl<E> TextBatch<'_, E> {
             }
             self.advance(computed.hidden, texts)
         };
-        walk(model, &tree, limits, &last, None, &mut visit).map(|_| ())
+        walk(model, &tree, limits, &last, &reused, None, &mut visit).map(|_| ())
     }
 
     /// One token more for each, and what was guessed right behind it.
@@ -508,6 +511,11 @@ impl<E> TextBatch<'_, E> {
                     let mut behind =
                         BehindText { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
                     self.visitor.done(text.index, generated, &mut behind)?;
+                    if let Some(kept) = self.schedule.kept {
+                        // Whoever goes on talking begins with all that was said.
+                        let held: usize = text.path.iter().map(|span| span.len()).sum();
+                        kept.keep(model, &text.tokens[..held], &text.path);
+                    }
                     self.usage.tokens_computed += behind.computed;
                     self.usage.tokens_unshared += behind.computed;
                 }

@@ -68,6 +68,7 @@ fn texts(
     let mut texts: Vec<Option<GeneratedText>> = prompts.iter().map(|_| None).collect();
     let limits = ScheduleLimits { tokens, cache: u64::MAX };
     let schedule = ScheduleOptions {
+        kept: None,
         limits,
         share_prefixes: true,
         drafting,

@@ -341,6 +341,7 @@ pub(super) fn scores(
         model,
         queries,
         ScheduleOptions {
+            kept: None,
             limits,
             share_prefixes,
             drafting: Drafting::Off,

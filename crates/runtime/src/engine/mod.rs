@@ -3,6 +3,7 @@
 pub(crate) mod behind;
 mod draft;
 pub(crate) mod generate;
+pub(crate) mod kept;
 pub(crate) mod rows;
 mod sample;
 pub(crate) mod scheduler;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::kept::ReusedNodes;
 use super::tree::{NodeId, PrefixTree};
 
 /// What a schedule must keep to. None of it changes a result.
@@ -48,6 +49,7 @@ struct ReadyNode {
 /// limit by itself exceeds it.
 pub(crate) struct Scheduler<'t> {
     tree: &'t PrefixTree<'t>,
+    reused: &'t ReusedNodes<'t>,
     limits: ScheduleLimits,
     bytes: &'t dyn Fn(usize) -> u64,
     parents: Vec<NodeId>,
@@ -67,8 +69,14 @@ pub(crate) struct Scheduler<'t> {
 }
 
 impl<'t> Scheduler<'t> {
-    /// A schedule for the tree; `bytes` is what a new span of so many tokens takes.
-    pub(crate) fn new(tree: &'t PrefixTree<'t>, limits: ScheduleLimits, bytes: &'t dyn Fn(usize) -> u64) -> Self {
+    /// A schedule for the tree; `bytes` is what a new span of so many tokens takes. Of what is reused nothing runs: all
+    /// of a node, and its children are ready, or its first tokens, but never the last of a leaf.
+    pub(crate) fn new(
+        tree: &'t PrefixTree<'t>,
+        limits: ScheduleLimits,
+        bytes: &'t dyn Fn(usize) -> u64,
+        reused: &'t ReusedNodes<'t>,
+    ) -> Self {
         let limits = ScheduleLimits { tokens: limits.tokens.max(1), ..limits };
         let (mut parents, mut depths, mut order) = (vec![0; tree.len()], vec![0; tree.len()], vec![0]);
         let mut next = 0;
@@ -81,6 +89,7 @@ impl<'t> Scheduler<'t> {
         }
         let mut scheduler = Self {
             tree,
+            reused,
             limits,
             bytes,
             parents,
@@ -97,7 +106,8 @@ impl<'t> Scheduler<'t> {
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
             let piece = scheduler.piece(node);
-            scheduler.needs[node] = bytes_in_pieces(tree.tokens(node).len(), piece, bytes) + below;
+            scheduler.needs[node] =
+                bytes_in_pieces(tree.tokens(node).len() - reused.tokens(node), piece, bytes) + below;
         }
         scheduler.make_ready(0);
         scheduler
@@ -127,9 +137,17 @@ impl<'t> Scheduler<'t> {
     }
 
     fn make_ready(&mut self, parent: NodeId) {
-        if !self.tree.children(parent).is_empty() {
-            let level = self.ready.entry(Reverse(self.depths[parent] + 1)).or_default();
-            level.extend(self.tree.children(parent).iter().map(|child| ReadyNode { node: *child, done: 0 }));
+        // A stack of our own: prompts decide how deep the tree is.
+        let mut parents = vec![parent];
+        while let Some(parent) = parents.pop() {
+            for &node in self.tree.children(parent) {
+                let done = self.reused.tokens(node);
+                if done == self.tree.tokens(node).len() {
+                    parents.push(node);
+                } else {
+                    self.ready.entry(Reverse(self.depths[node])).or_default().push_back(ReadyNode { node, done });
+                }
+            }
         }
     }
 
@@ -231,7 +249,8 @@ mod tests {
     /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its
     /// parent or after it was freed, and that no group has more tokens than it may.
     fn run(tree: &PrefixTree<'_>, limits: ScheduleLimits) -> (Vec<Vec<NodeStretch>>, u64) {
-        let mut scheduler = Scheduler::new(tree, limits, &bytes);
+        let reused = ReusedNodes::default();
+        let mut scheduler = Scheduler::new(tree, limits, &bytes, &reused);
         let mut lives: Vec<u64> = vec![0; tree.len()];
         let (mut groups, mut peak) = (Vec::new(), 0);
         while let Some(group) = scheduler.next_group() {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use probity_lm::Usage;
 use probity_models::{HeadRow, PackedDecoder};
 
+use super::kept::{KeptPrefixes, ReusedNodes};
 use super::rows::{LikelyToken, likeliest};
 use super::scheduler::{NodeStretch, ScheduleLimits};
 use super::states::PooledStates;
@@ -79,6 +80,8 @@ pub(crate) struct ScheduleOptions<'a> {
     pub(crate) limits: ScheduleLimits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
+    /// What is kept for lists to come.
+    pub(crate) kept: Option<&'a KeptPrefixes>,
     /// Whether tokens of texts are guessed ahead.
     pub(crate) drafting: Drafting,
     /// Texts that are written side by side, at most.
@@ -111,7 +114,6 @@ pub(crate) fn score_tokens<E>(
     done: &mut dyn FnMut(usize, QueryAnswer) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
-    schedule.progress.plan(queries.len(), tree.token_count());
     let targets = targets(&tree, queries);
     let rows = |node: usize| {
         let mut rows: Vec<usize> = targets[node].iter().map(|t| t.row).collect();
@@ -127,6 +129,14 @@ pub(crate) fn score_tokens<E>(
     let mut open: Vec<usize> = queries.iter().map(|query| query.asked.len() + read(query)).collect();
     let pooled = PooledStates::new(&tree, queries);
     let layers = pooled.layers().to_vec();
+    let first = |node: usize| targets[node].first().map_or(tree.tokens(node).len(), |target| target.row);
+    let reused = match schedule.kept {
+        // States are of all tokens that are read.
+        Some(kept) if layers.is_empty() => kept.reuse(model, &tree, &first)?,
+        kept => ReusedNodes::nothing(kept),
+    };
+    let tokens_computed = tree.token_count() - reused.token_count();
+    schedule.progress.plan(queries.len(), tokens_computed);
     // Seen on the model's threads, and taken on this one when they have come back: nobody ever waits.
     let states = Mutex::new(pooled);
     let lock = || states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,10 +186,10 @@ pub(crate) fn score_tokens<E>(
             done(query, answer).map_err(WalkError::Visitor)
         })
     };
-    let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, taps, &mut visit)?;
+    let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &reused, taps, &mut visit)?;
     // A request's own queries share their prompt even so: nobody would compute it once for each label.
     let tokens_unshared = self::tree(queries, false).token_count();
-    Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() })
+    Ok(Usage { tokens_unshared, tokens_computed, peak_cache_bytes, ..Usage::default() })
 }
 
 /// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.

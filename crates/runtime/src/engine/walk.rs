@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use probity_models::{KvSpan, LayerTaps, PackedDecoder, PackedSegment};
 
+use super::kept::ReusedNodes;
 use super::scheduler::{NodeStretch, ScheduleLimits, Scheduler};
 use super::tree::{NodeId, PrefixTree};
 
@@ -49,22 +50,31 @@ impl<E> From<candle_core::Error> for WalkError<E> {
 /// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache
 /// that lived at once.
 ///
-/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending. `taps` see a group before it is
-/// visited.
+/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending; none of them is `reused`, which
+/// is not computed. `taps` see a group before it is visited. What was computed is kept there for lists to come.
 pub(crate) fn walk<E>(
     model: &dyn PackedDecoder,
     tree: &PrefixTree<'_>,
     limits: ScheduleLimits,
     wanted: &dyn Fn(NodeId) -> Vec<usize>,
+    reused: &ReusedNodes<'_>,
     mut taps: Option<&mut NodeTaps<'_>>,
     visit: &mut dyn FnMut(ComputedGroup<'_>) -> Result<(), WalkError<E>>,
 ) -> Result<u64, WalkError<E>> {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
-    let mut scheduler = Scheduler::new(tree, limits, &bytes);
+    let mut scheduler = Scheduler::new(tree, limits, &bytes, reused);
     let mut spans: Vec<Vec<Arc<KvSpan>>> = vec![Vec::new(); tree.len()];
     while let Some(group) = scheduler.next_group() {
         let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
-            scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
+            let mut path = Vec::new();
+            for node in scheduler.ancestors(node).into_iter().chain([node]) {
+                // What is reused of a node begins with the first token of all.
+                if let Some(reused) = reused.path(node) {
+                    path = reused.to_vec();
+                }
+                path.extend_from_slice(&spans[node]);
+            }
+            path
         };
         let wanted = |stretch: &NodeStretch| -> Vec<usize> {
             // A node that runs in pieces has its wanted rows in whichever piece they fall into.
@@ -99,6 +109,15 @@ pub(crate) fn walk<E>(
         }
         // Before anything is freed: whoever visits may take the paths of what has just been computed.
         visit(ComputedGroup { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
+        // Leaves alone: what is above them is in their paths.
+        let leaves = group.iter().filter(|stretch| {
+            tree.children(stretch.node).is_empty() && stretch.range.end == tree.tokens(stretch.node).len()
+        });
+        for NodeStretch { node, .. } in leaves {
+            let nodes = scheduler.ancestors(*node).into_iter().chain([*node]);
+            let tokens: Vec<u32> = nodes.flat_map(|node| tree.tokens(node)).copied().collect();
+            reused.keep(model, &tokens, &path(&spans, *node));
+        }
         scheduler.finish(&group, &mut |node| spans[node].clear());
     }
     Ok(scheduler.peak())
@@ -107,7 +126,8 @@ pub(crate) fn walk<E>(
 /// The most bytes of cache that would live at once on the walk over the tree. Nothing is computed.
 pub(crate) fn plan(model: &dyn PackedDecoder, tree: &PrefixTree<'_>, limits: ScheduleLimits) -> u64 {
     let bytes = |tokens| model.cache_bytes(tokens) as u64;
-    let mut scheduler = Scheduler::new(tree, limits, &bytes);
+    let reused = ReusedNodes::default();
+    let mut scheduler = Scheduler::new(tree, limits, &bytes, &reused);
     while let Some(group) = scheduler.next_group() {
         scheduler.finish(&group, &mut |_| ());
     }
