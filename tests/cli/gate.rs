@@ -143,3 +143,43 @@ fn what_cannot_be_held_against_each_other_is_told() {
     let ran = world.run(&["gate", &one, "--baseline", &base]).exits(0);
     assert!(ran.stdout.contains("undecided"), "{}", ran.stdout);
 }
+
+#[test]
+fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
+    let world = World::new();
+    let sample = |s: usize| {
+        let candidates = json!([{"id": "a", "text": format!("the cat {s} sat")}, {"id": "b", "text": "a mat"}]);
+        json!({"id": format!("s{s}"), "context": format!("the mat {s}"), "candidates": candidates})
+    };
+    let data = |from: usize, to: usize| lines(&(from..to).map(sample).collect::<Vec<_>>());
+    let (all, some) = (world.file("all.jsonl", data(0, 8)), world.file("some.jsonl", data(0, 3)));
+    let model = tiny().display().to_string();
+    let judged = |method: &str, data: &str, out: &str, more: &[&str]| {
+        let asked = [method, "--model", &model, "--data", data, "--attribute", "coherence", "--no-gold", "--out", out];
+        world.run(&[&asked, more].concat()).exits(0);
+    };
+    judged("gpt-score", &all, "base", &[]);
+    judged("gpt-score", &all, "other-precision", &["--precision", "dots"]);
+    judged("gpt-score", &some, "some", &[]);
+    judged("parapluie", &all, "other-method", &[]);
+    let gate = |run: &str, more: &[&str]| world.run(&[&["gate", run, "--baseline", "base"], more].concat());
+    assert!(!gate("base", &[]).exits(0).stdout.contains("but "));
+    gate("other-precision", &[]).fails_with(&["other-precision and base", "precision", "--allow-unlike"]);
+    let told = gate("other-precision", &["--allow-unlike"]);
+    assert!(told.stdout.lines().next().is_some_and(|line| line.contains("precision differs")), "{}", told.stdout);
+    gate("other-method", &[]).fails_with(&["command differs"]);
+    // A setting of the method is no other judge, and is told.
+    let told = gate("some", &[]).exits(0);
+    let first = told.stdout.lines().next().unwrap_or_default().to_owned();
+    assert!(first.contains("but 5 of 8 items have a score on one side alone"), "{first}");
+    let told: Value = serde_json::from_str(&gate("some", &["--json"]).exits(0).stdout).expect("JSON");
+    assert_eq!(told["caveats"].as_array().map(Vec::len), Some(1), "{told}");
+    // As a killed run has it.
+    let manifest = world.read("some/manifest.json");
+    let killed = manifest.replace("\"status\": \"finished\"", "\"status\": \"interrupted\"");
+    assert_ne!(killed, manifest);
+    world.file("some/manifest.json", killed);
+    gate("some", &[]).fails_with(&["some is interrupted", "--resume"]);
+    world.file("some/manifest.json", "{");
+    gate("some", &[]).fails_with(&["some/manifest.json"]);
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use probity_lm::text::fixed;
-use probity_meta::{GateOptions, Gated, GateOutcome, GatedScores, gate};
+use probity_meta::{GateOptions, GateOutcome, Gated, GatedScores, gate};
 use probity_report::markdown_text;
 
 use crate::error::FileError;
@@ -141,7 +141,8 @@ impl GateArgs {
                 format!("FAILED: {} of {of} against {against}: {}", failed.len(), names.join(", "))
             }
         };
-        let but = if gated.caveats.is_empty() { String::new() } else { format!(" · but {}", gated.caveats.join("; ")) };
+        let but =
+            if gated.caveats.is_empty() { String::new() } else { format!(" · but {}", gated.caveats.join("; ")) };
         visible_line(&(verdict + &but))
     }
 

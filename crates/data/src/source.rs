@@ -5,6 +5,7 @@ use std::io::{BufRead, Cursor, Read};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::array::items_as_lines;
 use crate::column::{ColumnPath, Names, TableRow, names};
@@ -244,12 +245,27 @@ impl SampleSource {
 
 /// A row that is a sample in our own form.
 fn own_form(row: TableRow) -> Result<Sample, Vec<LineError>> {
-    let row = row.into_object();
+    let mut row = row.into_object();
+    names_as_texts(&mut row);
     from_value(&row).map_err(|first| {
         let told = first.to_string();
         let more = Sample::wrong_shape(&row).into_iter().filter(|error| error.to_string() != told);
         std::iter::once(first).chain(more).collect()
     })
+}
+
+/// Frames count what they hold: names that are whole numbers are told as texts.
+fn names_as_texts(row: &mut Value) {
+    let of = |name: Option<&mut Value>| {
+        if let Some(name) = name.filter(|name| name.is_i64() || name.is_u64()) {
+            *name = Value::String(name.to_string());
+        }
+    };
+    of(row.get_mut("id"));
+    of(row.get_mut("preference"));
+    for candidate in row.get_mut("candidates").and_then(Value::as_array_mut).into_iter().flatten() {
+        of(candidate.get_mut("id"));
+    }
 }
 
 /// A table whose first row was looked at.
@@ -289,7 +305,7 @@ impl Peeked {
     }
 
     fn chosen_is_a_conversation(&self) -> bool {
-        self.first().is_some_and(|row| row.values().get("chosen").is_some_and(serde_json::Value::is_array))
+        self.first().is_some_and(|row| row.values().get("chosen").is_some_and(Value::is_array))
     }
 }
 
@@ -400,7 +416,7 @@ mod tests {
         SampleSource { map, ..SampleSource::new("the frame") }.samples_of_table(Box::new(table), |_| Vec::new())
     }
 
-    fn row(value: &serde_json::Value) -> TableRow {
+    fn row(value: &Value) -> TableRow {
         TableRow::new(value.as_object().expect("an object").clone())
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use probity_data::{JsonLines, open_regular, read_scores};
 use probity_metrics::Direction;
 use probity_stats::{Interval, Range, mean_interval};
-use probity_store::{Manifest, RunStatus};
+use probity_store::{Manifest, RunStatus, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::MetaError;
@@ -189,9 +189,18 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
     Ok(Gated { attributes: gated, caveats })
 }
 
-/// A run's caveat or refusal where it is not at its end. A table of scores by itself is not known to be a run's.
+/// What is known of a run; a table of scores by itself has none.
+fn manifest(run: &Path) -> Result<Option<Manifest>, MetaError> {
+    match Manifest::read(run) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(StoreError::NoRun { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A run's caveat or refusal where it is not at its end.
 fn finished(run: &Path, unlike: bool) -> Result<Option<String>, MetaError> {
-    let status = Manifest::read(run).map(|manifest| manifest.status).unwrap_or(RunStatus::Finished);
+    let Some(Manifest { status, .. }) = manifest(run)? else { return Ok(None) };
     match status {
         RunStatus::Finished => Ok(None),
         _ if unlike => Ok(Some(format!("{} is {}", run.display(), status.name()))),
@@ -202,7 +211,7 @@ fn finished(run: &Path, unlike: bool) -> Result<Option<String>, MetaError> {
 /// In what two runs were judged differently, in words.
 fn caveats(run: &Path, baseline: &Path, unlike: bool) -> Result<Vec<String>, MetaError> {
     let ends = [finished(run, unlike)?, finished(baseline, unlike)?];
-    let (Ok(now), Ok(before)) = (Manifest::read(run), Manifest::read(baseline)) else {
+    let (Some(now), Some(before)) = (manifest(run)?, manifest(baseline)?) else {
         return Ok(ends.into_iter().flatten().collect());
     };
     let (mut judges, mut others) = (Vec::new(), Vec::new());
@@ -235,7 +244,7 @@ fn side(folder: &Path, candidate: Option<&str>) -> Result<Side, MetaError> {
         return Err(MetaError::NoScores { path: folder.display().to_string(), name: SCORES });
     }
     // A table of a finished run that was changed since gives figures of no run.
-    if let Ok(run) = Manifest::read(folder) {
+    if let Some(run) = manifest(folder)? {
         run.check_files(folder)?;
     }
     let is_asked = |id: Option<&str>| candidate.is_none_or(|candidate| id == Some(candidate));

@@ -306,6 +306,7 @@ impl ConclusionCase<'_> {
             Some(_) => Doubt::None,
         };
         let agrees = match doubt {
+            Doubt::Unreliable(_) if interval.is_some_and(|interval| interval.high < 0.0) => "Disagrees with gold",
             Doubt::Unreliable(_) => "No agreement with gold beyond chance",
             _ if interval.is_none() => "Too little to say whether it agrees with gold",
             _ => "Agrees with gold",
@@ -383,7 +384,10 @@ impl ConclusionCase<'_> {
         };
         // An unreliable judge names no winner, whatever its figures say.
         let unbelieved = (!tie).then(|| match systems.len() {
-            2 => format!("No winner: {}", met.text(&format!("against {second}, {first} wins"))),
+            2 => {
+                let met = met.text(&format!("scores that cannot be trusted put {first} before {second} in"));
+                format!("No winner: {met}")
+            }
             all => {
                 let met = met.text("against it, it wins");
                 format!("None of {all} is the best: first by mean score is {first}, before {second}; {met}")
@@ -455,6 +459,9 @@ fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
     };
     let chance = format!("; guessing has {}", short_percent(guessing, '\u{a0}'));
     let agrees = match doubt {
+        Doubt::Unreliable(_) if interval.is_some_and(|interval| interval.high < guessing) => {
+            "Disagrees with the preferences: right"
+        }
         Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
         _ => "Agrees with the preferences",
     };
@@ -576,7 +583,7 @@ mod tests {
         let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
         let found = conclusion(&rows, None, Some((1.0, 10)), false);
         let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
-        assert_eq!(found.says, format!("No winner: against 0, 1 wins {counts}"));
+        assert_eq!(found.says, format!("No winner: scores that cannot be trusted put 1 before 0 in {counts}"));
         let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p \
                    = 0.109)";
         assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));

@@ -74,7 +74,7 @@ pub enum ValueError {
         nearest: Option<String>,
     },
     /// A whole number out of its bounds.
-    #[error("{number} is not in {min}..={}", largest(*min, *max))]
+    #[error("{number} {}", out_of_range(number, *min, *max))]
     OutOfRange {
         /// What was given.
         number: String,
@@ -107,6 +107,14 @@ pub enum ValueError {
 }
 
 /// The largest number of an option with those bounds: what has no sign of its own reaches further than is told of it.
+/// A range whose end is that of the type says less than where it begins.
+fn out_of_range(number: &str, min: i64, max: i64) -> String {
+    if max == i64::MAX && number.parse::<i128>().is_ok_and(|number| number < i128::from(min)) {
+        return format!("is below {min}");
+    }
+    format!("is not in {min}..={}", largest(min, max))
+}
+
 fn largest(min: i64, max: i64) -> u64 {
     if max == i64::MAX && min >= 0 { u64::MAX } else { max.unsigned_abs() }
 }
@@ -314,7 +322,7 @@ mod tests {
         assert_eq!(told("seed", huge), format!("{huge} is not in 0..=18446744073709551615"));
         assert_eq!(told("few", huge), format!("{huge} is not in 1..=9"));
         assert_eq!(told("short", "65536"), "65536 is not in 0..=65535");
-        assert_eq!(told("seed", "-1"), "-1 is not in 0..=18446744073709551615");
+        assert_eq!(told("seed", "-1"), "-1 is below 0");
         assert_eq!(told("seed", "many"), "expected a whole number");
     }
 }

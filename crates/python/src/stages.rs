@@ -5,13 +5,13 @@ use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use probity_data::GivenTable;
 use probity_options::{GivenOptions, OptionKind, OptionSpec, specs};
 use probity_session::{
     Context, Interrupt, ModelOptions, ModelPool, Notice, Plan, Stage, StageEnd, StageOutcome, UserConfig, stage_kind,
     stage_kinds, stage_options,
 };
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

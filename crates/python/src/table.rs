@@ -10,8 +10,8 @@ use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema_from_seekable;
 use arrow_schema::SchemaRef;
 use probity_data::JsonLines;
-use pyo3::prelude::*;
 use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PySlice};
 use serde_json::Value;
 
@@ -113,7 +113,10 @@ impl Table {
             if !self.columns().contains(&name) {
                 return Err(PyKeyError::new_err(format!("{name}: there are {}", self.columns().join(", "))));
             }
-            let values = self.rows(py, 0, self.rows)?.into_iter().map(|row| row.get_item(&name).or(Ok(py.None().into_bound(py))));
+            let values = self
+                .rows(py, 0, self.rows)?
+                .into_iter()
+                .map(|row| row.get_item(&name).or(Ok(py.None().into_bound(py))));
             return Ok(PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any());
         }
         let all = isize::try_from(self.rows)?;
@@ -141,7 +144,9 @@ impl Table {
         };
         let mut shown = String::new();
         for one in self.rows(py, 0, SHOWN)? {
-            let text = |name: String| one.get_item(name).map_or(Ok(String::new()), |cell| cell.str().map(|text| text.to_string()));
+            let text = |name: String| {
+                one.get_item(name).map_or(Ok(String::new()), |cell| cell.str().map(|text| text.to_string()))
+            };
             shown += &row(self.columns().into_iter().map(text).collect::<PyResult<_>>()?, "td");
         }
         let (head, told) = (row(self.columns(), "th"), escaped(&self.__repr__()));

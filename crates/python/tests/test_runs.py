@@ -74,7 +74,7 @@ def test_scores_are_held_against_a_frame_and_against_a_baseline(rows):
     gold = pandas.DataFrame(
         {"item": [str(k // 2) for k in range(10)], "candidate": ["a", "b"] * 5, "score": range(10)})
     held = probity.meta(scores=run, gold=gold, progress=False)
-    assert held.summary["method"] == "meta" and held.path is None
+    assert held.summary["method"] == "meta" and held.manifest["command"] == "meta"
     assert {one["outcome"] for one in probity.gate(run, run)} == {"same"}
     path = probity.report([run, run], "both.html")
     assert path.stat().st_size > 10_000
@@ -147,7 +147,52 @@ def test_an_interrupt_ends_cleanly_and_what_was_answered_is_kept(model):
         time.sleep(0.1)
     work.send_signal(signal.SIGINT)
     out, err = work.communicate(timeout=120)
-    assert "KeyboardInterrupt" in err and "done" not in out, err
+    assert "KeyboardInterrupt: what was written is kept: out=" in err and "resume=True" in err and "done" not in out, err
     again = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True)
     assert "done finished" in again.stdout, again.stderr
     assert "taken from" in again.stderr or "answers" in again.stderr, again.stderr
+
+
+def test_a_table_is_looked_at_by_row_slice_and_column(rows):
+    scores = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False).scores
+    whole = list(scores)
+    assert scores[0] == whole[0] and scores[-1] == whole[-1] and scores[1:9:3] == whole[1:9:3]
+    assert scores[::-1] == whole[::-1] and scores[99:] == []
+    assert scores["score"] == [row["score"] for row in whole]
+    with pytest.raises(IndexError, match=f"there are {len(whole)} rows"):
+        scores[len(whole)]
+    with pytest.raises(KeyError, match="there are item, candidate"):
+        scores["skore"]
+    assert scores._repr_html_().count("<tr>") == 6
+
+
+def test_strict_fails_where_something_is_without_a_score_and_keeps_the_run(model, rows):
+    rows[0]["doc"] = "word " * 30_000
+    with pytest.raises(probity.ProbityError, match="too_long") as error:
+        probity.compare(rows, model=model, attribute="x", map=MAP, out="kept", strict=True, progress=False)
+    assert "probity.open_run" in error.value.hint
+    run = probity.open_run("kept")
+    assert "too_long" in repr(run) and run.status == "finished"
+
+
+def test_what_is_doubtful_is_a_warning_of_python(rows):
+    with pytest.warns(UserWarning, match="no run in new to go on with"):
+        probity.metrics(rows, metric="levenshtein-source", map=MAP, out="new", resume=True, progress=False)
+    some = probity.metrics(rows[:2], metric="levenshtein-source", map=MAP, out="some", progress=False)
+    with pytest.warns(UserWarning, match="3 of 5 items have a score on one side alone"):
+        probity.gate(some, "new")
+
+
+def test_requests_and_frames_are_told_by_their_index(model, rows):
+    with pytest.raises(probity.ProbityError, match="index 1 of the requests: .*unknown field `x`"):
+        model.logprobs([{"prompt": "a"}, {"prompt": "b", "x": 1}], labels={"yes": " yes", "no": " no"})
+    with pytest.raises(TypeError, match="messages"):
+        model.generate([{"role": "user", "content": "hello"}])
+    run = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+    gold = [{"item": "0", "candidate": "a", "score": 1}, {"item": "0", "candidate": "b", "score": "much"}]
+    with pytest.raises(probity.ProbityError) as error:
+        probity.meta(scores=run, gold=gold, progress=False)
+    assert "index 1 of gold (list)" in str(error.value) and "/" not in str(error.value), str(error.value)
+    named = [{"id": 7, "context": "", "candidates": [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]}]
+    run = probity.metrics(named, metric="levenshtein-source", progress=False)
+    assert [row["candidate"] for row in run.scores][:1] == ["1"] and run.scores[0]["item"] == "7"

@@ -183,7 +183,7 @@ impl RunFacts {
         let number = self.at(&sample.id);
         let candidates = sample.candidates.len();
         let mut facts = SampleFacts { text: Some((start, end)), candidates, ..SampleFacts::default() };
-        facts.digest = Sha256::digest(line.as_bytes())[..16].try_into().ok();
+        facts.digest = Some(digest(&sample)?);
         for candidate in &sample.candidates {
             let named = self.candidates.number(&candidate.id);
             for (attribute, score) in &candidate.scores {
@@ -311,4 +311,13 @@ impl RunFacts {
         }
         Ok(())
     }
+}
+
+/// Of what was judged: what people say of it is none of that.
+fn digest(sample: &Sample) -> serde_json::Result<[u8; 16]> {
+    let mut judged = sample.clone();
+    judged.preference = None;
+    judged.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
+    let hash = Sha256::digest(serde_json::to_vec(&judged)?);
+    Ok(hash[..16].try_into().expect("a hash has 32 bytes"))
 }

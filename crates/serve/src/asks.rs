@@ -38,8 +38,8 @@ pub(crate) struct PromptAsk {
 }
 
 impl Writing {
-    /// Refuses what cannot be.
-    pub(crate) fn check(&self) -> Result<(), ApiError> {
+    /// Refuses what cannot be; `alternatives` is what the field of these is called.
+    pub(crate) fn check(&self, alternatives: &str) -> Result<(), ApiError> {
         let must =
             |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
         must("temperature", self.temperature.is_none_or(|t| (0.0..=100.0).contains(&t)), "must be from 0 to 100")?;
@@ -49,7 +49,7 @@ impl Writing {
         must("n", (1..=MOST_CHOICES).contains(&self.choice_count()), "must be from 1 to 128")?;
         must("stop", self.stop.len() <= MOST_STOPS, "at most 16 stop sequences can be given")?;
         must("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop sequence is empty")?;
-        must("logprobs", self.alternatives.unwrap_or(0) <= MOST_ALTERNATIVES, "must be at most 20")
+        must(alternatives, self.alternatives.unwrap_or(0) <= MOST_ALTERNATIVES, "must be at most 20")
     }
 
     pub(crate) fn choice_count(&self) -> usize {

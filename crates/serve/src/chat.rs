@@ -112,7 +112,7 @@ fn plan(app: &App, body: &Bytes) -> Result<Plan, ApiError> {
         alternatives,
         echo: false,
     };
-    writing.check()?;
+    writing.check("top_logprobs")?;
     let tokens = encode(
         app,
         "messages",

@@ -110,7 +110,7 @@ fn plan(app: &App, body: &Bytes) -> Result<Plan, ApiError> {
         alternatives: request.logprobs,
         echo,
     };
-    writing.check()?;
+    writing.check("logprobs")?;
     let prompts = request.prompt.0;
     if prompts.is_empty() {
         return Err(ApiError::field("prompt", "there is none"));

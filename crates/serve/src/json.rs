@@ -1,6 +1,6 @@
 //! Requests read: what is wrong is told with its field, line and column.
 
-use probity_lm::refuse_repeated_keys;
+use probity_lm::{did_you_mean, nearest, refuse_repeated_keys};
 use serde::de::DeserializeOwned;
 
 use crate::api_error::ApiError;
@@ -16,6 +16,35 @@ pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         let path = error.path().to_string();
         let message = error.inner().to_string();
         // The root has no name, and of a field that is not known the message has it.
+        let message = with_nearest(message);
         if path == "." { ApiError::new(status, message) } else { ApiError::field(path, message) }
     })
+}
+
+/// Of a field that is not known the nearest that is, in the place of a list of all.
+fn with_nearest(message: String) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let unknown = names.next().filter(|_| message.starts_with("unknown field `"));
+    match unknown.and_then(|unknown| Some((unknown, nearest(unknown, names)?))) {
+        Some((unknown, near)) => format!("unknown field `{unknown}`{}", did_you_mean(Some(near))),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_field_is_told_with_the_nearest() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Body {
+            #[allow(dead_code, reason = "only its name counts")]
+            temperature: Option<f64>,
+        }
+        let told = |body: &str| read::<Body>(body.as_bytes()).expect_err("refused").detail.message;
+        assert!(told(r#"{"temprature": 1}"#).ends_with("unknown field `temprature`; did you mean `temperature`?"));
+        assert!(told(r#"{"zebra": 1}"#).contains("expected `temperature`"), "{}", told(r#"{"zebra": 1}"#));
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
@@ -67,11 +67,18 @@ fn described(app: &App) -> ModelBody {
     }
 }
 
-async fn nowhere(uri: Uri) -> ApiError {
-    let path: String = uri.path().chars().take(80).collect();
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {path}; /openapi.json says what there is"))
+/// As much of it as a message may hold.
+fn path(uri: &Uri) -> String {
+    uri.path().chars().take(80).collect()
 }
 
-async fn other_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path is asked by another method")
+async fn nowhere(uri: Uri) -> ApiError {
+    let message = format!("there is nothing at {}; /openapi.json says what there is", path(&uri));
+    ApiError::new(StatusCode::NOT_FOUND, message)
+}
+
+async fn other_method(method: Method, uri: Uri) -> ApiError {
+    let other = if method == Method::GET { "POST" } else { "GET" };
+    let message = format!("{} is not asked by {method}, but by {other}; /openapi.json says how", path(&uri));
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -2,7 +2,7 @@
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, overload
 
 __version__: str
 
@@ -24,6 +24,12 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    @overload
+    def __getitem__(self, key: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[dict[str, Any]]: ...
+    @overload
+    def __getitem__(self, key: str) -> list[Any]: ...
     def to_pandas(self) -> Any: ...
 
 class Run:
@@ -86,6 +92,7 @@ def gate(
     attribute: str | Sequence[str] = (),
     tolerance: float = 0.0,
     minimum_effect: float = 0.0,
+    allow_unlike: bool = False,
 ) -> list[dict[str, Any]]: ...
 
 def compare(
