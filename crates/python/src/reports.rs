@@ -40,17 +40,17 @@ pub(crate) fn report(
 
 /// A run held against a baseline, or two candidates of it against each other: what is said of each attribute.
 #[pyfunction]
-#[pyo3(signature = (run, baseline = None, candidates = None, attribute = Vec::new(), tolerance = 0.0, minimum_effect = 0.0, allow_unlike = false))]
+#[pyo3(signature = (run, baseline = None, candidates = None, attribute = Vec::new(), bounds = (0.0, 0.0), allow_unlike = false))]
 pub(crate) fn gate(
     py: Python<'_>,
     run: PathBuf,
     baseline: Option<PathBuf>,
     candidates: Option<(String, String)>,
     attribute: Vec<String>,
-    tolerance: f64,
-    minimum_effect: f64,
+    bounds: (f64, f64),
     allow_unlike: bool,
 ) -> PyResult<Bound<'_, PyAny>> {
+    let (tolerance, minimum_effect) = bounds;
     let options = GateOptions { only: attribute, candidates, tolerance, minimum_effect, unlike: allow_unlike };
     let gated = py.detach(|| probity_meta::gate(&run, baseline.as_deref(), &options).map_err(Failure::from))?;
     from_value(py, &json!(gated))

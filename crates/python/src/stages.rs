@@ -118,7 +118,7 @@ fn run(
         }
     }
     let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
-    *place.lock() = folder.clone();
+    place.lock().clone_from(&folder);
     let plan = Plan::of(stage, typed(method.name(), given));
     let ready = plan.check()?;
     let ends = plan.run(ready, context)?;

@@ -10,9 +10,10 @@ use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema_from_seekable;
 use arrow_schema::SchemaRef;
 use probity_data::JsonLines;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList, PySlice};
+use pyo3::types::{PyCapsule, PyDict, PyList, PySlice, PyString};
 use serde_json::Value;
 
 use crate::arrow_rows::STREAM;
@@ -136,31 +137,25 @@ impl Table {
     }
 
     /// The first rows, for a notebook.
-    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         const SHOWN: usize = 5;
-        let row = |cells: Vec<String>, tag: &str| {
-            let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect();
-            format!("<tr>{cells}</tr>")
+        let columns = self.columns();
+        let cells = |row: Bound<'py, PyAny>| {
+            let cell = |name: &String| row.get_item(name).or_else(|_| PyString::new(py, "").into_bound_py_any(py));
+            columns.iter().map(cell).collect::<PyResult<Vec<_>>>()
         };
-        let mut shown = String::new();
-        for one in self.rows(py, 0, SHOWN)? {
-            let text = |name: String| {
-                one.get_item(name).map_or(Ok(String::new()), |cell| cell.str().map(|text| text.to_string()))
-            };
-            shown += &row(self.columns().into_iter().map(text).collect::<PyResult<_>>()?, "td");
-        }
-        let (head, told) = (row(self.columns(), "th"), escaped(&self.__repr__()));
-        Ok(format!("<p>{told}</p><table><thead>{head}</thead><tbody>{shown}</tbody></table>"))
+        let rows = self.rows(py, 0, SHOWN)?.into_iter().map(cells).collect::<PyResult<Vec<_>>>()?;
+        let shown = PyDict::new(py);
+        shown.set_item("title", self.__repr__())?;
+        shown.set_item("columns", &columns)?;
+        shown.set_item("rows", rows)?;
+        py.import("probity._run")?.call_method1("_table", (shown,))
     }
 
     fn __repr__(&self) -> String {
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         format!("<Table {name}: {} rows; {}>", self.rows, self.columns().join(", "))
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The rows of a table, one at a time.

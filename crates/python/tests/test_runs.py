@@ -193,6 +193,6 @@ def test_requests_and_frames_are_told_by_their_index(model, rows):
     with pytest.raises(probity.ProbityError) as error:
         probity.meta(scores=run, gold=gold, progress=False)
     assert "index 1 of gold (list)" in str(error.value) and "/" not in str(error.value), str(error.value)
-    named = [{"id": 7, "context": "", "candidates": [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]}]
+    named = [{"id": 7, "context": "c", "candidates": [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]}]
     run = probity.metrics(named, metric="levenshtein-source", progress=False)
     assert [row["candidate"] for row in run.scores][:1] == ["1"] and run.scores[0]["item"] == "7"

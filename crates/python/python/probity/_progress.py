@@ -41,7 +41,7 @@ class _Quiet(_Observer):
     def message(self, kind, text):
         if kind == "warning":
             # Of the line that called: the observer, two functions of ours and the method lie between.
-            warnings.warn(text, stacklevel=5)
+            warnings.warn(text, stacklevel=4)
 
     def progress(self, what, done, total, share):
         pass

@@ -230,7 +230,7 @@ def gate(
             raise TypeError("gate(): candidates are two ids, the new one and the old one: ('new', 'old')")
     baseline = None if baseline is None else _place(baseline)
     try:
-        gated = _probity.gate(_place(run), baseline, candidates, attribute, tolerance, minimum_effect, allow_unlike)
+        gated = _probity.gate(_place(run), baseline, candidates, attribute, (tolerance, minimum_effect), allow_unlike)
     except ProbityError as error:
         known = ["baseline", "candidates", "attribute", "tolerance", "minimum_effect", "allow_unlike"]
         raise in_python(error, known) from None

@@ -158,7 +158,7 @@ fn what_was_asked_before_is_not_computed_again() {
     let kept = KeptPrefixes::new(1 << 30);
     let schedule = ScheduleOptions { kept: Some(&kept), ..schedule(1024, u64::MAX, true) };
     let sequence = |end: u32| -> Vec<u32> { (1..=40).chain([end, end, 7]).collect() };
-    let mut tokens = |ends: &[u32]| {
+    let tokens = |ends: &[u32]| {
         let queries: Vec<TokenQuery> =
             ends.iter().enumerate().map(|(place, end)| token_query(&sequence(*end), 42, place)).collect();
         scores(&model, &queries, schedule);

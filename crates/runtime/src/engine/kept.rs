@@ -14,13 +14,13 @@ pub(crate) struct KeptPrefixes {
     /// Bytes that are kept at most, and bytes of copies that a list may have made for itself.
     limit: u64,
     copies: u64,
-    entries: Mutex<Entries>,
+    entries: Mutex<KeptEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct KeptEntries {
     /// Those that nobody asked for longest come first.
-    entries: VecDeque<KeptPrefix>,
+    list: VecDeque<KeptPrefix>,
     /// Bytes of each span, by its address, and how many entries it is in: what begins alike shares spans.
     spans: BTreeMap<usize, (u64, usize)>,
     bytes: u64,
@@ -59,7 +59,7 @@ impl KeptPrefixes {
         Self { limit: bytes - copies, copies, entries: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
+    fn lock(&self) -> MutexGuard<'_, KeptEntries> {
         // Whoever panicked did so between two entries.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,24 +80,24 @@ impl KeptPrefixes {
     ) -> candle_core::Result<ReusedNodes<'_>> {
         let mut kept = self.lock();
         let (mut reused, mut copied) = (ReusedNodes::nothing(Some(self)), 0);
-        let mut used = vec![false; kept.entries.len()];
+        let mut used = vec![false; kept.list.len()];
         // Nodes all above which is known, with where they begin and the entries that begin like them.
-        let mut stack = vec![(0, 0, (0..kept.entries.len()).collect::<Vec<_>>())];
+        let mut stack = vec![(0, 0, (0..kept.list.len()).collect::<Vec<_>>())];
         while let Some((parent, start, alike)) = stack.pop() {
             for &node in tree.children(parent) {
                 let tokens = tree.tokens(node);
-                let shared = |entry: &usize| common(&kept.entries[*entry].tokens[start..], tokens);
+                let shared = |entry: &usize| common(&kept.list[*entry].tokens[start..], tokens);
                 // The latest of equals.
                 let Some(best) = alike.iter().copied().max_by_key(shared).filter(|best| shared(best) > 0) else {
                     continue;
                 };
                 let wanted = shared(&best).min(needed(node));
                 let mut path = Vec::new();
-                let held = whole_spans(&kept.entries[best].path, start + wanted, &mut path);
+                let held = whole_spans(&kept.list[best].path, start + wanted, &mut path);
                 let rest = start + wanted - held;
                 let bytes = if rest > 0 { model.cache_bytes(rest) as u64 } else { 0 };
                 if rest > 0 && copied + bytes <= self.copies {
-                    path.push(model.join(&kept.entries[best].path[path.len()..=path.len()], rest)?);
+                    path.push(model.join(&kept.list[best].path[path.len()..=path.len()], rest)?);
                     copied += bytes;
                 }
                 let end: usize = path.iter().map(|span| span.len()).sum();
@@ -112,21 +112,21 @@ impl KeptPrefixes {
                 }
             }
         }
-        let (recent, others): (Vec<_>, Vec<_>) = kept.entries.drain(..).zip(used).partition(|(_, used)| *used);
-        kept.entries.extend(others.into_iter().chain(recent).map(|(entry, _)| entry));
+        let (recent, others): (Vec<_>, Vec<_>) = kept.list.drain(..).zip(used).partition(|(_, used)| *used);
+        kept.list.extend(others.into_iter().chain(recent).map(|(entry, _)| entry));
         Ok(reused)
     }
 
     /// Keeps the keys and values of these tokens, in place of what was not asked for longest.
     pub(crate) fn keep(&self, model: &dyn PackedDecoder, tokens: &[u32], path: &[Arc<KvSpan>]) {
         let mut kept = self.lock();
-        if let Some(place) = kept.entries.iter().position(|entry| entry.tokens.starts_with(tokens)) {
+        if let Some(place) = kept.list.iter().position(|entry| entry.tokens.starts_with(tokens)) {
             // All of it is there already.
-            let entry = kept.entries.remove(place).expect("it was found there");
-            kept.entries.push_back(entry);
+            let entry = kept.list.remove(place).expect("it was found there");
+            kept.list.push_back(entry);
             return;
         }
-        while let Some(place) = kept.entries.iter().position(|entry| tokens.starts_with(&entry.tokens)) {
+        while let Some(place) = kept.list.iter().position(|entry| tokens.starts_with(&entry.tokens)) {
             kept.remove(place);
         }
         kept.add(model, KeptPrefix { tokens: tokens.to_vec(), path: path.to_vec() });
@@ -149,7 +149,7 @@ fn whole_spans(path: &[Arc<KvSpan>], tokens: usize, into: &mut Vec<Arc<KvSpan>>)
     held
 }
 
-impl Entries {
+impl KeptEntries {
     fn add(&mut self, model: &dyn PackedDecoder, entry: KeptPrefix) {
         for span in &entry.path {
             let (bytes, entries) =
@@ -159,11 +159,11 @@ impl Entries {
                 self.bytes += *bytes;
             }
         }
-        self.entries.push_back(entry);
+        self.list.push_back(entry);
     }
 
     fn remove(&mut self, place: usize) {
-        let entry = self.entries.remove(place).expect("an entry of the list");
+        let entry = self.list.remove(place).expect("an entry of the list");
         for span in &entry.path {
             let address = Arc::as_ptr(span).addr();
             let (bytes, entries) = self.spans.get_mut(&address).expect("each span of an entry is counted");
