@@ -355,7 +355,7 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
     let served = Served::start(&world, &["--max-tokens", "100"]);
     let message = json!([{"role": "user", "content": "x"}]);
     let cases = [
-        ("completions", json!({"prompt": "x", "max_tokns": 3}), "max_tokns", "expected one of"),
+        ("completions", json!({"prompt": "x", "max_tokns": 3}), "max_tokns", "did you mean `max_tokens`?"),
         ("completions", json!({"prompt": "x", "max_tokens": 101}), "max_tokens", "at most 100"),
         ("completions", json!({"prompt": "x", "max_tokens": "3"}), "max_tokens", "at line 1 column"),
         ("completions", json!({"prompt": "x", "presence_penalty": 0.5}), "presence_penalty", "not honoured"),
