@@ -35,10 +35,19 @@ fn smollm2_keeps_every_bit_in_both_precisions() {
         eprintln!("skipped: {name} is not here; probity model get {name}");
         return;
     }
-    for precision in ["exact", "fast"] {
-        let ran = run(&["verify-determinism", "--model", name, "--precision", precision]).exits(0);
+    let verified = |precision: &str, more: &[&str]| {
+        let ran = run(&[&["verify-determinism", "--model", name, "--precision", precision], more].concat()).exits(0);
         assert!(ran.stdout.contains("all bits are the same"), "{}", ran.stdout);
-    }
+    };
+    verified("fast", &[]);
+    // The other precision takes three times as long: a few requests that begin alike.
+    let world = World::new();
+    let request = |k: usize| {
+        let prompt = format!("The ferry had not run since November.\n\nSummary {}: it waits.\n\nIs that good?", k / 2);
+        json!({"id": k.to_string(), "prompt": prompt, "labels": {"good": [" Yes", " certainly"], "bad": [" No"]}})
+    };
+    let data = world.file("r.jsonl", lines(&(0..4).map(request).collect::<Vec<_>>()));
+    verified("exact", &["--data", &data]);
 }
 
 #[test]
