@@ -26,7 +26,7 @@ def samples():
     return [
         {"key": f"{n}-{row['id']}", "doc": row["context"], "a": row["candidates"][n % 4]["text"],
          "b": row["candidates"][(n + 1) % 4]["text"]}
-        for n in range(4) for row in rows
+        for n in range(2) for row in rows
     ]
 
 
@@ -36,13 +36,13 @@ def test_a_worker_that_is_killed_changes_nothing(model, cluster, folder, monkeyp
 
     class Dies(probity.ray._Answers):
         def __call__(self, batch):
-            if "2-ferry" in batch["key"].to_pylist() and not mark.exists():
+            if "1-ferry" in batch["key"].to_pylist() and not mark.exists():
                 mark.write_text(str(os.getpid()))
                 os.kill(os.getpid(), 9)
             return super().__call__(batch)
 
     monkeypatch.setattr(probity.ray, "_Answers", Dies)
-    many = probity.ray.judge("compare", ray.data.from_items(samples()), out="many", concurrency=2, batch_size=5, progress=False, **OPTIONS)
+    many = probity.ray.judge("compare", ray.data.from_items(samples()), out="many", concurrency=2, batch_size=3, progress=False, **OPTIONS)
     assert mark.exists(), "no worker was killed"
     for name in ["comparisons.jsonl", "scores.jsonl", "samples.jsonl", "summary.json"]:
         assert (many.path / name).read_bytes() == (one.path / name).read_bytes(), name
@@ -52,7 +52,7 @@ def test_a_stage_gives_the_rows_of_its_batches(model, cluster, folder):
     options = {**OPTIONS, "debias": "none", "text_flags": "off"}
     one = probity.compare(samples(), out="one", progress=False, **options)
     scores = ray.data.from_items(samples()).map_batches(
-        probity.ray.Stage, fn_constructor_kwargs={"method": "compare", **options}, batch_format="pyarrow", batch_size=6,
+        probity.ray.Stage, fn_constructor_kwargs={"method": "compare", **options}, batch_format="pyarrow", batch_size=3,
         concurrency=2)
     found = sorted(scores.take_all(), key=lambda row: (row["item"], row["index"]))
     assert found == sorted(one.scores, key=lambda row: (row["item"], row["index"]))
