@@ -162,16 +162,35 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
     judged("gpt-score", &all, "other-precision", &["--precision", "dots"]);
     judged("gpt-score", &some, "some", &[]);
     judged("parapluie", &all, "other-method", &[]);
+    judged("compare", &all, "shares", &[]);
+    let elsewhere = world.file("elsewhere.jsonl", data(0, 8).replace("the mat 3", "the rug 3"));
+    judged("gpt-score", &elsewhere, "elsewhere", &[]);
+    let empty = world.file("empty.jsonl", data(0, 8).replace("the cat 5 sat", "").replace("the cat 6 sat", ""));
+    judged("gpt-score", &empty, "empty", &[]);
     let gate = |run: &str, more: &[&str]| world.run(&[&["gate", run, "--baseline", "base"], more].concat());
     assert!(!gate("base", &[]).exits(0).stdout.contains("but "));
     gate("other-precision", &[]).fails_with(&["other-precision and base", "precision", "--allow-unlike"]);
     let told = gate("other-precision", &["--allow-unlike"]);
     assert!(told.stdout.lines().next().is_some_and(|line| line.contains("precision differs")), "{}", told.stdout);
-    gate("other-method", &[]).fails_with(&["command differs"]);
+    // Two methods have two scales.
+    gate("other-method", &["--allow-unlike"]).fails_with(&["command differs"]);
+    // The texts of an item share one out among themselves: their mean says nothing.
+    let shares = world.run(&["gate", "shares", "--baseline", "shares"]);
+    shares.fails_with(&["divide these scores", "--candidates"]);
+    gate("elsewhere", &[]).fails_with(&["1 of 8 items of one name are about other texts, `s3` first"]);
+    let told = gate("elsewhere", &["--allow-unlike"]);
+    assert!(told.stdout.contains("but 1 of 8 items of one name are about other texts"), "{}", told.stdout);
+    // Texts that have no score now are no gain, however bad they were, and the others are held against themselves.
+    let told = gate("empty", &[]).exits(1);
+    assert!(told.stdout.starts_with("FAILED: 1 of 1 attribute against base: coherence · but 2 texts of 8 items lost"));
+    let told: Value =
+        serde_json::from_str(&gate("empty", &["--allow-missing", "--json"]).exits(0).stdout).expect("JSON");
+    let one = &told["gated"][0];
+    assert_eq!((&one["outcome"], &one["missing"], &one["difference"]), (&json!("same"), &json!(2), &json!(0.0)));
     // A setting of the method is no other judge, and is told.
     let told = gate("some", &[]).exits(0);
     let first = told.stdout.lines().next().unwrap_or_default().to_owned();
-    assert!(first.contains("but 5 of 8 items have a score on one side alone"), "{first}");
+    assert!(first.contains("but 5 of 8 items have no score on one side or both"), "{first}");
     let told: Value = serde_json::from_str(&gate("some", &["--json"]).exits(0).stdout).expect("JSON");
     assert_eq!(told["caveats"].as_array().map(Vec::len), Some(1), "{told}");
     // As a killed run has it.

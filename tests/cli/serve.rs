@@ -191,7 +191,7 @@ fn labels_and_continuations_have_the_numbers_of_logprobs() {
             assert_eq!(got["mass"], line["mass"]);
             for label in got["labels"].as_array().expect("labels") {
                 let line = &labels[label["name"].as_str().expect("a name")];
-                assert_eq!((&label["logprob"], &label["normalised"]), (&line["logprob"], &line["prob"]));
+                assert_eq!((&label["logprob"], &label["prob"]), (&line["logprob"], &line["prob"]));
                 let probability = label["probability"].as_f64().expect("a number");
                 assert!((probability.ln() - label["logprob"].as_f64().expect("a number")).abs() < 1e-9);
             }

@@ -216,7 +216,7 @@ impl Invocation {
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Merge(args) => args.run(global, asked_for),
-            Command::Slurm(args) => args.run(recipe::plan(&args.recipe)?),
+            Command::Slurm(args) => args.run(recipe::plan(&args.recipe)?, &arguments[0]),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
             Command::Gate(args) => args.run(),

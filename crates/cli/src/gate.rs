@@ -17,10 +17,12 @@ use crate::terminal::{counted, print, table, thousands, visible_json, visible_li
 pub(crate) const LONG_ABOUT: &str = "\
 Say whether a run is worse than a baseline, for a build to fail by.
 
-Two runs judge the same items, each with the texts of its own system; the scores of an item are held against each other. \
+Two runs judge the same items, each with the texts of its own system. Texts of one id are held against each other; where \
+the runs have no id in common in an item, the means of their texts are. \
 Of one run, --candidates NEW,OLD holds two candidates against each other: by their scores, or, where the run compared, by \
 how often the one beats the other. For each attribute or metric a line says
 
+  missing    texts have lost the score that they had in the baseline: a build fails, unless --allow-missing
   worse      the 95 % interval of the difference lies below --tolerance: a build fails
   better     it lies above --minimum-effect
   same       it lies between both
@@ -31,13 +33,15 @@ texts, moves the difference by as much as it is: no build fails by that
 Scores of which less is better are turned round. Intervals are over items (jackknife). How much the judge itself is unsure \
 of is known where it was asked in several ways: by several --template, or in both orders.
 
-Runs of one judge are held against each other: where the method, the model, its precision or its device differ, or a run \
-is not at its end, that is an error, and with --allow-unlike a part of the first line. So are other settings that differ \
-(a prompt, a version) and items that one side alone has a score of.
+Runs of one judge over the same items are held against each other. Another method is an error; another model, precision \
+or device, other source texts, or a run that is not at its end is one too, and with --allow-unlike a part of the first \
+line. So are a judge that its own run calls unreliable, other settings that differ (a prompt, a version), and items \
+without a score on one side.
 
 Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise), 2 an error.";
 
 /// Options of `gate`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Debug, Args)]
 pub(crate) struct GateArgs {
     /// The folder of the run, or a table of scores
@@ -60,10 +64,13 @@ pub(crate) struct GateArgs {
     /// Fail also by what is undecided, or noise
     #[arg(long)]
     strict: bool,
-    /// Hold runs against each other that another method, model or precision made, or that are not at their end; what
-    /// differs is said
+    /// Hold runs against each other that another model or precision made, whose items are about other texts, or that are
+    /// not at their end; what differs is said
     #[arg(long)]
     allow_unlike: bool,
+    /// Fail by no text that has lost its score; how many is said
+    #[arg(long)]
+    allow_missing: bool,
     /// Write the cases as XML, as test tools of Java do and most services read it
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -95,6 +102,7 @@ impl GateArgs {
             tolerance: self.tolerance,
             minimum_effect: self.minimum_effect,
             unlike: self.allow_unlike,
+            missing: self.allow_missing,
         };
         let gated = gate(&self.run, self.baseline.as_deref(), &options)?;
         if let Some(path) = &self.junit {
@@ -116,7 +124,7 @@ impl GateArgs {
 
     fn fails(&self, one: &GatedScores) -> bool {
         match one.outcome {
-            GateOutcome::Worse => true,
+            GateOutcome::Worse | GateOutcome::Missing => true,
             GateOutcome::Undecided | GateOutcome::Noise => self.strict,
             GateOutcome::Better | GateOutcome::Same => false,
         }
@@ -187,13 +195,13 @@ const COLUMNS: [&str; 8] =
     ["outcome", "attribute", "baseline", "now", "difference", "95 % interval", "items", "items to decide"];
 
 fn cells(one: &GatedScores) -> [String; 8] {
-    let number = |value: f64| fixed(value, 3);
-    let interval = one.interval.map(|i| format!("{} … {}", number(i.low), number(i.high)));
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3));
+    let interval = one.interval.map(|i| format!("{} … {}", fixed(i.low, 3), fixed(i.high, 3)));
     [
         one.outcome.name().to_owned(),
         one.name.clone(),
-        number(one.means[0]),
-        number(one.means[1]),
+        number(one.means.map(|means| means[0])),
+        number(one.means.map(|means| means[1])),
         number(one.difference),
         interval.unwrap_or_else(|| "–".to_owned()),
         thousands(one.items as u64),
@@ -210,8 +218,11 @@ fn lines(gated: &[GatedScores]) -> String {
             let what = "with the prompt, or with the order of two texts";
             notes.push(format!("{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
         }
+        if one.missing > 0 {
+            notes.push(format!("{name}: texts that have lost their score: {}", one.missing));
+        }
         if one.unpaired > 0 {
-            notes.push(format!("{name}: items of one side alone, left aside: {}", one.unpaired));
+            notes.push(format!("{name}: items without a score on one side or both, left aside: {}", one.unpaired));
         }
     }
     if gated.iter().all(|one| one.noise.is_none()) {
@@ -223,7 +234,10 @@ fn lines(gated: &[GatedScores]) -> String {
 fn sentence(one: &GatedScores) -> String {
     let [outcome, name, before, now, difference, interval, items, wanted] = cells(one);
     let wanted = if wanted.is_empty() { wanted } else { format!("; {wanted} items would decide it") };
-    format!("{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){wanted}")
+    let lost = if one.missing > 0 { format!("; {} texts have lost their score", one.missing) } else { String::new() };
+    format!(
+        "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){lost}{wanted}"
+    )
 }
 
 /// A text in an attribute or an element of XML; what XML cannot hold is left out.

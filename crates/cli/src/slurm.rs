@@ -1,5 +1,6 @@
 //! `probity slurm`: a recipe as an array of tasks on a cluster, and the job that merges them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,10 +42,10 @@ pub(crate) struct SlurmArgs {
     #[arg(long, value_name = "NAME", value_parser = word)]
     account: Option<String>,
     /// The longest that a task may take, such as 04:00:00
-    #[arg(long, value_name = "TIME", value_parser = word)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     time: Option<String>,
     /// The memory of a task, such as 16G
-    #[arg(long, value_name = "SIZE", value_parser = word)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     mem: Option<String>,
     /// The graphics processors of a task, such as 1
     #[arg(long, value_name = "GPUS", value_parser = word)]
@@ -67,6 +68,35 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
+/// Minutes, or hours and minutes and so on, with days before them: as Slurm reads them.
+fn time(text: &str) -> Result<String, String> {
+    let (days, rest) = text.split_once('-').map_or((None, text), |(days, rest)| (Some(days), rest));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = rest.split(':').collect();
+    if days.is_none_or(is_number) && parts.len() <= 3 && parts.into_iter().all(is_number) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a time such as 90 (minutes), 04:00:00 or 2-12:00:00".to_owned())
+}
+
+/// Megabytes, or with a unit.
+fn size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    if text.len() <= digits.len() + 1 && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a size such as 16G or 16384 (megabytes)".to_owned())
+}
+
+/// The command as it was called where that is a file: a module of Python is run by another program. Else this one.
+fn binary(called: &OsStr) -> miette::Result<PathBuf> {
+    let called = PathBuf::from(called);
+    if called.is_absolute() && called.is_file() {
+        return Ok(called);
+    }
+    Ok(std::env::current_exe().map_err(FileError::of("the binary's place could not be told"))?)
+}
+
 /// A recipe that cannot be done in so many parts.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{why}")]
@@ -86,11 +116,13 @@ struct NotSubmitted {
 }
 
 impl SlurmArgs {
-    /// `plan` is the recipe's.
-    pub(crate) fn run(&self, mut plan: Plan) -> miette::Result<Completed> {
+    /// `plan` is the recipe's, `called` the command's name as it was called.
+    pub(crate) fn run(&self, mut plan: Plan, called: &OsStr) -> miette::Result<Completed> {
         // With the folders as they are to be merged into; then with those of the parts, which may hold earlier ones.
         let merged: Vec<PathBuf> = plan.parted().filter_map(|stage| stage.run.output.out.clone()).collect();
         if merged.is_empty() {
+            // What is wrong with the recipe comes before what it lacks.
+            plan.check()?;
             let why = format!("no run of {} judges samples of its own", self.recipe.display());
             return Err(NoParts { why, hint: "run it on one machine: probity run" }.into());
         }
@@ -104,7 +136,7 @@ impl SlurmArgs {
             }
         }
         let here = std::env::current_dir().map_err(FileError::of("the folder could not be told"))?;
-        let binary = std::env::current_exe().map_err(FileError::of("the binary's place could not be told"))?;
+        let binary = binary(called)?;
         let dir = std::path::absolute(&self.dir).map_err(FileError::of("the folder could not be told"))?;
         std::fs::create_dir_all(&dir).map_err(FileError::of(format!("{} could not be made", dir.display())))?;
         let (parts, merge) = (dir.join("parts.sbatch"), dir.join("merge.sbatch"));

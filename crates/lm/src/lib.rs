@@ -15,6 +15,7 @@ mod live;
 mod model;
 mod named_labels;
 mod names;
+mod one_or_many;
 mod panics;
 mod prompt;
 mod request;
@@ -35,6 +36,7 @@ pub use model::{
 };
 pub use named_labels::NamedLabels;
 pub use names::{did_you_mean, nearest};
+pub use one_or_many::{OneOrMany, Single};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, AskedTokens, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};

@@ -6,9 +6,9 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use crate::Label;
+use crate::{Label, OneOrMany};
 
-/// Labels in the order in which they are written, as `{"yes": [" yes"], "no": [" no"]}`; a name that comes twice is
+/// Labels in the order in which they are written, as `{"yes": [" yes", " sure"], "no": " no"}`; a name that comes twice is
 /// refused, the rest [`LabelSet::new`](crate::LabelSet::new) checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedLabels(pub Vec<Label>);
@@ -21,12 +21,12 @@ impl<'de> Deserialize<'de> for NamedLabels {
             type Value = NamedLabels;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of labels, each with a list of its surface forms")
+                f.write_str("an object of labels, each with its surface form or a list of them")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedLabels, A::Error> {
                 let mut labels: Vec<Label> = Vec::new();
-                while let Some((name, variants)) = map.next_entry::<String, Vec<String>>()? {
+                while let Some((name, OneOrMany(variants))) = map.next_entry::<String, OneOrMany<String>>()? {
                     if labels.iter().any(|label| label.name == name) {
                         return Err(A::Error::custom(format!("label `{name}` is given twice")));
                     }
@@ -48,7 +48,10 @@ impl JsonSchema for NamedLabels {
         json_schema!({
             "type": "object",
             "minProperties": 1,
-            "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            "additionalProperties": {"anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            ]},
         })
     }
 }

@@ -64,10 +64,7 @@ pub enum MetaError {
     },
     /// Two runs are not of one judge.
     #[error("{run} and {baseline} were not judged alike: {what}")]
-    #[diagnostic(help(
-        "judge both by the same method, model and precision; --allow-unlike holds them against each other all the same, \
-         and says so"
-    ))]
+    #[diagnostic(help("{hint}"))]
     Unlike {
         /// The run.
         run: String,
@@ -75,6 +72,21 @@ pub enum MetaError {
         baseline: String,
         /// The settings.
         what: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Scores say nothing across runs.
+    #[error(
+        "`{name}` of {run}: the texts of an item divide these scores among themselves, so their mean is the same whatever the texts are"
+    )]
+    #[diagnostic(help(
+        "let the samples have a candidate of each version, and hold these against each other: --candidates NEW,OLD"
+    ))]
+    Shares {
+        /// The run.
+        run: String,
+        /// The attribute.
+        name: String,
     },
     /// A run is not at its end.
     #[error("{run} is {status}: a part of its scores says nothing of the others")]
@@ -169,7 +181,11 @@ impl MetaError {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
-            Self::NoBaseline | Self::NothingPaired { .. } | Self::Unlike { .. } | Self::Unfinished { .. } => "baseline",
+            Self::NoBaseline
+            | Self::NothingPaired { .. }
+            | Self::Unlike { .. }
+            | Self::Shares { .. }
+            | Self::Unfinished { .. } => "baseline",
             Self::NoScores { .. } | Self::Row { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }
     }

@@ -1,6 +1,7 @@
 //! Every metric against every attribute, averages, preferences and differences.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, agreement_with_gold, best_agreement};
 use probity_metrics::{Direction, whole};
@@ -67,6 +68,10 @@ pub(crate) struct Evaluation {
     pub(crate) notes: Vec<String>,
 }
 
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
 impl Evaluation {
     /// Every metric against every attribute. `going_on` is asked between them: figures of many contexts take long.
     pub(crate) fn of(
@@ -77,7 +82,8 @@ impl Evaluation {
     ) -> Result<Self, MethodError> {
         let lower = aligned.iter().filter(|one| one.metric.direction == Direction::LowerIsBetter);
         let mut evaluation = Self {
-            gold: gold.file.clone(),
+            // Where it lay is in the manifest: the same gold in another folder is the same evaluation.
+            gold: file_name(&gold.file),
             metrics: Vec::new(),
             averages: Vec::new(),
             preferences: aligned.iter().filter_map(|one| preference(one, gold, resampling)).collect(),

@@ -40,7 +40,7 @@ pub(crate) fn report(
 
 /// A run held against a baseline, or two candidates of it against each other: what is said of each attribute.
 #[pyfunction]
-#[pyo3(signature = (run, baseline = None, candidates = None, attribute = Vec::new(), bounds = (0.0, 0.0), allow_unlike = false))]
+#[pyo3(signature = (run, baseline = None, candidates = None, attribute = Vec::new(), bounds = (0.0, 0.0), allowed = (false, false)))]
 pub(crate) fn gate(
     py: Python<'_>,
     run: PathBuf,
@@ -48,10 +48,10 @@ pub(crate) fn gate(
     candidates: Option<(String, String)>,
     attribute: Vec<String>,
     bounds: (f64, f64),
-    allow_unlike: bool,
+    allowed: (bool, bool),
 ) -> PyResult<Bound<'_, PyAny>> {
-    let (tolerance, minimum_effect) = bounds;
-    let options = GateOptions { only: attribute, candidates, tolerance, minimum_effect, unlike: allow_unlike };
+    let ((tolerance, minimum_effect), (unlike, missing)) = (bounds, allowed);
+    let options = GateOptions { only: attribute, candidates, tolerance, minimum_effect, unlike, missing };
     let gated = py.detach(|| probity_meta::gate(&run, baseline.as_deref(), &options).map_err(Failure::from))?;
     from_value(py, &json!(gated))
 }

@@ -80,47 +80,51 @@ pub(crate) fn run_stage<'py>(
     let pool = model.map_or_else(|| Arc::new(ModelPool::new(events.clone())), |model| model.pool(&events));
     let context = Context { events: events.clone(), interrupt: interrupt.clone(), models: pool };
     let place = Mutex::default();
-    let ended = wait(py, &events, &interrupt, observer, || run(method, &given, table, &context, &place));
+    let ended = wait(py, &events, &interrupt, observer, || run(method, given, table, &context, &place));
     if let Some(model) = model {
         model.is_left();
     }
     let ended = ended.and_then(|ended| Ok(ended?));
     let (folder, ended) = ended.map_err(|error| match place.into_inner() {
-        Some(folder) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
+        _ if !error.is_instance_of::<PyKeyboardInterrupt>(py) => error,
+        Some(folder) => {
             let goes_on = format!("out={:?}, resume=True goes on", folder.display().to_string());
             PyKeyboardInterrupt::new_err(format!("what was written is kept: {goes_on}"))
         }
-        _ => error,
+        None => PyKeyboardInterrupt::new_err("no answers are kept: it begins anew"),
     })?;
     from_value(py, &json!({ "folder": folder, "result": events.take().result, "ended": ended }))
 }
 
 fn run(
     method: &'static dyn probity_methods::DynMethod,
-    given: &GivenOptions,
+    mut given: GivenOptions,
     table: Option<Box<dyn GivenTable>>,
     context: &Context,
     place: &Mutex<Option<PathBuf>>,
 ) -> Result<(Option<PathBuf>, &'static str), Failure> {
-    let mut stage = Stage::new(method, given, None)?;
+    let config = UserConfig::load()?;
+    if let Some(model) = config.model.as_ref().filter(|_| method.needs().model) {
+        given.entry("model").or_insert_with(|| model.clone().into());
+    }
+    let mut stage = Stage::new(method, &given, None)?;
     if let Some(table) = table {
         stage = stage.over_table(table)?;
     }
     // Every run has tables to look at: here nothing is printed.
-    if !stage.run.ask.dry_run {
-        let config = UserConfig::load()?;
-        if stage.run.output.out.is_none() {
-            let out = config.folder_of_its_own(method.name());
-            // Known from the beginning: whoever interrupts the run goes on there.
-            let told = format!("results go to {}", out.display());
-            context.events.notice(Notice::Message(&told));
-            stage.run.output.out = Some(out);
-        }
+    let own = stage.run.output.out.is_none() && !stage.run.ask.dry_run;
+    if own {
+        stage.run.output.out = Some(config.folder_of_its_own(method.name()));
     }
     let folder = stage.run.output.out.clone().filter(|_| !stage.run.ask.dry_run);
-    place.lock().clone_from(&folder);
-    let plan = Plan::of(stage, typed(method.name(), given));
+    let keeps = !stage.run.keep.no_store;
+    let plan = Plan::of(stage, typed(method.name(), &given));
     let ready = plan.check()?;
+    if let Some(out) = folder.as_ref().filter(|_| own) {
+        // Before anything is asked: whoever interrupts the run goes on there.
+        context.events.notice(Notice::Message(&format!("results go to {}", out.display())));
+    }
+    *place.lock() = folder.clone().filter(|_| keeps);
     let ends = plan.run(ready, context)?;
     let unscored = |end: &StageEnd<'_>| {
         let outcomes = &end.in_short().filter(|_| end.stage.run.ask.strict)?.outcomes;

@@ -179,8 +179,29 @@ def test_what_is_doubtful_is_a_warning_of_python(rows):
     with pytest.warns(UserWarning, match="no run in new to go on with"):
         probity.metrics(rows, metric="levenshtein-source", map=MAP, out="new", resume=True, progress=False)
     some = probity.metrics(rows[:2], metric="levenshtein-source", map=MAP, out="some", progress=False)
-    with pytest.warns(UserWarning, match="3 of 5 items have a score on one side alone"):
-        probity.gate(some, "new")
+    with pytest.warns(UserWarning, match="3 of 5 items have no score on one side or both"):
+        gated = probity.gate(some, "new")
+    assert gated.passed and gated.caveats[0].startswith("3 of 5 items have no score on one side or both")
+    rows[1]["b"] = None
+    with pytest.warns(UserWarning, match="1 of 5 samples have no text in some of 2 columns of candidates"):
+        fewer = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+    with pytest.warns(UserWarning, match="1 text of 5 items lost their score"):
+        gated = probity.gate(fewer.scores, "new")
+    assert not gated.passed and gated[0]["outcome"] == "missing" and gated[0]["missing"] == 1
+    with pytest.raises(TypeError, match="gate.. has no option 'tolerence'; did you mean 'tolerance'"):
+        probity.gate(some, "new", tolerence=1)
+
+
+def test_the_model_may_be_said_in_the_environment(model, rows, monkeypatch):
+    monkeypatch.setenv("PROBITY_MODEL", MODEL)
+    run = probity.gpt_score(rows, attribute="coherence", map=MAP, limit=1, progress=False)
+    assert run.manifest["model"]["name"] == MODEL
+
+
+def test_an_index_is_no_column(rows):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(probity.ProbityError, match="'a' is the index of the frame"):
+        probity.metrics(pandas.DataFrame(rows).set_index("a"), metric="levenshtein-source", map=MAP, progress=False)
 
 
 def test_requests_and_frames_are_told_by_their_index(model, rows):

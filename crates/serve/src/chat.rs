@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use probity_lm::{Constraint, Message, Prompt};
+use probity_lm::{Constraint, Message, OneOrMany, Prompt};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::stream::{Streamed, stream};
 use crate::wire::chat::{
     AnswerMessage, ChatBody, ChatChoice, ChatChunk, ChatMessage, ChatRequest, ChunkChoice, Delta, ResponseFormat,
 };
-use crate::wire::forms::{FinishReason, OneOrMany, UsageBody};
+use crate::wire::forms::{FinishReason, UsageBody};
 use crate::wire::unhonoured::refuse_others;
 
 /// A request, ready to be asked.

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use probity_lm::{Prompt, TokensAnswer};
+use probity_lm::{OneOrMany, Prompt, TokensAnswer};
 use tokio::time::Instant;
 
 use crate::answers::{self, OpenPrompt, Written, prompt_tokens, submit};
@@ -18,7 +18,7 @@ use crate::json;
 use crate::logprobs::of_completion;
 use crate::stream::{Streamed, stream};
 use crate::wire::completions::{CompletionBody, CompletionChoice, CompletionRequest};
-use crate::wire::forms::{OneOrMany, PlainPrompt, UsageBody};
+use crate::wire::forms::{PlainPrompt, UsageBody};
 use crate::wire::unhonoured::refuse_others;
 
 /// Tokens of a text where a request does not say, as in `OpenAI`'s API.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use probity_lm::{Ask, AskedTokens, LabelSet, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult};
+use probity_lm::{Ask, AskedTokens, LabelSet, OneOrMany, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult};
 use tokio::sync::oneshot;
 
 use crate::answers::{self, hand_over};
@@ -16,7 +16,7 @@ use crate::body::{aside, read};
 use crate::chat::messages;
 use crate::json;
 use crate::queue::ScoreJob;
-use crate::wire::forms::{OneOrMany, PlainPrompt, TextOrIds, UsageBody};
+use crate::wire::forms::{PlainPrompt, TextOrIds, UsageBody};
 use crate::wire::score::{LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
 
 /// Questions in one request.
@@ -125,7 +125,7 @@ fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
         name: label.name.clone(),
         logprob: finite(label.logprob),
         probability: libm::exp(label.logprob),
-        normalised: label.prob,
+        prob: label.prob,
         variants: label.variants.iter().map(TokensEntry::from).collect(),
     };
     let (labels, mass, continuation) = match &result.answer {
@@ -177,9 +177,9 @@ mod tests {
         let labels = told(Outcome::Scored, Some(ScoreAnswer::Labels(answer)));
         let first = &labels["labels"][0];
         assert_eq!(
-            (&first["logprob"], &first["probability"], &first["normalised"]),
+            (&first["logprob"], &first["probability"], &first["prob"]),
             (&Value::Null, &json!(0.0), &json!(0.0))
         );
-        assert_eq!(labels["labels"][1]["normalised"], 1.0);
+        assert_eq!(labels["labels"][1]["prob"], 1.0);
     }
 }

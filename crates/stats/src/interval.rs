@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::significance::{beta_quantile, beta_share, t_quantile, two_sided_t};
 
-/// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many.
+/// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many. Of
+/// means and ratios, which cost nothing to take again, each unit however many there are.
 const GROUPS: usize = 200;
 /// Fisher's z has no place for a coefficient of ±1, and grows without bound before it.
 const NEAREST_TO_ONE: f64 = 1.0 - 1e-6;
@@ -172,6 +173,24 @@ impl Jackknifed {
             let share = units as f64 / left_out.len() as f64;
             without.push((share, over(&kept).ok_or(NoInterval::Undefined)?));
         }
+        Self::from_groups(value, without, units, range)
+    }
+
+    /// Of Σ sum / Σ weight, without each unit by itself however many there are: what is left is known from the whole.
+    fn of_ratio(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
+        let (sum, weight) = units.iter().fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.0, weight + unit.1));
+        let ratio = |(sum, weight): (f64, f64)| {
+            (weight > 0.0).then(|| sum / weight).filter(|ratio| ratio.is_finite()).ok_or(NoInterval::Undefined)
+        };
+        let share = units.len() as f64;
+        let without = |unit: &(f64, f64)| Ok((share, ratio((sum - unit.0, weight - unit.1))?));
+        let without = units.iter().map(without).collect::<Result<_, _>>()?;
+        Self::from_groups(ratio((sum, weight))?, without, units.len(), range)
+    }
+
+    /// Of the statistic over all units, and without each group of them with the whole's size in groups of that size.
+    fn from_groups(value: f64, without: Vec<(f64, f64)>, units: usize, range: Range) -> Result<Self, NoInterval> {
+        let groups = without.len();
         // On Fisher's scale before anything is subtracted: the jackknife's error is of z, whose distribution is nearly
         // normal.
         let values = || without.iter().map(|(_, value)| *value).chain([value]);
@@ -264,11 +283,15 @@ impl Ratio {
         {
             return Ok(as_verdicts(points, *ends));
         }
-        let found = Jackknifed::of(units.len(), range, |kept| {
-            let (sum, weight) =
-                kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
-            (weight > 0.0).then(|| sum / weight)
-        });
+        let found = if units.len() > GROUPS {
+            Jackknifed::of_ratio(units, range)
+        } else {
+            Jackknifed::of(units.len(), range, |kept| {
+                let (sum, weight) =
+                    kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
+                (weight > 0.0).then(|| sum / weight)
+            })
+        };
         match (found, verdicts) {
             (Err(NoInterval::OneDecides), Some((points, ends))) => Ok(as_verdicts(&points, ends)),
             (found, _) => found.map(Self::Jackknifed),
@@ -320,6 +343,23 @@ fn points(units: &[(f64, f64)], (low, high): (f64, f64)) -> Option<Vec<f64>> {
 /// Says why no interval is known to cover.
 pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<Interval, NoInterval> {
     Ratio::mean(values, range).map(|found| found.interval(confidence))
+}
+
+/// How many units the t interval of a mean would about need to reach so far to either side, were the spread as it is in
+/// `units` units over which it reaches as far as `half`. Absent beyond ten million.
+pub fn units_to_reach(half: f64, units: usize, wanted: f64, confidence: f64) -> Option<usize> {
+    const MOST: usize = 10_000_000;
+    let reach = |units: usize| t_quantile(confidence, (units - 1) as f64) / (units as f64).sqrt();
+    let enough = |more: usize| half / reach(units) * reach(more) <= wanted;
+    if units < 2 || !enough(MOST) {
+        return None;
+    }
+    let (mut few, mut many) = (units, MOST);
+    while few + 1 < many {
+        let middle = few.midpoint(many);
+        if enough(middle) { many = middle } else { few = middle }
+    }
+    Some(many)
 }
 
 /// Two-sided p of a mean being what chance has, by what gives [`mean_interval`]; `None` where that gives none.

@@ -31,7 +31,9 @@ pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau
 pub use debias::{PositionBias, PositionDebias, order_gap};
 pub use equal::{TIE_TOLERANCE, equalised, equalised_within, order};
 pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation};
-pub use interval::{FigureEstimate, Interval, NoInterval, Range, chance_p, jackknife, mean_interval, ratio_interval};
+pub use interval::{
+    FigureEstimate, Interval, NoInterval, Range, chance_p, jackknife, mean_interval, ratio_interval, units_to_reach,
+};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use preference::preference_point;

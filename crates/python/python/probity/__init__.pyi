@@ -32,6 +32,12 @@ class Table:
     def __getitem__(self, key: str) -> list[Any]: ...
     def to_pandas(self) -> Any: ...
 
+class Gated(list[dict[str, Any]]):
+    """What was said of each attribute or metric, and the verdict."""
+
+    passed: bool
+    caveats: list[str]
+
 class Run:
     """A run: what it found, and its tables by name."""
 
@@ -85,15 +91,17 @@ def report(
     samples: int | None = None,
 ) -> pathlib.Path: ...
 def gate(
-    run: Run | str | os.PathLike[str],
-    baseline: Run | str | os.PathLike[str] | None = None,
+    run: Run | Table | Frame | str | os.PathLike[str],
+    baseline: Run | Table | Frame | str | os.PathLike[str] | None = None,
     *,
     candidates: tuple[str, str] | None = None,
     attribute: str | Sequence[str] = (),
     tolerance: float = 0.0,
     minimum_effect: float = 0.0,
+    strict: bool = False,
     allow_unlike: bool = False,
-) -> list[dict[str, Any]]: ...
+    allow_missing: bool = False,
+) -> Gated: ...
 
 def compare(
     data: str | os.PathLike[str] | Frame,

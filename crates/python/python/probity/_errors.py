@@ -1,5 +1,6 @@
 """Errors with hints."""
 
+import difflib
 import re
 
 from ._probity import ProbityError
@@ -31,3 +32,13 @@ def _named(text, options):
         return next((known for known in (name, f"{name}_") if known in options), option[0])
 
     return re.sub(r"--([a-z][a-z0-9-]*)", named, text)
+
+
+def better(name, known, given, error):
+    """What is wrong with how a function was called, with the nearest option where one is misspelt."""
+    for field in given:
+        if field not in known:
+            near = difflib.get_close_matches(field, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            return TypeError(f"{name}() has no option {field!r}{meant}")
+    return TypeError(f"{name}(): {error}")

@@ -2,6 +2,7 @@
 
 import os
 
+from . import _probity
 from ._errors import told
 
 
@@ -38,6 +39,15 @@ def table_of(data, mapping):
     )
 
 
+def written(data, field, folder, frames):
+    """The path of a table that an option takes, as JSON lines; ``frames`` is told what messages call it."""
+    name, table = table_of(data, None)
+    path = os.path.join(folder, f"{field}-{len(os.listdir(folder))}.jsonl")
+    _probity.write_rows(name, table, path)
+    frames[path] = f"{field} ({name})"
+    return path
+
+
 def _is_dataset(data):
     return type(data).__module__.split(".")[0] == "datasets" and hasattr(data, "with_format")
 
@@ -72,13 +82,16 @@ def _of_pandas(data, mapping):
         raise told(f"pandas.DataFrame has two columns called {twice[0]!r}", "rename one of them")
     wanted = _wanted(mapping)
     if wanted is not None:
+        index = [column for column in wanted if column in data.index.names and column not in names]
+        if index:
+            raise told(f"{index[0]!r} is the index of the frame and no column of it", "frame.reset_index() makes it one")
         there = {column: _root(column, names) for column in wanted}
-        # Where one is missing it is told with the names of all, and no row is looked at.
-        data = data[names].head(0) if None in there.values() else data[list(dict.fromkeys(there.values()))]
+        # Where one is missing it is told with the names of all, and hardly a row is looked at.
+        data = data[names].head(1) if None in there.values() else data[list(dict.fromkeys(there.values()))]
     try:
         import pyarrow
 
-        return pyarrow.table(data) if hasattr(data, "__arrow_c_stream__") else pyarrow.Table.from_pandas(data)
+        return pyarrow.Table.from_pandas(data, preserve_index=False)
     except Exception:  # noqa: BLE001
         # Without pyarrow, or where a column is of mixed types: then each row tells what is wrong with it.
         return [_present(row) for row in data.to_dict("records")]

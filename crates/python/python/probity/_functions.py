@@ -1,6 +1,5 @@
 """Functions made from the definitions of methods: names, defaults, help and errors are those of the command line."""
 
-import difflib
 import inspect
 import keyword
 import os
@@ -8,7 +7,7 @@ import tempfile
 from typing import Any
 
 from . import _frames, _probity
-from ._errors import ProbityError, in_python
+from ._errors import ProbityError, better, in_python
 from ._model import Model
 from ._progress import observer_of
 from ._run import Run
@@ -30,7 +29,7 @@ def _function(kind):
         try:
             bound = signature.bind(*args, **given)
         except TypeError as error:
-            raise _better(function.__name__, options, given, error) from None
+            raise better(function.__name__, [*options, "progress"], given, error) from None
         arguments = dict(bound.arguments)
         progress = arguments.pop("progress", True)
         data = arguments.pop(_DATA, None)
@@ -222,24 +221,10 @@ def _one(option, value, folder, frames):
     if isinstance(value, _probity.Table):
         return str(value.path)
     if "FILE" in option["form"] and _frames.is_frame(value):
-        name, table = _frames.table_of(value, None)
-        path = os.path.join(folder, f"{option['field']}-{len(os.listdir(folder))}.jsonl")
-        _probity.write_rows(name, table, path)
-        frames[path] = f"{option['field']} ({name})"
-        return path
+        return _frames.written(value, option["field"], folder, frames)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     # Sizes and the like are texts there and may be numbers here.
     if option["kind"] in ("text", "choice") and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return value
-
-
-def _better(name, options, given, error):
-    known = [*options, "progress"]
-    for field in given:
-        if field not in known:
-            near = difflib.get_close_matches(field, known, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            return TypeError(f"{name}() has no option {field!r}{meant}")
-    return TypeError(f"{name}(): {error}")

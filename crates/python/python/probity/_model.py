@@ -72,7 +72,7 @@ class Model:
         ----------
         requests
             A prompt, a request, or a list of either. A request is a dict as ``probity help logprobs`` tells it; ``id``
-            may be left out, and a label that is written in one way needs no list.
+            may be left out.
         **fields
             Fields of every request that has none of its own: ``labels``, ``continuation``, ``answer_prefix`` …
 
@@ -120,17 +120,17 @@ class Model:
 
 def _asked(ask, requests, fields, progress):
     is_one = isinstance(requests, (str, dict))
+    if not is_one and not hasattr(requests, "__iter__"):
+        raise TypeError(f"expected a prompt, a request, or a list of either, and found {type(requests).__name__}")
     requests = [requests] if is_one else list(requests)
     if requests and all(isinstance(request, dict) and request.keys() == {"role", "content"} for request in requests):
         raise TypeError("a chat is one request: {'messages': [...]}")
     lines = []
     for place, request in enumerate(requests):
         request = {"prompt": request} if isinstance(request, str) else request
-        line = {"id": str(place), **fields, **request}
-        if isinstance(line.get("labels"), dict):
-            forms = {name: [form] if isinstance(form, str) else form for name, form in line["labels"].items()}
-            line["labels"] = forms
-        lines.append(line)
+        if not isinstance(request, dict):
+            raise TypeError(f"request {place} is neither a prompt nor a dict: {type(request).__name__}")
+        lines.append({"id": str(place), **fields, **request})
     if not lines:
         return []
     with observer_of(progress, "asking") as observer:

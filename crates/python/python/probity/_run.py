@@ -1,13 +1,31 @@
 """Runs: what they say, their tables, and what can be made of them."""
 
+import functools
 import html
+import inspect
 import json
 import os
 import pathlib
+import tempfile
 import warnings
 
 from . import _probity
-from ._errors import ProbityError, in_python, told
+from ._errors import ProbityError, better, in_python, told
+from ._frames import is_frame, written
+
+
+def _named_options(function):
+    """Tells what a misspelt option may have meant."""
+
+    @functools.wraps(function)
+    def called(*args, **given):
+        try:
+            inspect.signature(function).bind(*args, **given)
+        except TypeError as error:
+            raise better(function.__name__, list(inspect.signature(function).parameters), given, error) from None
+        return function(*args, **given)
+
+    return called
 
 
 class Run:
@@ -155,6 +173,7 @@ def open_run(path):
     return Run(path)
 
 
+@_named_options
 def report(runs, html=None, *, title=None, samples=None):
     """Writes the report of one run or several, side by side, as one HTML file; where it lies.
 
@@ -185,6 +204,17 @@ def report(runs, html=None, *, title=None, samples=None):
     return html
 
 
+class Gated(list):
+    """What was said of each attribute or metric, a dict each; ``passed`` is the verdict, ``caveats`` say why it may say
+    less than it seems to."""
+
+    def __init__(self, gated, fails):
+        super().__init__(gated["attributes"])
+        self.caveats = gated["caveats"]
+        self.passed = not any(one["outcome"] in fails for one in self)
+
+
+@_named_options
 def gate(
     run,
     baseline=None,
@@ -193,15 +223,18 @@ def gate(
     attribute=(),
     tolerance=0.0,
     minimum_effect=0.0,
+    strict=False,
     allow_unlike=False,
+    allow_missing=False,
 ):
-    """Whether a run is worse than a baseline: a dict for each attribute, with ``outcome`` (worse, better, same,
-    undecided, noise), the difference and its interval. What makes that say less than it seems to is a warning.
+    """Whether a run is worse than a baseline: a list with a dict for each attribute, with ``outcome`` (missing, worse,
+    better, same, undecided, noise), the difference and its interval. Its ``passed`` is whether a build should pass; why
+    that may say less than it seems to is in ``caveats``, and a warning.
 
     Parameters
     ----------
     run, baseline
-        Runs, their folders, or tables of scores, of the same items.
+        Runs, their folders, or tables of scores (files, tables of runs, frames), of the same items.
     candidates
         In the place of a baseline: two candidates of the run, the new one and the old one.
     attribute
@@ -210,16 +243,21 @@ def gate(
         A loss up to this is none, on the scale of the scores.
     minimum_effect
         A gain up to this is none.
+    strict
+        Whether what is undecided, or noise, fails too.
     allow_unlike
-        Whether runs are held against each other that another method, model or precision made, or that are not at their
-        end.
+        Whether runs are held against each other that another model or precision made, whose items are about other texts,
+        or that are not at their end.
+    allow_missing
+        Whether texts that have lost their score fail nothing.
 
     Examples
     --------
     >>> import probity
     >>> run = probity.metrics(probity.demo_rows(), metric="levenshtein-source", progress=False)
-    >>> [one["outcome"] for one in probity.gate(run, run)]
-    ['same', 'same']
+    >>> gated = probity.gate(run, run)
+    >>> gated.passed, [one["outcome"] for one in gated]
+    (True, ['same', 'same'])
     """
     attribute = [attribute] if isinstance(attribute, str) else list(attribute)
     if isinstance(candidates, str):
@@ -228,16 +266,28 @@ def gate(
         candidates = tuple(candidates)
         if len(candidates) != 2:
             raise TypeError("gate(): candidates are two ids, the new one and the old one: ('new', 'old')")
-    baseline = None if baseline is None else _place(baseline)
-    try:
-        gated = _probity.gate(_place(run), baseline, candidates, attribute, (tolerance, minimum_effect), allow_unlike)
-    except ProbityError as error:
-        known = ["baseline", "candidates", "attribute", "tolerance", "minimum_effect", "allow_unlike"]
-        raise in_python(error, known) from None
+    with tempfile.TemporaryDirectory(prefix="probity-") as folder:
+        frames = {}
+        run = _place(run, "run", folder, frames)
+        baseline = None if baseline is None else _place(baseline, "baseline", folder, frames)
+        bounds, allowed = (tolerance, minimum_effect), (allow_unlike, allow_missing)
+        try:
+            gated = _probity.gate(run, baseline, candidates, attribute, bounds, allowed)
+        except ProbityError as error:
+            known = list(inspect.signature(gate).parameters)
+            raise in_python(error, known, frames) from None
     for caveat in gated["caveats"]:
-        warnings.warn(caveat, stacklevel=2)
-    return gated["attributes"]
+        warnings.warn(caveat, stacklevel=3)
+    fails = {"missing", "worse", "undecided", "noise"} if strict else {"missing", "worse"}
+    return Gated(gated, fails)
 
 
-def _place(run):
-    return run._folder() if isinstance(run, Run) else pathlib.Path(run)
+def _place(run, name, folder, frames):
+    """Where a run, or a table of scores, lies."""
+    if isinstance(run, Run):
+        return run._folder()
+    if isinstance(run, _probity.Table):
+        return run.path
+    if is_frame(run):
+        return pathlib.Path(written(run, name, folder, frames))
+    return pathlib.Path(run)

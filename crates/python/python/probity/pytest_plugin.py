@@ -3,49 +3,30 @@
 ::
 
     def test_summaries_are_not_worse(assert_not_worse):
-        run = probity.compare("summaries.jsonl", model="qwen2.5-coder-1.5b-instruct", attribute="coherence", out="now")
+        run = probity.gpt_score("summaries.jsonl", model="smollm2-135m-instruct", attribute="coherence", out="now")
         assert_not_worse(run, "baseline", tolerance=0.02)
 
-What is worse fails the test with the difference and its interval; what is undecided, or within the judge's own noise, is
-told at the end and fails with ``strict=True``. ``probity help gate`` tells what the outcomes mean.
+What is worse, or has lost scores, fails the test with the difference and its interval; what is undecided, or within the
+judge's own noise, is told at the end and fails with ``strict=True``. ``probity help gate`` tells what the outcomes mean.
 """
 
 import pytest
 
+from ._errors import ProbityError
 from ._run import gate
 
 _LINES = pytest.StashKey[list]()
 
 
-def assert_not_worse(
-    run,
-    baseline=None,
-    *,
-    candidates=None,
-    attribute=(),
-    tolerance=0.0,
-    minimum_effect=0.0,
-    allow_unlike=False,
-    strict=False,
-):
+def assert_not_worse(run, baseline=None, *, strict=False, **options):
     """Fails where a run is worse than a baseline, or one of its candidates than another; what was said of each
     attribute.
 
     Parameters
     ----------
-    run, baseline
-        Runs, their folders, or tables of scores.
-    candidates
-        In the place of a baseline: two candidates of the run, the new one and the old one.
-    attribute
-        Only these attributes or metrics.
-    tolerance
-        A loss up to this is none.
-    minimum_effect
-        A gain up to this is none.
-    allow_unlike
-        Whether runs are held against each other that another method, model or precision made, or that are not at their
-        end.
+    run, baseline, **options
+        As ``probity.gate`` takes them: ``candidates``, ``attribute``, ``tolerance``, ``minimum_effect``,
+        ``allow_unlike``, ``allow_missing``.
     strict
         Whether what is undecided, or noise, fails too.
 
@@ -58,19 +39,12 @@ def assert_not_worse(
     2
     """
     __tracebackhide__ = True
-    gated = gate(
-        run,
-        baseline,
-        candidates=candidates,
-        attribute=attribute,
-        tolerance=tolerance,
-        minimum_effect=minimum_effect,
-        allow_unlike=allow_unlike,
-    )
-    fails = {"worse", "undecided", "noise"} if strict else {"worse"}
-    wrong = [one for one in gated if one["outcome"] in fails]
-    if wrong:
-        pytest.fail("\n".join(map(line, wrong)), pytrace=False)
+    try:
+        gated = gate(run, baseline, strict=strict, **options)
+    except ProbityError as error:
+        pytest.fail(str(error), pytrace=False)
+    if not gated.passed:
+        pytest.fail("\n".join([*map(line, gated), *gated.caveats]), pytrace=False)
     return gated
 
 
@@ -80,9 +54,12 @@ def line(one):
     within = f" [{interval['low']:.3f}, {interval['high']:.3f}]" if interval else ""
     wanted = one.get("items_to_decide")
     wanted = f"; about {wanted:,} items would decide it" if wanted else ""
-    before, now = one["means"][0], one["means"][1]
-    return (f"{one['name']}: {one['outcome']}, {one['difference']:+.3f}{within} over {one['items']:,} items "
-            f"({before:.3f} before, {now:.3f} now){wanted}")
+    missing = f"; {one['missing']:,} texts have lost their score" if one["missing"] else ""
+    held = "no item has a score in both"
+    if one["means"]:
+        before, now = one["means"]
+        held = f"{one['difference']:+.3f}{within} over {one['items']:,} items ({before:.3f} before, {now:.3f} now)"
+    return f"{one['name']}: {one['outcome']}, {held}{missing}{wanted}"
 
 
 @pytest.fixture(name="assert_not_worse")

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use probity_lm::Role;
+use probity_lm::{OneOrMany, Role};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::forms::{FinishReason, OneOrMany, StreamOptions, UsageBody};
+use super::forms::{FinishReason, StreamOptions, UsageBody};
 use super::unhonoured::{Unhonoured, only_absent};
 
 /// An answer to a conversation.

@@ -1,10 +1,11 @@
 //! `POST /v1/completions`.
 
+use probity_lm::OneOrMany;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::forms::{FinishReason, OneOrMany, PlainPrompts, StreamOptions, UsageBody};
+use super::forms::{FinishReason, PlainPrompts, StreamOptions, UsageBody};
 use super::unhonoured::Unhonoured;
 
 /// Texts that go on from prompts.

@@ -1,12 +1,12 @@
 //! `POST /v1/score`.
 
-use probity_lm::{ContinuationAnswer, NamedLabels, Termination};
+use probity_lm::{ContinuationAnswer, NamedLabels, OneOrMany, Single, Termination};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatMessage;
-use super::forms::{OneOrMany, Single, TextOrIds, UsageBody};
+use super::forms::{TextOrIds, UsageBody};
 
 /// Questions about what follows prompts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -114,7 +114,7 @@ pub(crate) struct LabelEntry {
     /// P(label | prompt) under the full vocabulary.
     pub(crate) probability: f64,
     /// P(label) / Σ P(labels).
-    pub(crate) normalised: f64,
+    pub(crate) prob: f64,
     /// The variants that differ in tokens.
     pub(crate) variants: Vec<TokensEntry>,
 }

@@ -2,8 +2,8 @@
 
 use probity_data::{LineError, Record};
 use probity_lm::{
-    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Message, Outcome, Requests, Sampling,
-    SamplingLimits, Sink, Usage,
+    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Message, OneOrMany, Outcome, Requests,
+    Sampling, SamplingLimits, Sink, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -24,8 +24,7 @@ pub struct GenerateLine {
     tokens: Option<Vec<u32>>,
     answer_prefix: Option<String>,
     max_tokens: Option<usize>,
-    #[serde(default)]
-    stop: Vec<String>,
+    stop: Option<OneOrMany<String>>,
     temperature: Option<f64>,
     top_k: Option<usize>,
     top_p: Option<f64>,
@@ -56,7 +55,11 @@ impl Record for GenerateLine {
             }
         };
         must("max_tokens", self.max_tokens != Some(0), "must be at least 1");
-        must("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop sequence is empty");
+        must(
+            "stop",
+            self.stop.iter().flat_map(|OneOrMany(stops)| stops).all(|stop| !stop.is_empty()),
+            "a stop sequence is empty",
+        );
         must("choice", self.choice.as_ref().is_none_or(|choice| !choice.is_empty()), "there is nothing to choose from");
         must("temperature", self.temperature.is_none_or(|t| t >= 0.0 && t.is_finite()), "must be a number from 0 on");
         must("top_k", self.top_k != Some(0), "must be at least 1");
@@ -94,7 +97,7 @@ impl AskedLine for GenerateLine {
             id: self.id,
             prompt: prompt(self.prompt, self.messages, self.tokens, self.answer_prefix),
             max_tokens: self.max_tokens.unwrap_or(MAX_TOKENS),
-            stop: self.stop,
+            stop: self.stop.map(|OneOrMany(stops)| stops).unwrap_or_default(),
             sampling,
             constraint,
             verdict: None,

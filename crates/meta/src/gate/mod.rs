@@ -1,0 +1,262 @@
+//! Is a run worse than a baseline? Item by item, with what the judge itself is unsure of.
+
+mod alike;
+mod sides;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use probity_metrics::Direction;
+use probity_stats::{Interval, Range, mean_interval, units_to_reach};
+use serde::Serialize;
+
+use crate::MetaError;
+use alike::{differences, doubts};
+use probity_lm::text::counted;
+use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, compared, side};
+
+/// How sure intervals are.
+const CONFIDENCE: f64 = 0.95;
+
+/// Values that are equal may differ so much, in parts of them, by how they were computed.
+const ROUNDING: f64 = 1e-9;
+
+/// What is held against what, and how much may be lost.
+#[derive(Debug, Clone, Default)]
+pub struct GateOptions {
+    /// Only these attributes or metrics; all that both have where none is named.
+    pub only: Vec<String>,
+    /// Of one run, the candidate that is looked at and that which it is held against.
+    pub candidates: Option<(String, String)>,
+    /// A loss up to this is none, on the scale of the scores.
+    pub tolerance: f64,
+    /// A gain up to this is none.
+    pub minimum_effect: f64,
+    /// Runs are held against each other even where another model made them, their items are about other texts, or one is
+    /// not at its end.
+    pub unlike: bool,
+    /// Texts that have lost their score make no outcome.
+    pub missing: bool,
+}
+
+/// A run, held against a baseline.
+#[derive(Debug, Clone, Serialize)]
+pub struct Gated {
+    /// What became of each attribute or metric that both have.
+    pub attributes: Vec<GatedScores>,
+    /// Why figures may say less than they seem to: what was set differently, what is unfinished, what was left aside.
+    pub caveats: Vec<String>,
+}
+
+/// What became of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateOutcome {
+    /// Texts of which the baseline has a score have none now.
+    Missing,
+    /// The interval lies below what may be lost.
+    Worse,
+    /// It lies above what counts as a gain.
+    Better,
+    /// It lies between both.
+    Same,
+    /// It reaches over an end of that.
+    Undecided,
+    /// The judge's own choice of prompt or order moves the difference by as much as it is.
+    Noise,
+}
+
+impl GateOutcome {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Worse => "worse",
+            Self::Better => "better",
+            Self::Same => "same",
+            Self::Undecided => "undecided",
+            Self::Noise => "noise",
+        }
+    }
+}
+
+/// An attribute of both runs, held against each other.
+#[derive(Debug, Clone, Serialize)]
+pub struct GatedScores {
+    /// The attribute or metric.
+    pub name: String,
+    /// What became of it.
+    pub outcome: GateOutcome,
+    /// The means over items of the baseline and of the run; absent where no item has a score in both.
+    pub means: Option<[f64; 2]>,
+    /// How much better the run is on average, on the scale of the scores; below 0 where it is worse.
+    pub difference: Option<f64>,
+    /// Its 95 % interval over items; absent where items do not say how they differ.
+    pub interval: Option<Interval>,
+    /// Items that both have scores of.
+    pub items: usize,
+    /// Items that have no score on one side, or on both.
+    pub unpaired: usize,
+    /// Texts of items that both have, of which the baseline has a score and the run has none.
+    pub missing: usize,
+    /// How far the difference moves with what should not matter; absent where the judge was asked in one way.
+    pub noise: Option<f64>,
+    /// About how many items would decide it; absent where it is decided, or no number would.
+    pub items_to_decide: Option<usize>,
+}
+
+/// Holds a run against a baseline, or one candidate of a run against another.
+///
+/// Texts of an item that have one name are held against each other; where the two have no name in common, each has texts
+/// of its own system, and an item's mean is. Scores of another method have another scale, and shares that texts of an
+/// item divide among themselves say nothing across runs: an error. Another model or precision, other source texts and
+/// unfinished runs are one too, unless `options` say otherwise.
+pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Gated, MetaError> {
+    let mut caveats = doubts(run, options.unlike)?;
+    let [now, before] = match (baseline, &options.candidates) {
+        (Some(baseline), None) => {
+            caveats.extend(doubts(baseline, options.unlike)?);
+            caveats.extend(differences(run, baseline, options.unlike)?);
+            [side(run, None)?, side(baseline, None)?]
+        }
+        (None, Some((new, old))) => match compared(run, new, old)? {
+            Some(sides) => sides,
+            None => [side(run, Some(new))?, side(run, Some(old))?],
+        },
+        _ => return Err(MetaError::NoBaseline),
+    };
+    let known: Vec<&str> = now.keys().filter(|name| before.contains_key(*name)).map(String::as_str).collect();
+    if let Some(unknown) = options.only.iter().find(|only| !known.contains(&only.as_str())) {
+        return Err(MetaError::Unknown {
+            option: "attribute",
+            what: "attribute or metric of both",
+            name: unknown.clone(),
+            near: String::new(),
+            known: known.join(", "),
+        });
+    }
+    let mut gated = Vec::new();
+    for (name, (direction, items)) in &now {
+        let is_asked = options.only.is_empty() || options.only.iter().any(|only| only == name);
+        let Some((_, other)) = before.get(name).filter(|_| is_asked) else { continue };
+        if baseline.is_some() && (run.join(COMPARISONS).is_file() || (are_shares(items) && are_shares(other))) {
+            return Err(MetaError::Shares { run: run.display().to_string(), name: name.clone() });
+        }
+        match against(name, *direction, items, other, options) {
+            Some(one) => gated.push(one),
+            None => caveats.push(format!("{name} has no item with a score in both")),
+        }
+    }
+    if gated.is_empty() {
+        return Err(MetaError::NothingPaired { run: run.display().to_string() });
+    }
+    let alone: Vec<&str> = before.keys().filter(|name| !now.contains_key(*name)).map(String::as_str).collect();
+    if !alone.is_empty() && options.only.is_empty() {
+        caveats.push(format!("the baseline alone has {}", alone.join(", ")));
+    }
+    // The most of them: attributes of one run have the same texts, but for those without a score.
+    let most = |of: fn(&GatedScores) -> usize| gated.iter().filter(|one| of(one) > 0).max_by_key(|one| of(one));
+    if let Some(most) = most(|one| one.missing) {
+        let of = counted(most.items + most.unpaired, "item");
+        caveats.push(format!("{} of {of} lost their score ({})", counted(most.missing, "text"), most.name));
+    }
+    if let Some(most) = most(|one| one.unpaired) {
+        let all = most.items + most.unpaired;
+        let alone = most.unpaired;
+        caveats.push(format!(
+            "{alone} of {all} items have no score on one side or both, and are left aside ({})",
+            most.name
+        ));
+    }
+    Ok(Gated { attributes: gated, caveats })
+}
+
+fn against(
+    name: &str,
+    direction: Direction,
+    now: &BTreeMap<String, ItemTexts>,
+    before: &BTreeMap<String, ItemTexts>,
+    options: &GateOptions,
+) -> Option<GatedScores> {
+    let both: Vec<PairedItem> =
+        now.iter().filter_map(|(item, here)| Some(PairedItem::of(here, before.get(item)?))).collect();
+    let missing = both.iter().map(|item| item.missing).sum();
+    let paired: Vec<(&PairedItem, [f64; 2])> = both.iter().filter_map(|item| Some((item, item.means?))).collect();
+    if paired.is_empty() && missing == 0 {
+        return None;
+    }
+    let gain = |[there, here]: [f64; 2]| {
+        let gain = direction.upwards(here) - direction.upwards(there);
+        // What rounding alone parts is equal.
+        if gain.abs() <= ROUNDING * here.abs().max(there.abs()) { 0.0 } else { gain }
+    };
+    let gains: Vec<f64> = paired.iter().map(|(_, means)| gain(*means)).collect();
+    let difference = average(&gains);
+    let interval = mean_interval(&gains, CONFIDENCE, Range::Unbounded).ok();
+    // The difference as each way in which the judge was asked has it, over the items that have all of them.
+    let mut ways: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (item, _) in &paired {
+        item.by_way.iter().for_each(|(way, means)| ways.entry(way).or_default().push(gain(*means)));
+    }
+    let by_way: Vec<f64> =
+        ways.values().filter(|gains| gains.len() == paired.len()).filter_map(|gains| average(gains)).collect();
+    let noise = difference
+        .filter(|_| by_way.len() > 1)
+        .map(|difference| by_way.iter().map(|gain| (gain - difference).abs()).fold(0.0, f64::max));
+    let outcome = outcome(&gains, interval, options);
+    let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
+    let is_noise = is_decided && Option::zip(noise, difference).is_some_and(|(noise, gain)| noise >= gain.abs());
+    let mean = |side: usize| average(&paired.iter().map(|(_, means)| means[side]).collect::<Vec<_>>());
+    let all = now.keys().chain(before.keys().filter(|item| !now.contains_key(*item))).count();
+    Some(GatedScores {
+        name: name.to_owned(),
+        outcome: match outcome {
+            _ if missing > 0 && !options.missing => GateOutcome::Missing,
+            _ if is_noise => GateOutcome::Noise,
+            outcome => outcome,
+        },
+        means: Option::zip(mean(0), mean(1)).map(|(there, here)| [there, here]),
+        difference,
+        interval,
+        items: paired.len(),
+        unpaired: all - paired.len(),
+        missing,
+        noise,
+        items_to_decide: interval
+            .filter(|_| outcome == GateOutcome::Undecided)
+            .and_then(|interval| items_to_decide(difference?, interval, paired.len(), options)),
+    })
+}
+
+fn average(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// What differences of items come to, by themselves.
+fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> GateOutcome {
+    let GateOptions { tolerance, minimum_effect, .. } = options;
+    let (low, high) = match (interval, gains) {
+        (Some(Interval { low, high }), _) => (low, high),
+        // Every item says the same, but for the last digits.
+        (None, [first, _, ..]) if gains.iter().all(|gain| (gain - first).abs() <= ROUNDING * gain.abs()) => {
+            (*first, *first)
+        }
+        _ => return GateOutcome::Undecided,
+    };
+    if high < -tolerance {
+        GateOutcome::Worse
+    } else if low > *minimum_effect {
+        GateOutcome::Better
+    } else if low >= -tolerance && high <= *minimum_effect {
+        GateOutcome::Same
+    } else {
+        GateOutcome::Undecided
+    }
+}
+
+/// So many items that an interval of the same spread ends before the nearest end of what is neither loss nor gain.
+fn items_to_decide(difference: f64, interval: Interval, items: usize, options: &GateOptions) -> Option<usize> {
+    let GateOptions { tolerance, minimum_effect, .. } = options;
+    let distance = (difference + tolerance).abs().min((difference - minimum_effect).abs());
+    units_to_reach((interval.high - interval.low) / 2.0, items, distance, CONFIDENCE)
+}
