@@ -410,6 +410,30 @@ mod tests {
     }
 
     #[test]
+    fn of_many_units_too_the_interval_of_a_mean_is_students_and_their_order_does_not_matter() {
+        let mut values: Vec<f64> = (0..777).map(|k| f64::from(k * 7919 % 101) / 10.0).collect();
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let error = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
+        let reach = t_quantile(0.95, n - 1.0) * error;
+        near(mean_interval(&values, 0.95, Range::Unbounded).expect("defined"), (mean - reach, mean + reach));
+        values.sort_by(f64::total_cmp);
+        near(mean_interval(&values, 0.95, Range::Unbounded).expect("defined"), (mean - reach, mean + reach));
+    }
+
+    #[test]
+    fn more_units_are_told_by_students_t_of_their_own_number() {
+        // Two units say little of the spread, so that the t of two is far too wide for more.
+        let half = |units: usize| t_quantile(0.95, (units - 1) as f64) / (units as f64).sqrt();
+        for (units, wanted) in [(2, half(4)), (2, half(21)), (8, half(219)), (18, half(400))] {
+            let needed = units_to_reach(half(units), units, wanted * (1.0 + 1e-9), 0.95).expect("some");
+            assert!([4, 21, 219, 400].contains(&needed), "{needed}");
+            assert!(half(needed) <= wanted * (1.0 + 1e-9) && half(needed - 1) > wanted);
+        }
+        assert_eq!((units_to_reach(1.0, 5, 0.0, 0.95), units_to_reach(1.0, 1, 0.5, 0.95)), (None, None));
+    }
+
+    #[test]
     fn intervals_of_shares_are_scipys_also_where_all_are_right() {
         for &(hits, n, low, high) in golden::PROPORTIONS {
             near(proportion(hits, n, 0.95), (low, high));
