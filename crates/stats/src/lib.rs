@@ -21,6 +21,7 @@ mod ranking;
 mod resample;
 mod significance;
 mod ties;
+mod trust;
 
 pub use agreement::{
     PerContext, SystemLevel, SystemScore, per_context, system_coverage, system_estimate, system_level,
@@ -44,3 +45,7 @@ pub use ranking::{
 pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
+pub use trust::{
+    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
+    SelectionRuleError, conformal_labels, prediction_powered, thresholds,
+};

@@ -1,0 +1,205 @@
+//! Which verdicts can be left to a judge, with a bound on how often people disagree with those (Jung et al. 2024,
+//! arXiv:2407.18370, §2.1).
+
+use serde::Serialize;
+
+use crate::significance::beta_quantile;
+
+/// A verdict of which it is known what people say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CheckedVerdict {
+    /// How sure the judge was; any scale.
+    pub confidence: f64,
+    /// Whether people say otherwise.
+    pub disagrees: bool,
+}
+
+/// What is to hold of the verdicts that are trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SelectionRule {
+    alpha: f64,
+    delta: f64,
+}
+
+/// That a rule promises nothing.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error, miette::Diagnostic)]
+#[error("{what} is {value}, and must lie between 0 and 1")]
+pub struct SelectionRuleError {
+    /// `alpha` or `delta`.
+    what: &'static str,
+    value: f64,
+}
+
+/// The verdicts that are trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Selection {
+    /// Verdicts that are at least so sure.
+    pub threshold: f64,
+    /// How many of these have labels, and how many of these disagree.
+    pub labelled: usize,
+    /// Labels that say otherwise.
+    pub disagreements: usize,
+    /// The disagreement that is exceeded with probability δ at most.
+    pub bound: f64,
+}
+
+/// Why no verdict can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error, miette::Diagnostic)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum NoSelection {
+    /// Even without a single disagreement they promise nothing.
+    #[error("{labels} labels promise nothing even where all agree: {needed} are needed")]
+    TooFew {
+        /// Labels that there are.
+        labels: usize,
+        /// Labels that are needed at least.
+        needed: usize,
+    },
+    /// The surest verdicts disagree with people too often.
+    #[error("of the surest verdicts {disagreements} of {labelled} disagree with people: up to {bound:.3} of such may")]
+    Disagrees {
+        /// The surest that have labels enough.
+        labelled: usize,
+        /// Those of them that disagree.
+        disagreements: usize,
+        /// The disagreement that is exceeded with probability δ at most.
+        bound: f64,
+    },
+}
+
+impl SelectionRule {
+    /// Of trusted verdicts people disagree with no more than a share `alpha`, but for a probability `delta` that the
+    /// labels happen to mislead.
+    ///
+    /// # Errors
+    /// Where either is no share.
+    pub fn new(alpha: f64, delta: f64) -> Result<Self, SelectionRuleError> {
+        for (what, value) in [("alpha", alpha), ("delta", delta)] {
+            if !(value > 0.0 && value < 1.0) {
+                return Err(SelectionRuleError { what, value });
+            }
+        }
+        Ok(Self { alpha, delta })
+    }
+
+    /// How many labels promise that, where none disagrees: the smallest n with (1 − α)ⁿ ≤ δ.
+    pub fn labels_needed(self) -> usize {
+        (self.delta.ln() / (-self.alpha).ln_1p()).ceil() as usize
+    }
+
+    /// The disagreement r of which so few are seen with probability δ: BinomCDF(k; n, r) = δ.
+    fn bound(self, disagreements: usize, labelled: usize) -> f64 {
+        if disagreements == labelled {
+            return 1.0;
+        }
+        beta_quantile(1.0 - self.delta, disagreements as f64 + 1.0, (labelled - disagreements) as f64)
+    }
+
+    /// Goes down the thresholds, which must not be chosen by the labels, until the bound exceeds α: each is tested only
+    /// where all above it have passed, so that no test costs another one anything (fixed-sequence testing).
+    ///
+    /// # Errors
+    /// Says why nothing can be trusted.
+    pub fn select(self, verdicts: &[CheckedVerdict], thresholds: &[f64]) -> Result<Selection, NoSelection> {
+        let needed = self.labels_needed();
+        let mut found = Err(NoSelection::TooFew { labels: verdicts.len(), needed });
+        for &threshold in thresholds {
+            let sure = || verdicts.iter().filter(|verdict| verdict.confidence >= threshold);
+            let (labelled, disagreements) = (sure().count(), sure().filter(|verdict| verdict.disagrees).count());
+            // How many there are is no matter of what they say: passing over a threshold tests nothing.
+            if labelled < needed {
+                continue;
+            }
+            let bound = self.bound(disagreements, labelled);
+            if bound > self.alpha {
+                let too_often = NoSelection::Disagrees { labelled, disagreements, bound };
+                return found.or(Err(too_often));
+            }
+            found = Ok(Selection { threshold, labelled, disagreements, bound });
+        }
+        found
+    }
+}
+
+/// At most so many thresholds, descending: quantiles of how sure all verdicts are, with or without labels. The last
+/// keeps all.
+pub fn thresholds(confidences: &[f64], most: usize) -> Vec<f64> {
+    let mut sorted = confidences.to_vec();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let count = most.min(sorted.len());
+    let mut chosen: Vec<f64> = (1..=count).map(|k| sorted[k * sorted.len() / count - 1]).collect();
+    chosen.dedup();
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    use super::*;
+
+    fn uniform(random: &mut ChaCha8Rng) -> f64 {
+        (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn the_bound_is_clopper_and_pearsons_and_the_labels_needed_are_its_zero() {
+        let rule = SelectionRule::new(0.1, 0.1).expect("a rule");
+        assert_eq!(rule.labels_needed(), 22);
+        // scipy's beta.ppf(0.9, 4, 47).
+        assert!((rule.bound(3, 50) - 0.128_756_422_586_6).abs() < 1e-9, "{}", rule.bound(3, 50));
+        assert!(rule.bound(0, 22) <= 0.1 && rule.bound(0, 21) > 0.1);
+        assert_eq!(rule.bound(5, 5), 1.0);
+        let wrong = SelectionRule::new(0.0, 0.1).expect_err("promises nothing");
+        assert_eq!(wrong.to_string(), "alpha is 0, and must lie between 0 and 1");
+        assert!(SelectionRule::new(0.1, 1.0).is_err() && SelectionRule::new(f64::NAN, 0.1).is_err());
+    }
+
+    #[test]
+    fn too_few_labels_and_a_judge_that_is_wrong_when_sure_are_told() {
+        let rule = SelectionRule::new(0.1, 0.1).expect("a rule");
+        let verdicts = |count: usize, disagrees| vec![CheckedVerdict { confidence: 1.0, disagrees }; count];
+        assert_eq!(rule.select(&verdicts(21, false), &[1.0]), Err(NoSelection::TooFew { labels: 21, needed: 22 }));
+        assert!(rule.select(&verdicts(22, false), &[1.0]).is_ok_and(|found| found.labelled == 22));
+        let wrong = rule.select(&verdicts(40, true), &[1.0]);
+        assert_eq!(wrong, Err(NoSelection::Disagrees { labelled: 40, disagreements: 40, bound: 1.0 }));
+    }
+
+    #[test]
+    fn thresholds_are_quantiles_and_end_with_all() {
+        let confidences: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(thresholds(&confidences, 4), [75.0, 50.0, 25.0, 0.0]);
+        assert_eq!(thresholds(&[1.0, 1.0, 1.0], 2), [1.0]);
+        assert!(thresholds(&[], 4).is_empty());
+    }
+
+    /// A judge whose verdicts are wrong with probability ½ − c / 2 where it is sure by c.
+    #[test]
+    fn disagreement_exceeds_alpha_in_no_more_than_delta_of_draws() {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        for (alpha, delta) in [(0.2, 0.1), (0.3, 0.2)] {
+            let rule = SelectionRule::new(alpha, delta).expect("a rule");
+            let grid: Vec<f64> = (0..20).map(|k| 1.0 - f64::from(k) / 20.0).collect();
+            let (mut wrong, mut kept, draws) = (0, 0.0, 2000);
+            for _ in 0..draws {
+                let verdicts: Vec<CheckedVerdict> = (0..200)
+                    .map(|_| {
+                        let confidence = uniform(&mut random);
+                        CheckedVerdict { confidence, disagrees: uniform(&mut random) < 0.5 - confidence / 2.0 }
+                    })
+                    .collect();
+                if let Ok(found) = rule.select(&verdicts, &grid) {
+                    // The mean of ½ − c / 2 over c from the threshold to 1.
+                    let truth = 0.5 - (1.0 + found.threshold) / 4.0;
+                    wrong += usize::from(truth > alpha);
+                    kept += 1.0 - found.threshold;
+                }
+            }
+            let (share, kept) = (wrong as f64 / f64::from(draws), kept / f64::from(draws));
+            assert!(share <= delta + 0.02, "{share} of draws exceed {alpha}");
+            // It is not so careful that nothing is left: the largest share that could be kept is 4α.
+            assert!(kept > 0.5 * (4.0 * alpha).min(1.0), "{kept} kept at {alpha}");
+        }
+    }
+}
