@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_line_is_that_of_least_squares_and_the_reach_a_residual() {
-        let pairs: Vec<(f64, f64)> = (0..40).map(|k| (f64::from(k), 3.0 + 0.5 * f64::from(k))).collect();
+        let pairs: Vec<(f64, f64)> = (0..40).map(f64::from).map(|k| (k, 3.0 + 0.5 * k)).collect();
         let measured: Vec<(f64, f64)> = (1..=19).map(|k| (0.0, 3.0 + f64::from(k))).collect();
         let found = ConformalScores::fit(&pairs, &measured, 0.9).expect("enough");
         assert!((found.slope - 0.5).abs() < 1e-12 && (found.intercept - 3.0).abs() < 1e-12, "{found:?}");
