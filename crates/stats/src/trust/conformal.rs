@@ -128,7 +128,7 @@ mod tests {
             }
         }
         // With 30 labels it is ⌈31 · .9⌉ / 31 = .903 on average.
-        let share = covered as f64 / all as f64;
+        let share = covered as f64 / f64::from(all);
         assert!((share - 0.903).abs() < 0.015, "{share}");
     }
 }
