@@ -13,6 +13,7 @@ use crate::error::MetaError;
 use crate::gold::GoldScores;
 use crate::preference::{PreferenceFigures, preference};
 use crate::scores::MetricPair;
+use crate::trust::{HandedBack, Promise, Trusted};
 
 /// A metric against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -63,6 +64,8 @@ pub(crate) struct Evaluation {
     pub(crate) averages: Vec<AveragedFigures>,
     pub(crate) preferences: Vec<PreferenceFigures>,
     pub(crate) comparisons: Vec<ComparedMetrics>,
+    /// What the labels promise of each metric.
+    pub(crate) trust: Vec<Trusted>,
     /// Metrics of which lower scores are better: their scores are turned before they are held against gold.
     pub(crate) lower_is_better: Vec<String>,
     pub(crate) notes: Vec<String>,
@@ -88,6 +91,7 @@ impl Evaluation {
             averages: Vec::new(),
             preferences: aligned.iter().filter_map(|one| preference(one, gold, resampling)).collect(),
             comparisons: Vec::new(),
+            trust: Vec::new(),
             lower_is_better: lower.map(|one| one.metric.name.clone()).collect(),
             notes: aligned.iter().filter_map(AlignedScores::note).collect(),
         };
@@ -179,6 +183,26 @@ impl Evaluation {
             conclusions.push(Conclusion::without_agreement());
         }
         conclusions
+    }
+
+    /// What the labels promise of each metric by each attribute, and by preferences; the pairs that people should see.
+    pub(crate) fn trust(
+        &mut self,
+        aligned: &[AlignedScores<'_>],
+        gold: &GoldScores,
+        promise: Promise,
+    ) -> Vec<HandedBack> {
+        let mut back = Vec::new();
+        let prefers = gold.items.iter().any(|item| item.preference.is_some());
+        for one in aligned {
+            let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
+            for attribute in attributes.chain(prefers.then_some(None)) {
+                let (trusted, pairs) = Trusted::of(one, gold, attribute, promise);
+                self.trust.push(trusted);
+                back.extend(pairs);
+            }
+        }
+        back
     }
 
     /// Spearman per context; over all scores where no item has several candidates.

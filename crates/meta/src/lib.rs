@@ -14,6 +14,7 @@ mod preference;
 mod scores;
 mod stage;
 mod tables;
+mod trust;
 
 pub use error::{MetaError, NoOverlap};
 pub use gate::{GateOptions, GateOutcome, Gated, GatedScores, gate};

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use probity_data::ReadOptions;
-use probity_stats::Resampling;
+use probity_stats::{Resampling, SelectionRule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+
+use crate::trust::Promise;
 
 /// Options of `meta`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +44,17 @@ pub struct MetaParams {
     #[schemars(extend("form" = "SHARE"))]
     #[default(0.95)]
     pub confidence: f64,
-    /// Seed of the swaps that are drawn
+    /// Of pairs that are left to the judge, people are to see this share otherwise at most
+    #[serde(deserialize_with = "share")]
+    #[schemars(extend("form" = "SHARE"))]
+    #[default(0.2)]
+    pub alpha: f64,
+    /// How often labels may mislead about that
+    #[serde(deserialize_with = "share")]
+    #[schemars(extend("form" = "SHARE"))]
+    #[default(0.1)]
+    pub delta: f64,
+    /// Seed of what is drawn: swaps, pairs of items, halves of the labels
     #[schemars(extend("form" = "N"))]
     pub seed: u64,
 }
@@ -51,6 +63,14 @@ impl MetaParams {
     /// How sure intervals are, and how tests draw.
     pub(crate) fn resampling(&self) -> Resampling {
         Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed }
+    }
+}
+
+impl MetaParams {
+    /// What is to be promised of scores.
+    pub(crate) fn promise(&self) -> Promise {
+        let rule = SelectionRule::new(self.alpha, self.delta).expect("options are shares");
+        Promise { rule, confidence: self.confidence, seed: self.seed }
     }
 }
 

@@ -7,6 +7,16 @@ mod conformal;
 mod prediction_powered;
 mod selective;
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
 pub use conformal::{ConformalScores, NoConformal, conformal_labels};
 pub use prediction_powered::{PredictionPowered, prediction_powered};
 pub use selective::{CheckedVerdict, NoSelection, Selection, SelectionRule, SelectionRuleError, thresholds};
+
+/// One of each of several lists, by their lengths, none of them 0: the same for one seed.
+pub fn drawn(seed: u64, lengths: &[usize]) -> Vec<usize> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    // The upper half of a product is uniform up to one part in 2³² over the length.
+    lengths.iter().map(|length| ((u64::from(random.next_u32()) * *length as u64) >> 32) as usize).collect()
+}

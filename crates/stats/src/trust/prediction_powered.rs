@@ -15,7 +15,8 @@ pub struct PredictionPowered {
     pub interval: Interval,
     /// The mean of the labels alone, and its interval.
     pub labels_alone: (f64, Interval),
-    /// How much the judge's scores count, from 0, where they say nothing of the labels, to 1.
+    /// How much the judge's scores count: 0 where they say nothing of the labels, and more than 1 where they are spread
+    /// less than these.
     pub lambda: f64,
     /// Labels, and scores without one.
     pub labels: usize,
@@ -44,8 +45,9 @@ fn variance(values: &[f64]) -> f64 {
 /// The mean of people's scores over all units, of which those with a label (the judge's score, and people's) are a
 /// random part.
 ///
-/// θ = λ · mean(f without label) + mean(Y − λ f), λ = clip₀₁ Cov(Y, f) / ((1 + n / N) · Var f), and the interval is
-/// Student's t of the labels by SE² = λ² Var(f without label) / N + Var(Y − λ f) / n.
+/// θ = λ · mean(f without label) + mean(Y − λ f), λ = Cov(Y, f) / ((1 + n / N) · Var f), at least 0, and the interval is
+/// Student's t of the labels by SE² = λ² Var(f without label) / N + Var(Y − λ f) / n. λ is not cut off at 1, as the paper
+/// has it for predictions of the labels themselves: a judge's scores may have any scale.
 ///
 /// # Errors
 /// Where one label says nothing of how labels differ, or all are alike.
@@ -60,7 +62,7 @@ pub fn prediction_powered(
     }
     let scores: Vec<f64> = labelled.iter().map(|pair| pair.0).chain(unlabelled.iter().copied()).collect();
     let spread = variance(&scores) * (1.0 + n as f64 / more.max(1) as f64);
-    let lambda = if more < 2 || spread <= 0.0 { 0.0 } else { (covariance(labelled) / spread).clamp(0.0, 1.0) };
+    let lambda = if more < 2 || spread <= 0.0 { 0.0 } else { (covariance(labelled) / spread).max(0.0) };
     let t = t_quantile(confidence, (n - 1) as f64);
     let around = |value: f64, variance: f64| {
         let reach = t * variance.sqrt();
