@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::World;
+use crate::harness::{World, lines};
 
 const GOLD: &str = r#"{"id":"s1","context":"x","candidates":[{"id":"a","text":"1","scores":{"q":1,"r":4}},{"id":"b","text":"2","scores":{"q":2,"r":3}},{"id":"c","text":"3","scores":{"q":3,"r":2}},{"id":"d","text":"4","scores":{"q":4,"r":1}}]}
 {"id":"s2","context":"x","candidates":[{"id":"a","text":"1","scores":{"q":2,"r":4}},{"id":"b","text":"2","scores":{"q":2,"r":3}},{"id":"c","text":"3","scores":{"q":1,"r":2}},{"id":"d","text":"4","scores":{"q":5,"r":1}}]}
@@ -394,5 +394,60 @@ fn metacritiques_figures_are_the_papers() {
         let pointers = ["/pearson/pooled/coefficient", "/spearman/pooled/coefficient", "/kendall/pooled/coefficient"];
         let expected: Vec<(&str, f64)> = pointers.into_iter().zip(pooled).collect();
         near(&summary["values"]["metrics"][metric], &expected);
+    }
+}
+
+/// Scores of two candidates of each item that say what people say, but for every seventh pair; those near each other are
+/// the wrong ones.
+fn labelled(world: &World, labels: usize) -> (String, String) {
+    let (mut scores, mut gold) = (Vec::new(), Vec::new());
+    for item in 0..80_usize {
+        let name = format!("i{item}");
+        let (apart, wrong) = if item % 7 == 0 { (0.1, true) } else { (1.0 + (item % 5) as f64, false) };
+        let people = if wrong { [2.0, 4.0] } else { [4.0, 2.0] };
+        for (candidate, score) in [("a", 3.0 + apart), ("b", 3.0)] {
+            scores.push(json!({"item": name, "candidate": candidate, "metric": "m", "score": score}));
+        }
+        if item < labels {
+            for (candidate, score) in ["a", "b"].into_iter().zip(people) {
+                gold.push(json!({"item": name, "candidate": candidate, "quality": score}));
+            }
+        }
+    }
+    (world.file("scores.jsonl", lines(&scores)), world.file("gold.jsonl", lines(&gold)))
+}
+
+#[test]
+fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
+    let world = World::new();
+    let (scores, gold) = labelled(&world, 60);
+    let meta = |more: &[&str]| {
+        world.run(&[&["meta", "--scores", &scores, "--gold", &gold, "--out", "m", "--overwrite"], more].concat())
+    };
+    let ran = meta(&["--alpha", "0.05"]).exits(0);
+    assert!(ran.stdout.contains("Which pairs can be left to it"), "{}", ran.stdout);
+    let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
+    let trust = &summary["values"]["trust"][0];
+    // Nine of sixty pairs are wrong, and none of them is far apart.
+    let pairs = &trust["pairs"];
+    assert_eq!((&pairs["labelled"], &pairs["disagreements"], &pairs["pairs"]), (&json!(60), &json!(9), &json!(80)));
+    let selection = &pairs["selection"];
+    assert_eq!((&selection["disagreements"], &selection["labelled"]), (&json!(0), &json!(51)), "{trust}");
+    let bound = selection["bound"].as_f64().expect("a bound");
+    assert!((bound - (1.0 - 0.1_f64.powf(1.0 / 51.0))).abs() < 1e-9, "{bound}");
+    assert_eq!(pairs["kept"], 68);
+    // Those that nobody has seen, and that are near each other.
+    let back = world.rows("m/to_label.jsonl");
+    let items: Vec<&str> = back.iter().map(|row| row["item"].as_str().expect("a name")).collect();
+    assert_eq!(items, ["i63", "i70", "i77"]);
+    // Both systems have a mean over all items, and so has what parts them.
+    assert_eq!(trust["systems"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&trust["lead"]["system"], &trust["lead"]["unlabelled"]), (&json!("a − b"), &json!(20)));
+    // A bound that no number of these labels can promise.
+    let ran = meta(&["--alpha", "0.01", "--delta", "0.05"]).exits(0);
+    assert!(ran.stdout.contains("60 labels promise nothing even where all agree: 299 are needed"), "{}", ran.stdout);
+    assert_eq!(world.rows("m/to_label.jsonl").len(), 20);
+    for wrong in [["--alpha", "0"], ["--delta", "1"], ["--alpha", "-1"]] {
+        meta(&wrong).fails_with(&[wrong[0], "between 0 and 1"]);
     }
 }
