@@ -6,6 +6,7 @@
 
 mod bradley_terry;
 mod conditionals;
+mod experts;
 mod likelihood;
 mod linear_order;
 
@@ -20,6 +21,7 @@ use likelihood::PLACE_ROUNDING;
 use crate::equal::{equalised, equalised_within};
 pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
 pub use conditionals::Conditionals;
+pub use experts::ProductOfExperts;
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
