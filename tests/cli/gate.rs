@@ -140,7 +140,7 @@ fn what_cannot_be_held_against_each_other_is_told() {
     world.run(&["gate", &base, "--candidates", "a,b"]).fails_with(&["no item"]);
     let one = world
         .file("one.jsonl", "{\"item\": \"i1\", \"candidate\": \"c\", \"attribute\": \"coherence\", \"score\": 1}\n");
-    let ran = world.run(&["gate", &one, "--baseline", &base]).exits(0);
+    let ran = world.run(&["gate", &one, "--baseline", &base, "--allow-missing"]).exits(0);
     assert!(ran.stdout.contains("undecided"), "{}", ran.stdout);
 }
 
@@ -188,11 +188,16 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
     let one = &told["gated"][0];
     assert_eq!((&one["outcome"], &one["missing"], &one["difference"]), (&json!("same"), &json!(2), &json!(0.0)));
     // A setting of the method is no other judge, and is told.
-    let told = gate("some", &[]).exits(0);
+    let told = gate("some", &[]).exits(1);
     let first = told.stdout.lines().next().unwrap_or_default().to_owned();
-    assert!(first.contains("but 5 of 8 items have no score on one side or both"), "{first}");
-    let told: Value = serde_json::from_str(&gate("some", &["--json"]).exits(0).stdout).expect("JSON");
-    assert_eq!(told["caveats"].as_array().map(Vec::len), Some(1), "{told}");
+    assert!(first.contains("but 10 texts of 8 items lost their score"), "{first}");
+    assert!(first.contains("5 of 8 items have no score on one side or both"), "{first}");
+    let told: Value =
+        serde_json::from_str(&gate("some", &["--json", "--allow-missing"]).exits(0).stdout).expect("JSON");
+    assert_eq!(told["caveats"].as_array().map(Vec::len), Some(2), "{told}");
+    // What it is made from is not written over.
+    gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "another name"]);
+    gate("some", &["--markdown", "base/manifest.json"]).fails_with(&["base/manifest.json"]);
     // As a killed run has it.
     let manifest = world.read("some/manifest.json");
     let killed = manifest.replace("\"status\": \"finished\"", "\"status\": \"interrupted\"");
@@ -201,4 +206,30 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
     gate("some", &[]).fails_with(&["some is interrupted", "--resume"]);
     world.file("some/manifest.json", "{");
     gate("some", &[]).fails_with(&["some/manifest.json"]);
+}
+
+#[test]
+fn what_the_run_lacks_is_lost_and_scores_without_a_mean_are_no_verdict() {
+    let world = World::new();
+    let row = |item: usize, metric: &str, score: f64| json!({"item": format!("i{item}"), "candidate": "c", "metric": metric, "score": score});
+    let both =
+        |items: usize| (0..items).flat_map(|item| [row(item, "q", 3.0), row(item, "r", 3.0)]).collect::<Vec<_>>();
+    let base = world.file("base.jsonl", lines(&both(30)));
+    let few = world.file("few.jsonl", lines(&both(2)));
+    let ran = world.run(&["gate", &few, "--baseline", &base]).exits(1);
+    assert!(ran.stdout.contains("28 texts of 30 items lost their score (r)"), "{}", ran.stdout);
+    world.run(&["gate", &few, "--baseline", &base, "--allow-missing", "--strict"]).exits(0);
+    let one = world.file("one.jsonl", lines(&(0..30).map(|item| row(item, "q", 3.0)).collect::<Vec<_>>()));
+    let ran = world.run(&["gate", &one, "--baseline", &base]).exits(1);
+    assert!(
+        ran.stdout.starts_with("FAILED: 1 of 2 attributes against") && ran.stdout.contains(": r"),
+        "{}",
+        ran.stdout
+    );
+    world.run(&["gate", &one, "--baseline", &base, "--attribute", "q"]).exits(0);
+    // More than the baseline had is no loss.
+    world.run(&["gate", &base, "--baseline", &few]).exits(0);
+    let huge = |score: f64| lines(&(0..9).map(|item| row(item, "q", score)).collect::<Vec<_>>());
+    let (high, low) = (world.file("high.jsonl", huge(1.7e308)), world.file("low.jsonl", huge(-1.7e308)));
+    world.run(&["gate", &low, "--baseline", &high]).fails_with(&["`q` are too large"]);
 }

@@ -11,7 +11,7 @@ use probity_report::markdown_text;
 
 use crate::error::FileError;
 use crate::exit::Completed;
-use crate::output::write_text;
+use crate::output::{spare_run, write_text};
 use crate::terminal::{counted, print, table, thousands, visible_json, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -104,6 +104,11 @@ impl GateArgs {
             unlike: self.allow_unlike,
             missing: self.allow_missing,
         };
+        for out in [&self.junit, &self.markdown].into_iter().flatten() {
+            for input in [Some(&self.run), self.baseline.as_ref()].into_iter().flatten() {
+                spare_run(input, out)?;
+            }
+        }
         let gated = gate(&self.run, self.baseline.as_deref(), &options)?;
         if let Some(path) = &self.junit {
             write_text(path, &self.junit(&gated))?;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use probity_store::write_whole;
+use probity_store::{ANSWERS, MANIFEST, Manifest, SAMPLES, SUMMARY, write_whole};
 
 use crate::error::OutputError;
 use crate::terminal::visible_json;
@@ -55,6 +55,14 @@ pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
         (Ok(input), Ok(found)) if input == found => Err(ReplacesInput { path: out.to_owned() }.into()),
         _ => Ok(()),
     }
+}
+
+/// Refuses an output that is an input, or a file of an input that is a run's folder.
+pub(crate) fn spare_run(input: &Path, out: &Path) -> miette::Result<()> {
+    spare_input(input, out)?;
+    let files = Manifest::read(input).map(|manifest| manifest.files).unwrap_or_default();
+    let own = [MANIFEST, ANSWERS, SUMMARY, SAMPLES].map(str::to_owned);
+    files.into_iter().chain(own).try_for_each(|file| spare_input(&input.join(file), out))
 }
 
 /// Writes a file, whole or not at all, or to standard output for `-`.

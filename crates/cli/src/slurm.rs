@@ -137,6 +137,16 @@ impl SlurmArgs {
         }
         let here = std::env::current_dir().map_err(FileError::of("the folder could not be told"))?;
         let binary = binary(called)?;
+        for (what, path) in [("the working folder", &here), ("--dir", &self.dir)] {
+            let shown = path.display().to_string();
+            // They stand in lines that the shell and Slurm read each in its own way, and neither is told to leave them.
+            if shown.chars().any(|c| c.is_control() || "\"\\%$`".contains(c)) {
+                let why = format!("{what} is called {}, which cannot stand in a script of Slurm", shown.escape_debug());
+                return Err(
+                    NoParts { why, hint: "take a folder without \", \\, %, $, ` and line breaks in its name" }.into()
+                );
+            }
+        }
         let dir = std::path::absolute(&self.dir).map_err(FileError::of("the folder could not be told"))?;
         std::fs::create_dir_all(&dir).map_err(FileError::of(format!("{} could not be made", dir.display())))?;
         let (parts, merge) = (dir.join("parts.sbatch"), dir.join("merge.sbatch"));
@@ -214,8 +224,10 @@ impl SlurmArgs {
     }
 }
 
+/// A path as a word of the shell that no command takes for an option.
 fn shown(path: &Path) -> String {
-    quoted(&path.display().to_string())
+    let shown = path.display().to_string();
+    quoted(&if shown.starts_with('-') { format!("./{shown}") } else { shown })
 }
 
 /// The number of the job that Slurm makes of a script.

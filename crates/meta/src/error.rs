@@ -99,6 +99,13 @@ pub enum MetaError {
         /// How it stands.
         status: &'static str,
     },
+    /// Scores that cannot be added up.
+    #[error("the scores of `{name}` are too large to be added up")]
+    #[diagnostic(help("give them in another unit"))]
+    TooLarge {
+        /// The attribute.
+        name: String,
+    },
     /// A row of a run's table is none.
     #[error("{place}: {why}")]
     #[diagnostic(help("`probity check` says whether the run is as it was written"))]
@@ -185,6 +192,7 @@ impl MetaError {
             | Self::NothingPaired { .. }
             | Self::Unlike { .. }
             | Self::Shares { .. }
+            | Self::TooLarge { .. }
             | Self::Unfinished { .. } => "baseline",
             Self::NoScores { .. } | Self::Row { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }

@@ -179,9 +179,9 @@ def test_what_is_doubtful_is_a_warning_of_python(rows):
     with pytest.warns(UserWarning, match="no run in new to go on with"):
         probity.metrics(rows, metric="levenshtein-source", map=MAP, out="new", resume=True, progress=False)
     some = probity.metrics(rows[:2], metric="levenshtein-source", map=MAP, out="some", progress=False)
-    with pytest.warns(UserWarning, match="3 of 5 items have no score on one side or both"):
-        gated = probity.gate(some, "new")
-    assert gated.passed and gated.caveats[0].startswith("3 of 5 items have no score on one side or both")
+    with pytest.warns(UserWarning, match="6 texts of 5 items lost their score"):
+        gated = probity.gate(some, "new", allow_missing=True)
+    assert gated.passed and len(gated.caveats) == 2 and not probity.gate(some, "new").passed
     rows[1]["b"] = None
     with pytest.warns(UserWarning, match="1 of 5 samples have no text in some of 2 columns of candidates"):
         fewer = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
@@ -217,3 +217,21 @@ def test_requests_and_frames_are_told_by_their_index(model, rows):
     named = [{"id": 7, "context": "c", "candidates": [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]}]
     run = probity.metrics(named, metric="levenshtein-source", progress=False)
     assert [row["candidate"] for row in run.scores][:1] == ["1"] and run.scores[0]["item"] == "7"
+
+
+def test_no_more_rows_are_taken_than_there_are_to_be_samples(rows):
+    taken = []
+
+    def endless():
+        while True:
+            taken.append(len(taken))
+            yield {"doc": "a source", "a": f"text {len(taken)}", "b": "another"}
+
+    run = probity.metrics(endless(), metric="levenshtein-source", map=MAP, limit=3, progress=False)
+    assert len(run.scores) == 12 and len(taken) == 3
+
+
+def test_what_a_terminal_would_obey_is_written_out(rows):
+    run = probity.metrics(rows, metric="levenshtein-source", map=MAP, progress=False)
+    run._summary["verdict"] = [{"about": None, "says": "\x1b[31m\u202ered", "trust": "none", "because": "\x9b"}]
+    assert "\\u{1b}[31m\\u{202e}red" in repr(run) and not {"\x1b", "\x9b", "\u202e"} & set(repr(run) + run._repr_html_())

@@ -148,6 +148,11 @@ impl Model {
         if request.stop.iter().any(String::is_empty) {
             return Err(wrong(WrongRequest::EmptyStop));
         }
+        let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
+        if let Some(outcome) = self.surely_too_long(&request.prompt, "") {
+            let (tokens, max_tokens) = (Vec::new(), request.max_tokens);
+            return Ok((TokenPrompt { tokens, source: 0, max_tokens, stop, sampling, constraint }, Some(outcome)));
+        }
         let encoded = self
             .encoder()
             .encode_continuation(&request.prompt, "")
@@ -161,7 +166,6 @@ impl Model {
         // machine.
         let outcome =
             if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
-        let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
         Ok((TokenPrompt { tokens, source, max_tokens, stop, sampling, constraint }, outcome))
     }
 

@@ -1,5 +1,7 @@
 //! Prompts and labels to tokens: the place where the boundary between what is given and what is asked is drawn.
 
+use std::sync::OnceLock;
+
 use probity_lm::{LabelError, LabelSet, Prompt, Termination, resolve_variants};
 
 use crate::chat::{ChatError, ChatTemplate};
@@ -13,7 +15,12 @@ pub struct PromptEncoder {
     end_of_turn: Option<u32>,
     /// What a decoder's answer begins with where an encoder reads the prompt.
     answer_start: Option<Vec<u32>>,
+    /// The longest token, in characters that are no spaces.
+    longest: OnceLock<usize>,
 }
+
+/// Texts of fewer bytes are cut into tokens without another look.
+const LONG_TEXT: usize = 1 << 18;
 
 /// Why a prompt could not be encoded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
@@ -95,7 +102,7 @@ impl PromptEncoder {
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
         let chat = template.and_then(|source| ChatTemplate::new(&source.text, tokenizer.named_tokens(), &source.path));
-        let mut encoder = Self { tokenizer, chat, end_of_turn: None, answer_start: None };
+        let mut encoder = Self { tokenizer, chat, end_of_turn: None, answer_start: None, longest: OnceLock::new() };
         encoder.end_of_turn = encoder.find_end_of_turn();
         encoder
     }
@@ -144,6 +151,28 @@ impl PromptEncoder {
             Prompt::Chat { .. } => self.end_of_turn.or(self.tokenizer.eos()),
             Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Pair { .. } => self.tokenizer.eos().or(self.end_of_turn),
         }
+    }
+
+    /// So many tokens at least a prompt and the text behind it have, told without cutting them, which takes hundreds of
+    /// times their memory; 0 of what is not long. Spaces do not count, since tokenizers join them, and of the others two
+    /// may have been one before they were normalised.
+    pub(crate) fn least_tokens(&self, prompt: &Prompt, text: &str) -> usize {
+        let texts: Vec<&str> = match prompt {
+            Prompt::Text(prompt) => vec![prompt, text],
+            Prompt::Chat { messages, answer_prefix } => {
+                messages.iter().map(|message| message.content.as_str()).chain([answer_prefix.as_str(), text]).collect()
+            }
+            Prompt::Tokens(_) | Prompt::Pair { .. } => vec![text],
+        };
+        if texts.iter().map(|text| text.len()).sum::<usize>() < LONG_TEXT {
+            return 0;
+        }
+        let solid = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+        let longest = *self.longest.get_or_init(|| {
+            let ids = 0..self.tokenizer.vocab_size() as u32;
+            ids.map(|id| solid(&self.tokenizer.token_text(id))).max().unwrap_or(0).max(1)
+        });
+        texts.into_iter().map(solid).sum::<usize>() / (2 * longest)
     }
 
     /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the

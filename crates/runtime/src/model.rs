@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Precision, Requests,
-    ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Precision, Prompt,
+    Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{
     Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment,
@@ -318,6 +318,11 @@ impl Model {
             |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
         let seen = self.description.context_length.and_then(|context| refused(source.max(others), context));
         seen.or_else(|| refused(source + others, self.token_limit))
+    }
+
+    /// The same of a prompt and a text behind it that are so long that they need not be cut to know it.
+    pub fn surely_too_long(&self, prompt: &Prompt, text: &str) -> Option<Outcome> {
+        self.too_long(0, self.encoder.least_tokens(prompt, text))
     }
 
     pub(crate) fn schedule(&self) -> ScheduleOptions<'_> {

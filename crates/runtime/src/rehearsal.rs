@@ -1,13 +1,13 @@
 //! What is wrong with a question, found out without loading weights.
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
-    Sink, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Prompt, Requests, ScoreRequest,
+    ScoreResult, Sink, Usage,
 };
 
 use crate::constraint::ConstraintGrammars;
 use crate::hub::LocatedModel;
-use crate::score::{check, encode_error, request_error};
+use crate::score::{check, encode_error, request_error, text_behind};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
 /// A language model that looks at the first request of a work list as the model itself would, and ends there with
@@ -35,6 +35,12 @@ impl Rehearsal {
         Ok(Self { checkpoint, description })
     }
 
+    /// Whether a prompt with what is asked behind it is so long that it will be an outcome, and is not cut into tokens.
+    fn is_beyond(&self, prompt: &Prompt, text: &str) -> bool {
+        let context = self.description.context_length.unwrap_or(usize::MAX);
+        self.checkpoint.encoder.least_tokens(prompt, text) > context
+    }
+
     /// The model's files.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
@@ -51,7 +57,9 @@ impl LanguageModel for Rehearsal {
         requests: &mut Requests<'_, ScoreRequest>,
         _: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
-        if let Some(request) = requests.next() {
+        if let Some(request) = requests.next()
+            && !self.is_beyond(&request.prompt, text_behind(&request.ask))
+        {
             check(&self.checkpoint.encoder, &request)?;
         }
         Err(LmError::Sink(Box::new(Rehearsed)))
@@ -63,7 +71,10 @@ impl LanguageModel for Rehearsal {
         _: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
         if let Some(request) = requests.next() {
-            self.checkpoint.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
+            if !self.is_beyond(&request.prompt, "") {
+                let encoded = self.checkpoint.encoder.encode_prompt(&request.prompt);
+                encoded.map_err(|error| encode_error(&request.id, error))?;
+            }
             if let Some(constraint) = &request.constraint {
                 let grammars = ConstraintGrammars::new(self.checkpoint.encoder.tokenizer());
                 let started = grammars.and_then(|grammars| grammars.start(constraint));

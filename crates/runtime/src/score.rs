@@ -132,6 +132,14 @@ impl Model {
     }
 
     fn encode(&self, request: &ScoreRequest) -> Result<EncodedAsk, LmError> {
+        if let Some(outcome) = self.surely_too_long(&request.prompt, text_behind(&request.ask)) {
+            return Ok(EncodedAsk {
+                prompt_tokens: 0,
+                outcome: Some(outcome),
+                queries: Vec::new(),
+                variants: Vec::new(),
+            });
+        }
         let RequestSequences { prefix, source, labels } = sequences(self.encoder(), request)?;
         let layers = self.layers_of(request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
@@ -219,6 +227,14 @@ impl Model {
             token_ids,
             is_greedy: scores.iter().all(|s| s.is_greedy),
         }
+    }
+}
+
+/// The text that is asked about behind a prompt; labels are short.
+pub(crate) fn text_behind(ask: &Ask) -> &str {
+    match ask {
+        Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text,
+        Ask::Labels(_) | Ask::Tokens(_) => "",
     }
 }
 

@@ -628,3 +628,24 @@ fn the_cache_budget_changes_no_result_but_that_a_prompt_beyond_it_is_too_long() 
     generate.max_tokens = 3;
     assert_eq!(outcome(&generate), Outcome::Scored);
 }
+
+#[test]
+fn texts_that_cannot_fit_are_told_without_being_cut_into_tokens() {
+    let model = tiny(LoadOptions::default());
+    let context = model.description().context_length.expect("a limit");
+    let long = |text: &str, bytes: usize| text.repeat(bytes / text.len());
+    let request =
+        |text: String| ScoreRequest { id: "x".into(), prompt: Prompt::Text(text), ask: Ask::Continuation("a".into()) };
+    let outcome = |text: String| model.score_all(&[request(text)]).expect("an outcome").remove(0).outcome;
+    for text in ["word ", "7"] {
+        let found = outcome(long(text, 40_000_000));
+        assert!(
+            matches!(found, Outcome::TooLong { tokens_needed, limit } if tokens_needed > limit && limit == context)
+        );
+    }
+    // Spaces may be one token, however many there are: they are cut to know it.
+    let spaces = outcome(format!("a{}b", " ".repeat(300_000)));
+    assert!(
+        matches!(spaces, Outcome::TooLong { tokens_needed, .. } if tokens_needed > 1000) || spaces == Outcome::Scored
+    );
+}

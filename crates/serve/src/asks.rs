@@ -116,8 +116,15 @@ impl Writing {
     }
 }
 
+/// Refuses what cannot fit before it is cut into tokens: that would take hundreds of times its memory.
+pub(crate) fn refuse_long(app: &App, param: &str, prompt: &Prompt, text: &str) -> Result<(), ApiError> {
+    let needed = app.model.surely_too_long(prompt, text);
+    needed.map_or(Ok(()), |needed| Err(ApiError::too_long(param, needed, app.model.token_limit())))
+}
+
 /// The tokens of a prompt.
 pub(crate) fn encode(app: &App, param: &str, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
+    refuse_long(app, param, prompt, "")?;
     app.model.encode(prompt).map_err(|error| ApiError::field(param, told_boxed(&error)))
 }
 

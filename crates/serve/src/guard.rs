@@ -26,9 +26,10 @@ fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError>
     if !app.is_loopback {
         return Ok(());
     }
-    let named = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let hosts = [named, uri.authority().map(axum::http::uri::Authority::as_str)];
-    if named.is_some() && hosts.into_iter().flatten().all(is_loopback) {
+    // All of them: of two nobody knows which another reads.
+    let named: Vec<&str> = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+    let hosts = named.iter().copied().chain(uri.authority().map(axum::http::uri::Authority::as_str));
+    if !named.is_empty() && hosts.into_iter().all(is_loopback) {
         return Ok(());
     }
     let message = "this server answers this machine alone: the request's Host must be 127.0.0.1 or localhost";

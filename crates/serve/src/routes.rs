@@ -78,7 +78,6 @@ async fn nowhere(uri: Uri) -> ApiError {
 }
 
 async fn other_method(method: Method, uri: Uri) -> ApiError {
-    let other = if method == Method::GET { "POST" } else { "GET" };
-    let message = format!("{} is not asked by {method}, but by {other}; /openapi.json says how", path(&uri));
+    let message = format!("{} is not asked by {method}; /openapi.json says by what", path(&uri));
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::answers::{self, hand_over};
 use crate::api_error::{ApiError, told};
 use crate::app::App;
-use crate::asks::encode;
+use crate::asks::{encode, refuse_long};
 use crate::body::{aside, read};
 use crate::chat::messages;
 use crate::json;
@@ -109,6 +109,9 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
             (Ask::Tokens(AskedTokens { ids, alternatives: 0, next: false }), field("continuation"))
         }
     };
+    if let Ask::Continuation(text) = &ask {
+        refuse_long(app, &asked, &prompt, text)?;
+    }
     let tokens = encode(app, &of, &prompt)?;
     let request = ScoreRequest { id: at.to_owned(), prompt, ask };
     app.model.check_score(&request).map_err(|error| ApiError::unasked(&asked, &error))?;

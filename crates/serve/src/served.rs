@@ -1,6 +1,6 @@
 //! What a server needs of a model besides its answers.
 
-use probity_lm::{BoxedError, GenerateRequest, LanguageModel, LmError, Prompt, ScoreRequest};
+use probity_lm::{BoxedError, GenerateRequest, LanguageModel, LmError, Outcome, Prompt, ScoreRequest};
 use probity_runtime::Model;
 
 /// A language model with its tokenizer.
@@ -26,6 +26,12 @@ pub trait ServedModel: LanguageModel {
 
     /// Tokens that a prompt with its answer may have.
     fn token_limit(&self) -> usize;
+
+    /// How many tokens a prompt and the text behind it need at least, where these are so many that they need not be cut
+    /// to know that there is no room for them.
+    fn surely_too_long(&self, _prompt: &Prompt, _text: &str) -> Option<usize> {
+        None
+    }
 
     /// Whether that can be asked; the work list would end with the same error.
     fn check_score(&self, request: &ScoreRequest) -> Result<(), LmError>;
@@ -61,6 +67,13 @@ impl ServedModel for Model {
 
     fn token_limit(&self) -> usize {
         Model::token_limit(self)
+    }
+
+    fn surely_too_long(&self, prompt: &Prompt, text: &str) -> Option<usize> {
+        match Model::surely_too_long(self, prompt, text) {
+            Some(Outcome::TooLong { tokens_needed, .. }) => Some(tokens_needed),
+            _ => None,
+        }
     }
 
     fn check_score(&self, request: &ScoreRequest) -> Result<(), LmError> {

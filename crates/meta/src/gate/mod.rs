@@ -97,7 +97,7 @@ pub struct GatedScores {
     pub items: usize,
     /// Items that have no score on one side, or on both.
     pub unpaired: usize,
-    /// Texts of items that both have, of which the baseline has a score and the run has none.
+    /// Texts of which the baseline has a score and the run has none.
     pub missing: usize,
     /// How far the difference moves with what should not matter; absent where the judge was asked in one way.
     pub noise: Option<f64>,
@@ -136,23 +136,20 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
         });
     }
     let mut gated = Vec::new();
-    for (name, (direction, items)) in &now {
-        let is_asked = options.only.is_empty() || options.only.iter().any(|only| only == name);
-        let Some((_, other)) = before.get(name).filter(|_| is_asked) else { continue };
-        if baseline.is_some() && (run.join(COMPARISONS).is_file() || (are_shares(items) && are_shares(other))) {
+    // What the baseline alone has is lost as a whole.
+    let nothing = BTreeMap::new();
+    for (name, (direction, before)) in &before {
+        if !options.only.is_empty() && !options.only.contains(name) {
+            continue;
+        }
+        let items = now.get(name).map_or(&nothing, |(_, items)| items);
+        if baseline.is_some() && (run.join(COMPARISONS).is_file() || (are_shares(items) && are_shares(before))) {
             return Err(MetaError::Shares { run: run.display().to_string(), name: name.clone() });
         }
-        match against(name, *direction, items, other, options) {
-            Some(one) => gated.push(one),
-            None => caveats.push(format!("{name} has no item with a score in both")),
-        }
+        gated.extend(against(name, *direction, items, before, options)?);
     }
-    if gated.is_empty() {
+    if gated.iter().all(|one| one.items == 0) {
         return Err(MetaError::NothingPaired { run: run.display().to_string() });
-    }
-    let alone: Vec<&str> = before.keys().filter(|name| !now.contains_key(*name)).map(String::as_str).collect();
-    if !alone.is_empty() && options.only.is_empty() {
-        caveats.push(format!("the baseline alone has {}", alone.join(", ")));
     }
     // The most of them: attributes of one run have the same texts, but for those without a score.
     let most = |of: fn(&GatedScores) -> usize| gated.iter().filter(|one| of(one) > 0).max_by_key(|one| of(one));
@@ -177,13 +174,14 @@ fn against(
     now: &BTreeMap<String, ItemTexts>,
     before: &BTreeMap<String, ItemTexts>,
     options: &GateOptions,
-) -> Option<GatedScores> {
+) -> Result<Option<GatedScores>, MetaError> {
+    let nothing = ItemTexts::new();
     let both: Vec<PairedItem> =
-        now.iter().filter_map(|(item, here)| Some(PairedItem::of(here, before.get(item)?))).collect();
+        before.iter().map(|(item, there)| PairedItem::of(now.get(item).unwrap_or(&nothing), there)).collect();
     let missing = both.iter().map(|item| item.missing).sum();
     let paired: Vec<(&PairedItem, [f64; 2])> = both.iter().filter_map(|item| Some((item, item.means?))).collect();
     if paired.is_empty() && missing == 0 {
-        return None;
+        return Ok(None);
     }
     let gain = |[there, here]: [f64; 2]| {
         let gain = direction.upwards(here) - direction.upwards(there);
@@ -192,6 +190,9 @@ fn against(
     };
     let gains: Vec<f64> = paired.iter().map(|(_, means)| gain(*means)).collect();
     let difference = average(&gains);
+    if paired.iter().any(|(_, means)| !gain(*means).is_finite()) || difference.is_some_and(|mean| !mean.is_finite()) {
+        return Err(MetaError::TooLarge { name: name.to_owned() });
+    }
     let interval = mean_interval(&gains, CONFIDENCE, Range::Unbounded).ok();
     // The difference as each way in which the judge was asked has it, over the items that have all of them.
     let mut ways: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -208,7 +209,7 @@ fn against(
     let is_noise = is_decided && Option::zip(noise, difference).is_some_and(|(noise, gain)| noise >= gain.abs());
     let mean = |side: usize| average(&paired.iter().map(|(_, means)| means[side]).collect::<Vec<_>>());
     let all = now.keys().chain(before.keys().filter(|item| !now.contains_key(*item))).count();
-    Some(GatedScores {
+    Ok(Some(GatedScores {
         name: name.to_owned(),
         outcome: match outcome {
             _ if missing > 0 && !options.missing => GateOutcome::Missing,
@@ -225,7 +226,7 @@ fn against(
         items_to_decide: interval
             .filter(|_| outcome == GateOutcome::Undecided)
             .and_then(|interval| items_to_decide(difference?, interval, paired.len(), options)),
-    })
+    }))
 }
 
 fn average(values: &[f64]) -> Option<f64> {

@@ -791,6 +791,8 @@ def meta(
     compare: str | Sequence[str] = ...,
     rounds: int = ...,
     confidence: float = ...,
+    alpha: float = ...,
+    delta: float = ...,
     seed: int = ...,
     out: str | os.PathLike[str] | Run | None = ...,
     strict: bool = ...,

@@ -1,5 +1,6 @@
 """What may be given as data, as a stream of Arrow or as dicts."""
 
+import itertools
 import os
 
 from . import _probity
@@ -16,14 +17,15 @@ def is_frame(data):
     return hasattr(data, "__arrow_c_stream__") or is_rows(data) or _is_dataset(data)
 
 
-def table_of(data, mapping):
-    """What messages call the data, and the table; no table where the data are a file."""
+def table_of(data, mapping, limit=None):
+    """What messages call the data, and the table; no table where the data are a file. Of rows that come one by one no
+    more are taken than ``limit``, where each is a sample."""
     if isinstance(data, (str, os.PathLike)):
         return os.fspath(data), None
     kind = type(data)
     name = f"{kind.__module__.split('.')[0]}.{kind.__name__}" if kind.__module__ != "builtins" else kind.__name__
     if _is_dataset(data):
-        return name, _of_dataset(data)
+        return name, _of_dataset(data.take(limit) if _is_bound(mapping, limit) and hasattr(data, "take") else data)
     if kind.__module__.split(".")[0] == "pandas" and hasattr(data, "columns"):
         return name, _of_pandas(data, mapping)
     if kind.__module__.split(".")[0] == "polars" and hasattr(data, "with_columns") and not hasattr(data, "collect"):
@@ -32,11 +34,23 @@ def table_of(data, mapping):
         raise TypeError(f"data: {name} is one column and no table; give the frame")
     if isinstance(data, dict):
         raise TypeError("data: a dict is no table; give a list with a dict for each sample, or a DataFrame")
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__iter__"):
+    if hasattr(data, "__arrow_c_stream__"):
         return name, data
+    if hasattr(data, "__iter__"):
+        return name, list(itertools.islice(data, limit)) if _is_bound(mapping, limit) else data
     raise TypeError(
         f"data: {name} is no table; give a DataFrame, a data set, an Arrow table, a list of dicts, or a file's path"
     )
+
+
+def _is_bound(mapping, limit):
+    """Whether no more rows are needed than there are to be samples: not where several rows are one sample."""
+    fields = mapping.keys() if isinstance(mapping, dict) else [str(one).partition("=")[0] for one in _several(mapping)]
+    return isinstance(limit, int) and limit >= 0 and not any(str(field).rstrip(":") == "candidate-id" for field in fields)
+
+
+def _several(mapping):
+    return [mapping] if isinstance(mapping, str) else mapping or []
 
 
 def written(data, field, folder, frames):

@@ -176,7 +176,7 @@ def _run(kind, options, data, arguments, progress):
                 given[options[name]["field"]] = value
         table = None
         if data is not None:
-            given[_DATA], table = _frames.table_of(data, arguments.get("map"))
+            given[_DATA], table = _frames.table_of(data, arguments.get("map"), arguments.get("limit"))
         native = model._native if isinstance(model, Model) else None
         with observer_of(progress, kind["name"]) as observer:
             try:

@@ -10,7 +10,7 @@ import tempfile
 import warnings
 
 from . import _probity
-from ._errors import ProbityError, better, in_python, told
+from ._errors import ProbityError, better, in_python, told, visible
 from ._frames import is_frame, written
 
 
@@ -118,7 +118,7 @@ class Run:
             about = f"{one['about']}: " if one.get("about") else ""
             lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
         lines += self._unscored()
-        return "\n".join(lines)
+        return "\n".join(map(visible, lines))
 
     def _unscored(self):
         """How many samples came to which outcome, where some are without a score."""
@@ -135,15 +135,19 @@ class Run:
         parts = []
         for one in self.verdict:
             about = f"{one['about']}: " if one.get("about") else ""
-            parts.append(f"<p><b>{html.escape(about + one['says'])}</b><br>"
-                         f"{html.escape(str(one['trust']).upper())}: {html.escape(one['because'])}</p>")
-        parts += [f"<p>{html.escape(line)}</p>" for line in self._unscored()]
+            parts.append(f"<p><b>{_shown(about + one['says'])}</b><br>"
+                         f"{_shown(str(one['trust']).upper())}: {_shown(one['because'])}</p>")
+        parts += [f"<p>{_shown(line)}</p>" for line in self._unscored()]
         sections = (self._summary or {}).get("sections", [])
         for section in [section for section in sections if section.get("columns")][:1]:
             parts.append(_table(section))
         where = "" if self.path is None else f" in {self.path}; its tables: {', '.join(self._names())}"
-        parts.append(f"<p>{html.escape(self._what() + where)}</p>")
+        parts.append(f"<p>{_shown(self._what() + where)}</p>")
         return "".join(parts)
+
+
+def _shown(text):
+    return html.escape(visible(text))
 
 
 def _status(manifest):
@@ -153,11 +157,11 @@ def _status(manifest):
 
 def _table(section):
     def row(cells, tag):
-        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+        return "<tr>" + "".join(f"<{tag}>{_shown(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
     rows = "".join(row(cells, "td") for cells in section["rows"][:20])
     head = row(section["columns"], "th")
-    return f"<p>{html.escape(section['title'])}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    return f"<p>{_shown(section['title'])}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def open_run(path):
