@@ -47,13 +47,21 @@ pub(crate) enum TableKind {
     Other,
 }
 
+/// The text of a regular file: opening a pipe would wait for whoever writes to it.
+fn regular_text(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    fs::read_to_string(path)
+}
+
 impl ReportedRun {
     /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be
     /// missing.
     pub fn open(path: &Path) -> Result<Self, ReportError> {
         let refuse = |why: String| ReportError::NotARun { path: path.to_owned(), why };
-        let text = fs::read_to_string(path.join(MANIFEST))
-            .map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
+        let text =
+            regular_text(&path.join(MANIFEST)).map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
         let manifest: Value =
             parse_unique(text.as_bytes()).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
         // A run of another version may have a manifest that ours does not read; of ours the files are looked at.
@@ -67,7 +75,7 @@ impl ReportedRun {
         if manifest["probity_run"].is_null() {
             return Err(refuse(format!("{MANIFEST} is not one of probity's")));
         }
-        let summary = match fs::read_to_string(path.join(SUMMARY)) {
+        let summary = match regular_text(&path.join(SUMMARY)) {
             Ok(text) => serde_json::from_str(&text).map_err(|e| refuse(format!("{SUMMARY} is not JSON: {e}")))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Value::Null,
             Err(e) => return Err(ReportError::read(&path.join(SUMMARY))(e)),
