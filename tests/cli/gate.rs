@@ -196,7 +196,7 @@ fn runs_of_other_judges_and_parts_of_runs_are_refused_or_told() {
         serde_json::from_str(&gate("some", &["--json", "--allow-missing"]).exits(0).stdout).expect("JSON");
     assert_eq!(told["caveats"].as_array().map(Vec::len), Some(2), "{told}");
     // What it is made from is not written over.
-    gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "another name"]);
+    gate("some", &["--junit", "some/scores.jsonl"]).fails_with(&["some/scores.jsonl", "a file of a run"]);
     gate("some", &["--markdown", "base/manifest.json"]).fails_with(&["base/manifest.json"]);
     // As a killed run has it.
     let manifest = world.read("some/manifest.json");

@@ -11,7 +11,7 @@ use probity_report::markdown_text;
 
 use crate::error::FileError;
 use crate::exit::Completed;
-use crate::output::{spare_run, write_text};
+use crate::output::{spare_input, spare_run, write_text};
 use crate::terminal::{counted, print, table, thousands, visible_json, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -105,8 +105,9 @@ impl GateArgs {
             missing: self.allow_missing,
         };
         for out in [&self.junit, &self.markdown].into_iter().flatten() {
+            spare_run(out)?;
             for input in [Some(&self.run), self.baseline.as_ref()].into_iter().flatten() {
-                spare_run(input, out)?;
+                spare_input(input, out)?;
             }
         }
         let gated = gate(&self.run, self.baseline.as_deref(), &options)?;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use probity_store::{ANSWERS, MANIFEST, Manifest, SAMPLES, SUMMARY, write_whole};
+use probity_store::{MANIFEST, Manifest, write_whole};
 
 use crate::error::OutputError;
 use crate::terminal::visible_json;
@@ -57,12 +57,25 @@ pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
     }
 }
 
-/// Refuses an output that is an input, or a file of an input that is a run's folder.
-pub(crate) fn spare_run(input: &Path, out: &Path) -> miette::Result<()> {
-    spare_input(input, out)?;
-    let files = Manifest::read(input).map(|manifest| manifest.files).unwrap_or_default();
-    let own = [MANIFEST, ANSWERS, SUMMARY, SAMPLES].map(str::to_owned);
-    files.into_iter().chain(own).try_for_each(|file| spare_input(&input.join(file), out))
+/// The folder that a file lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// An output that a run has written.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{} is a file of a run", path.display())]
+#[diagnostic(help("give another name"))]
+pub(crate) struct FileOfARun {
+    pub(crate) path: PathBuf,
+}
+
+/// Refuses an output that a run has written: nothing replaces that.
+pub(crate) fn spare_run(out: &Path) -> Result<(), FileOfARun> {
+    let name = out.file_name().unwrap_or_default();
+    let is_of_a_run = Manifest::read(folder_of(out))
+        .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
+    if is_of_a_run { Err(FileOfARun { path: out.to_owned() }) } else { Ok(()) }
 }
 
 /// Writes a file, whole or not at all, or to standard output for `-`.

@@ -19,7 +19,7 @@ use crate::error::FileError;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
-use crate::output::{is_stdout, write_output, write_text};
+use crate::output::{FileOfARun, folder_of, is_stdout, spare_run, write_output, write_text};
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};
 
@@ -98,9 +98,6 @@ pub(crate) struct RecipeReport {
 /// Why an output has no place under a name.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TakenName {
-    #[error("{} is a file of a run", path.display())]
-    #[diagnostic(help("give another name"))]
-    OfARun { path: PathBuf },
     #[error("{} is there already and is no {kind}", path.display())]
     #[diagnostic(help("give another name, such as {example}"))]
     SomethingElse { path: PathBuf, kind: &'static str, example: &'static str },
@@ -246,11 +243,6 @@ impl ReportOptions {
     }
 }
 
-/// The folder that a file lies in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Refuses standard output for what is several files.
 fn several(option: &'static str, path: &Path) -> miette::Result<()> {
     if is_stdout(path) { Err(TakenName::Several { option }.into()) } else { Ok(()) }
@@ -267,12 +259,7 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
 /// Refuses a file in the place of something else: a report replaces what an earlier one has written so, and nothing
 /// replaces what a run has written.
 fn spare(option: &str, path: &Path) -> miette::Result<()> {
-    let name = path.file_name().unwrap_or_default();
-    let of_a_run = Manifest::read(folder_of(path))
-        .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
-    if of_a_run {
-        return Err(TakenName::OfARun { path: path.to_owned() }.into());
-    }
+    spare_run(path)?;
     let kind = KINDS.iter().find(|(of, ..)| *of == option);
     let Some((_, kind, begins, example)) = kind.filter(|_| path.is_file()) else { return Ok(()) };
     let mut start = Vec::new();
@@ -295,7 +282,7 @@ fn place(path: &Path, of_runs: &[PathBuf]) -> miette::Result<()> {
     let name = path.file_name().unwrap_or_default();
     let is_of_a_run = name == MANIFEST || name == SUMMARY || path.extension().is_some_and(|end| end == "jsonl");
     if is_of_a_run && at.parent().is_some_and(|folder| of_runs.iter().any(|run| run == folder)) {
-        return Err(TakenName::OfARun { path: path.to_owned() }.into());
+        return Err(FileOfARun { path: path.to_owned() }.into());
     }
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(TakenName::Folder { path: path.to_owned() }.into()),

@@ -53,6 +53,12 @@ fn demo() -> &'static str {
     include_str!("../../../samples/demo.jsonl")
 }
 
+/// A text in which what a terminal would obey is written out.
+#[pyfunction]
+fn visible(text: &str) -> String {
+    probity_report::text::visible(text)
+}
+
 /// The version.
 #[pyfunction]
 fn version() -> &'static str {
@@ -67,6 +73,7 @@ fn _probity(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ProbityError", error)?;
     module.add_class::<model::Model>()?;
     module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(visible, module)?)?;
     module.add_function(wrap_pyfunction!(stages::kinds, module)?)?;
     module.add_function(wrap_pyfunction!(stages::model_options, module)?)?;
     module.add_function(wrap_pyfunction!(stages::run_stage, module)?)?;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use probity_lm::parse_unique;
-use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY};
+use probity_store::{ANSWERS, FileContent, MANIFEST, Manifest, SAMPLES, SUMMARY, regular};
 use serde_json::{Map, Value};
 
 use crate::ReportError;
@@ -47,11 +47,9 @@ pub(crate) enum TableKind {
     Other,
 }
 
-/// The text of a regular file: opening a pipe would wait for whoever writes to it.
+/// The text of a regular file.
 fn regular_text(path: &Path) -> io::Result<String> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
+    regular(path)?;
     fs::read_to_string(path)
 }
 

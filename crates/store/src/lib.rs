@@ -26,6 +26,7 @@ pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
 pub use manifest::{
     FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES, SettingDifference, now,
+    regular,
 };
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SUMMARY, check_writable};

@@ -257,7 +257,7 @@ impl FileContent {
 }
 
 /// An error where there is no regular file: opening a pipe waits for whoever writes to it.
-fn regular(path: &Path) -> io::Result<()> {
+pub fn regular(path: &Path) -> io::Result<()> {
     if fs::metadata(path)?.is_file() { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
 }
 

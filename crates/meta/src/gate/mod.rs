@@ -190,7 +190,7 @@ fn against(
     };
     let gains: Vec<f64> = paired.iter().map(|(_, means)| gain(*means)).collect();
     let difference = average(&gains);
-    if paired.iter().any(|(_, means)| !gain(*means).is_finite()) || difference.is_some_and(|mean| !mean.is_finite()) {
+    if gains.iter().chain(&difference).any(|gain| !gain.is_finite()) {
         return Err(MetaError::TooLarge { name: name.to_owned() });
     }
     let interval = mean_interval(&gains, CONFIDENCE, Range::Unbounded).ok();

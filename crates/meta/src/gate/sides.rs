@@ -38,6 +38,12 @@ pub(super) struct TextScores {
     by_way: BTreeMap<String, Mean>,
 }
 
+impl TextScores {
+    fn is_scored(&self) -> bool {
+        self.score.count > 0
+    }
+}
+
 /// An item's texts by candidate; those without a score too.
 pub(super) type ItemTexts = BTreeMap<String, TextScores>;
 
@@ -59,19 +65,15 @@ impl PairedItem {
     /// Texts of one name are held against each other. Where the sides have no name in common, each has texts of its own
     /// system, and their means are.
     pub(super) fn of(now: &ItemTexts, before: &ItemTexts) -> Self {
-        let scored = |texts: &ItemTexts| texts.values().filter(|text| text.score.count > 0).count();
-        let both = now.keys().filter(|name| before.contains_key(*name)).count();
-        let (here, there): (Vec<&TextScores>, Vec<&TextScores>) = if both == 0 {
-            (now.values().collect(), before.values().collect())
-        } else {
+        let scored = |texts: &ItemTexts| texts.values().filter(|text| text.is_scored()).count();
+        let (here, there): (Vec<&TextScores>, Vec<&TextScores>);
+        let missing = if now.keys().any(|name| before.contains_key(name)) {
             let pairs = now.iter().filter_map(|(name, here)| Some((here, before.get(name)?)));
-            pairs.filter(|(here, there)| here.score.count > 0 && there.score.count > 0).unzip()
-        };
-        let missing = if both == 0 {
-            scored(before).saturating_sub(scored(now))
+            (here, there) = pairs.filter(|(here, there)| here.is_scored() && there.is_scored()).unzip();
+            scored(before) - here.len()
         } else {
-            let has = |name: &String| now.get(name).is_some_and(|text| text.score.count > 0);
-            before.iter().filter(|(name, text)| text.score.count > 0 && !has(name)).count()
+            (here, there) = (now.values().collect(), before.values().collect());
+            scored(before).saturating_sub(scored(now))
         };
         let means = Option::zip(mean(&there), mean(&here)).map(|(there, here)| [there, here]);
         let way = |way: &String| Some((way.clone(), [way_mean(&there, way)?, way_mean(&here, way)?]));
@@ -89,7 +91,7 @@ fn mean(texts: &[&TextScores]) -> Option<f64> {
 /// Absent where a text was not asked about so.
 fn way_mean(texts: &[&TextScores], way: &str) -> Option<f64> {
     let mut all = Mean::default();
-    for text in texts.iter().filter(|text| text.score.count > 0) {
+    for text in texts.iter().filter(|text| text.is_scored()) {
         all.add(text.by_way.get(way).copied()?.value()?);
     }
     all.value()

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import unicodedata
 
 from ._probity import ProbityError
 
@@ -43,9 +42,3 @@ def better(name, known, given, error):
             meant = f"; did you mean {near[0]!r}?" if near else ""
             return TypeError(f"{name}() has no option {field!r}{meant}")
     return TypeError(f"{name}(): {error}")
-
-
-def visible(text):
-    """A text whose characters a terminal would obey, or that turn its direction, are written out."""
-    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    return "".join(f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in hidden else c for c in text)

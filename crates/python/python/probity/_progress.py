@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 
-from ._errors import visible
+from . import _probity
 from ._fork import computes
 
 
@@ -82,7 +82,7 @@ class _Terminal(_Shown):
 
     def message(self, kind, text):
         self._clear()
-        text = "\n".join(map(visible, text.split("\n")))
+        text = _probity.visible(text)
         print(text if kind == "message" else f"{kind}: {text}".replace("error: error: ", "error: "), file=sys.stderr)
 
     def progress(self, what, done, total, share):

@@ -10,7 +10,7 @@ import tempfile
 import warnings
 
 from . import _probity
-from ._errors import ProbityError, better, in_python, told, visible
+from ._errors import ProbityError, better, in_python, told
 from ._frames import is_frame, written
 
 
@@ -118,7 +118,7 @@ class Run:
             about = f"{one['about']}: " if one.get("about") else ""
             lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
         lines += self._unscored()
-        return "\n".join(map(visible, lines))
+        return _probity.visible("\n".join(lines))
 
     def _unscored(self):
         """How many samples came to which outcome, where some are without a score."""
@@ -147,7 +147,7 @@ class Run:
 
 
 def _shown(text):
-    return html.escape(visible(text))
+    return html.escape(_probity.visible(text))
 
 
 def _status(manifest):
