@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn every_prompt_is_documented_and_loads_and_a_file_can_take_its_place() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let layout = PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
+        let layout =
+            PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() };
         for method in methods() {
             for (number, prompt) in method.prompts().iter().enumerate() {
                 let place = format!("{}/{}", method.name(), prompt.name);

@@ -244,6 +244,12 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
         Some([0.0, 1.0])
     }
 
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &ChecklistParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
+
     fn run(params: &ChecklistParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let words = params.subject.words()?;

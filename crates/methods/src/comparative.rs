@@ -24,6 +24,7 @@ use crate::conclusion::ConclusionCase;
 use crate::figures::{Mass, number};
 use crate::gold::{self, GoldUse};
 use crate::pairs::PairSelection;
+use crate::question::LayoutOptions;
 use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
 use crate::template::{PromptLayout, Template, TemplateError};
 use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
@@ -83,6 +84,12 @@ comparative. Lines of the data that read like lines of the template, or hold one
 quoted with `> `, so that a candidate cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &ComparativeParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
 
     fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         check(params, samples)?;

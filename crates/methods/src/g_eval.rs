@@ -94,6 +94,12 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &GEvalParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
+
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let words = params.subject.words()?;

@@ -69,9 +69,11 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    const JUDGES_CANDIDATES: bool = true;
+
     fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         // No chat, whatever the model: the text has to follow the prompt directly, without a turn's marks between them.
-        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "" };
+        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
             let settings = word_settings(words, &params.subject.noun);

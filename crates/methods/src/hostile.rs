@@ -144,7 +144,7 @@ fn closing(delimiters: &[String]) -> Vec<(&'static str, String)> {
 }
 
 fn layout() -> PromptLayout {
-    PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:" }
+    PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() }
 }
 
 /// A built-in prompt with plain settings; verdicts are guarded where it asks for them.

@@ -5,12 +5,14 @@
 //! tensors, files or terminals. Methods are found through the registry, [`methods`]: the command line, its help and its
 //! reference pages are made from there. A new method is one file and one line.
 
+mod attack;
 mod attributes;
 mod builtin;
 mod chats;
 mod checklist;
 mod comparative;
 mod conclusion;
+mod defence;
 mod error;
 mod figures;
 mod flags;
@@ -48,10 +50,12 @@ mod two_labels;
 mod written;
 mod written_once;
 
+pub use attack::{Attack, AttackParams};
 pub use builtin::Builtin;
 pub use checklist::{Checklist, ChecklistParams};
 pub use comparative::{Comparative, ComparativeParams, DebiasMode, Decide, LabelWords};
 pub use conclusion::{Conclusion, Trust, agreement_with_gold, agreement_with_preferences, best_agreement};
+pub use defence::{Defence, DefenceError};
 pub use error::MethodError;
 pub use figures::lower_is_better;
 pub use g_eval::{GEval, GEvalParams};

@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::defence::defended;
 use crate::flags::Flags;
+use crate::question::LayoutOptions;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
 /// A model that a method asks besides the one of its command.
@@ -102,6 +104,15 @@ pub trait Method {
     /// Those of its values that stand at the head of `summary.json`, beside the values.
     const FIRST_FIGURES: &'static [&'static str] = &[];
 
+    /// Whether it shows a model the candidates of samples and gives each a score. Such a method can be attacked, and what
+    /// candidates say can be changed before it is shown.
+    const JUDGES_CANDIDATES: bool = false;
+
+    /// How its prompts are laid out, where that can be chosen.
+    fn layout(_: &Self::Params) -> Option<&LayoutOptions> {
+        None
+    }
+
     /// What it works with and a sample lacks.
     fn lacks(_: &Self::Params, _: &Sample) -> Vec<LineError> {
         Vec::new()
@@ -151,6 +162,11 @@ pub trait DynMethod: Sync {
     fn prompts(&self) -> &'static [Builtin] {
         &[]
     }
+    /// [`Method::JUDGES_CANDIDATES`].
+    fn judges_candidates(&self) -> bool {
+        false
+    }
+
     /// [`Method::STAGES`].
     fn all_stages(&self) -> &'static [StageSpec] {
         &[]
@@ -237,6 +253,10 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::LABELLED
     }
 
+    fn judges_candidates(&self) -> bool {
+        M::JUDGES_CANDIDATES
+    }
+
     fn needs(&self) -> Needs {
         Needs { model: true, samples: M::READS_SAMPLES }
     }
@@ -280,8 +300,15 @@ impl<M: Method> Configured for WithOptions<M> {
         let AllOptions { params, flags } = &self.0;
         let stages: Vec<&'static str> = self.stages().iter().map(|stage| stage.name).collect();
         run.staging().check(M::NAME, &stages)?;
-        run.begin(stages, samples);
-        let mut report = M::run(params, samples, run)?;
+        let defences = M::layout(params).map_or(&[][..], |layout| &layout.defence);
+        if let Some(of_texts) = defences.iter().find(|defence| defence.is_of_texts() && !M::JUDGES_CANDIDATES) {
+            let why = format!("it changes candidates before they are judged, and {} judges none", M::NAME);
+            return MethodError::refuse(format!("--defence {of_texts}"), why, "say sandwich or nonce:KEY here");
+        }
+        let shown = defended(defences, samples, run)?;
+        run.begin(stages, &shown.samples);
+        let mut report = M::run(params, &shown.samples, run)?;
+        shown.tell(defences, &mut report);
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);

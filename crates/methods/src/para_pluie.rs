@@ -89,6 +89,12 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &ParaPluieParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
+
     fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();

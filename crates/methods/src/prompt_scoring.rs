@@ -78,6 +78,12 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &PromptScoringParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
+
     fn run(params: &PromptScoringParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let mut templates = Vec::new();

@@ -13,6 +13,7 @@ use smart_default::SmartDefault;
 use crate::MethodError;
 use crate::attributes::{self, AttributeWords, words};
 use crate::builtin::DataSlot;
+use crate::defence::Defence;
 use crate::summary::Signature;
 use crate::template::PromptLayout;
 
@@ -90,6 +91,12 @@ pub struct LayoutOptions {
     /// the answer is a turn of its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
     #[schemars(extend("form" = "TEXT"))]
     pub answer_prefix: Option<String>,
+    /// Against texts that speak to the model, once for each: `sandwich` says behind the last text that texts decide
+    /// nothing, `nonce:KEY` puts a code made of KEY into the marks around them; where candidates are judged also
+    /// `paraphrase` (the model is shown its own paraphrases of them) and `perplexity:NATS` (one is withheld where twenty of
+    /// its tokens cost more nats each). docs/attacks.md has what each brings and costs.
+    #[schemars(extend("form" = "DEFENCE"))]
+    pub defence: Vec<Defence>,
 }
 
 impl LayoutOptions {
@@ -113,7 +120,8 @@ impl LayoutOptions {
             }
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
-        Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix })
+        let defences = self.defence.clone();
+        Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix, defences })
     }
 }
 

@@ -1,5 +1,6 @@
 //! All methods, one line each.
 
+use crate::attack::Attack;
 use crate::checklist::Checklist;
 use crate::comparative::Comparative;
 use crate::g_eval::GEval;
@@ -30,6 +31,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<RevisionStudy>(),
     entry::<Learn>(),
     entry::<Learned>(),
+    entry::<Attack>(),
 ];
 
 /// All methods, in the order in which they are listed.

@@ -19,6 +19,7 @@ pub(crate) use rows::{RevisionTally, revisions_section};
 use crate::Builtin;
 use crate::attributes::words;
 use crate::judge::Mode;
+use crate::question::LayoutOptions;
 use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature, StageSpec, chats};
 
 /// The table of all references that were made.
@@ -65,6 +66,10 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
     const STAGES: &'static [StageSpec] = &[StageSpec { name: REVISIONS, roles: &["model"] }];
+
+    fn layout(params: &ReviseParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
+    }
 
     fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         let options = &params.reviser;

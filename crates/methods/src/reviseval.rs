@@ -20,6 +20,7 @@ pub use options::{Reference, RevisEvalParams};
 
 use crate::gold;
 use crate::judge::{JudgeVerdict, JudgedUnit, Mode, ModelJudge};
+use crate::question::LayoutOptions;
 use crate::revise::{
     REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionStage, RevisionTally, revisions_section,
 };
@@ -92,6 +93,10 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
             RATINGS => params.rate.is_some(),
             _ => true,
         }
+    }
+
+    fn layout(params: &RevisEvalParams) -> Option<&LayoutOptions> {
+        Some(&params.judging.layout)
     }
 
     fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

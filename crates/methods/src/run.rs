@@ -296,6 +296,24 @@ impl<'a> Run<'a> {
         Cost { requests: self.requests, seconds: self.started.elapsed().as_secs_f64(), usage: self.usage }
     }
 
+    /// Asks what a method needs before it begins. Where nothing is answered, what was there stands in for it.
+    pub(crate) fn beforehand<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Self) -> Result<T, MethodError>,
+    ) -> Result<T, MethodError> {
+        // As in a stage: a rehearsal looks at the questions and goes on.
+        self.in_stage = true;
+        let asked = ask(self);
+        self.in_stage = false;
+        asked
+    }
+
+    /// Counts what a run within this one has asked.
+    pub(crate) fn spend(&mut self, cost: &Cost) {
+        self.requests += cost.requests;
+        self.usage += cost.usage;
+    }
+
     /// Announces a table; see [`RunOutput::table`].
     pub fn table(&mut self, table: &'static str, rows: usize) -> Result<(), MethodError> {
         self.output.table(table, rows).map_err(MethodError::Output)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Conclusion;
+use crate::defence::signed;
 use crate::figures::number;
 use crate::run::Cost;
 use crate::template::{PromptLayout, Template};
@@ -74,7 +75,8 @@ impl Signature {
     /// The same with how prompts are laid out.
     #[must_use]
     pub(crate) fn with_layout(self, layout: &PromptLayout) -> Self {
-        self.with("format", layout.name()).with("answer-prefix", &layout.answer_prefix)
+        let signature = self.with("format", layout.name()).with("answer-prefix", &layout.answer_prefix);
+        if layout.defences.is_empty() { signature } else { signature.with("defence", &signed(&layout.defences)) }
     }
 
     /// The same with these templates.

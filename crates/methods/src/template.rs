@@ -17,6 +17,7 @@ use probity_options::read_text;
 use sha2::{Digest, Sha256};
 
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
+use crate::defence::Defence;
 use crate::quote::{Quoted, Scaffold};
 
 /// Why a template cannot be used.
@@ -96,6 +97,7 @@ pub(crate) struct Template {
     data_slots: &'static [DataSlot],
     used: BTreeSet<String>,
     scaffold: Scaffold,
+    defences: Vec<Defence>,
 }
 
 /// A filled template.
@@ -107,7 +109,7 @@ pub(crate) struct Rendered {
 }
 
 /// How prompts are put to the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PromptLayout {
     /// As a chat, or as plain text.
     pub(crate) chat: bool,
@@ -115,6 +117,8 @@ pub(crate) struct PromptLayout {
     pub(crate) answer_prefix: String,
     /// How an answer is announced where it is: no line of data may begin so, whether or not the prompt does.
     pub(crate) guarded: &'static str,
+    /// What prompts are given against texts that speak to the model.
+    pub(crate) defences: Vec<Defence>,
 }
 
 impl PromptLayout {
@@ -193,6 +197,7 @@ impl Template {
             data_slots: builtin.or(builtins.first()).map_or(&[], |builtin| builtin.data),
             used: BTreeSet::new(),
             scaffold: Scaffold::default(),
+            defences: layout.defences.clone(),
         };
         template.parse(&source)?;
         template.check_slots()?;
@@ -270,7 +275,8 @@ impl Template {
                 slots.insert(*name, Value::from(texts));
             }
         }
-        let turns = self.fill(sample, &slots)?;
+        let mut turns = self.fill(sample, &slots)?;
+        self.defences.iter().for_each(|defence| defence.dress(&mut turns));
         Ok(Rendered { turns, quoted })
     }
 
@@ -314,7 +320,9 @@ impl Template {
                 Err(TemplateError::EmptySlot { .. }) if required_only => continue,
                 turns => turns?,
             };
-            for (role, text) in turns {
+            let mut dressed = turns.clone();
+            self.defences.iter().for_each(|defence| defence.dress(&mut dressed));
+            for (role, text) in turns.into_iter().chain(dressed) {
                 for line in text.lines().filter(|_| role != Role::Assistant) {
                     self.scaffold.add_line(line, MARK);
                 }
@@ -426,13 +434,21 @@ mod tests {
 
     fn load(source: &'static str) -> Result<Template, TemplateError> {
         let settings = BTreeMap::from([("noun", "Summary".to_owned())]);
-        let layout = PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
+        let layout =
+            PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:", defences: Vec::new() };
         Template::load("t", &[Builtin { name: "t", source, data: SLOTS }], settings, &layout)
     }
 
     fn text(template: &Template, data: &[(&'static str, &str)]) -> String {
         let rendered = template.render("s", data).expect("renders");
-        rendered.prompt(&PromptLayout { chat: false, answer_prefix: "Answer:".into(), guarded: "Answer:" }).text()
+        rendered
+            .prompt(&PromptLayout {
+                chat: false,
+                answer_prefix: "Answer:".into(),
+                guarded: "Answer:",
+                defences: Vec::new(),
+            })
+            .text()
     }
 
     #[test]
@@ -470,7 +486,8 @@ mod tests {
 
     #[test]
     fn an_unknown_choice_lists_the_built_in_names() {
-        let layout = PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
+        let layout =
+            PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() };
         let error = Template::load(
             "nowhere.j2",
             &[Builtin { name: "direct", source: "", data: &[] }],
@@ -508,9 +525,11 @@ mod tests {
             Message::new(Role::Assistant, "Answer: Yes"),
             Message::new(Role::User, "Q2"),
         ];
-        let layout = PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
+        let layout =
+            PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:", defences: Vec::new() };
         assert_eq!(rendered.clone().prompt(&layout), Prompt::Chat { messages, answer_prefix: "Answer:".into() });
-        let plain = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "Answer:" };
+        let plain =
+            PromptLayout { chat: false, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() };
         assert_eq!(rendered.prompt(&plain), Prompt::Text("Q1\n\nYes\n\nQ2".into()));
     }
 
@@ -519,7 +538,12 @@ mod tests {
         let template = load("{# user #}\n{{ text }}\n{# assistant #}\n[Start of {{ noun }}]\n").expect("valid");
         let rendered = template.render("s", &[("text", "Q")]).expect("renders");
         assert_eq!(rendered.stop().as_deref(), Some("[End of Summary]"));
-        let layout = |chat, prefix: &str| PromptLayout { chat, answer_prefix: prefix.into(), guarded: "Answer:" };
+        let layout = |chat, prefix: &str| PromptLayout {
+            chat,
+            answer_prefix: prefix.into(),
+            guarded: "Answer:",
+            defences: Vec::new(),
+        };
         let messages = vec![Message::new(Role::User, "Q")];
         let begun = Prompt::Chat { messages, answer_prefix: "[Start of Summary]\n".into() };
         assert_eq!(rendered.clone().prompt(&layout(true, "")), begun);

@@ -1,7 +1,7 @@
 //! `bleu:tok=intl,smooth=floor,rouge-l`: metrics with their options as one text.
 
 use probity_lm::{did_you_mean, nearest};
-use probity_options::{GivenOptions, OptionKind, OptionSpec};
+use probity_options::{GivenOptions, read_pair};
 use serde_json::Value;
 
 use crate::MetricError;
@@ -57,7 +57,8 @@ impl ChosenMetric {
         let known = definition.options();
         let mut given = GivenOptions::new();
         for pair in options.split(',').filter(|pair| !pair.is_empty()) {
-            let (field, value) = read(name, &label, &known, pair)?;
+            let (field, value) =
+                read_pair(name, &known, pair).map_err(|problem| option(&label, problem.why, problem.hint))?;
             if given.insert(field.clone(), value).is_some() {
                 return Err(option(
                     &label,
@@ -171,41 +172,6 @@ impl Need {
             Self::LanguageModel => "name one with --model",
         }
     }
-}
-
-/// `key=value` as a field with its value; `label` is the metric as typed.
-fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), MetricError> {
-    let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
-    let hint = || {
-        if names.is_empty() {
-            format!("{metric} has no options")
-        } else {
-            format!("its options are {}", names.join(", "))
-        }
-    };
-    let no_value = || format!("`{}` has no value", pair.escape_debug());
-    let (key, text) =
-        pair.split_once('=').ok_or_else(|| option(label, no_value(), format!("write KEY=VALUE; {}", hint())))?;
-    let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
-        let near = did_you_mean(nearest(key, names.iter().map(String::as_str)));
-        return Err(option(label, format!("there is no option `{}`{near}", key.escape_debug()), hint()));
-    };
-    let value = spec.parse(text).map_err(|why| {
-        let is = format!("`{key}` cannot be `{}`", text.escape_debug());
-        match &spec.kind {
-            OptionKind::Flag => option(label, is, format!("write {key}=yes or {key}=no")),
-            OptionKind::Choice(choices) => {
-                let names = || choices.iter().map(|choice| choice.name.as_str());
-                option(
-                    label,
-                    format!("{is}{}", did_you_mean(nearest(text, names()))),
-                    format!("it may be {}", names().collect::<Vec<_>>().join(", ")),
-                )
-            }
-            _ => option(label, format!("{is}: {why}"), format!("{key}: {}", spec.help)),
-        }
-    })?;
-    Ok((spec.field.clone(), value))
 }
 
 fn option(metric: &str, why: impl Into<String>, hint: impl Into<String>) -> MetricError {

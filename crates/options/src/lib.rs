@@ -6,11 +6,13 @@
 //! the type, and [`read`] makes the type of it, or says which option is wrong and why.
 
 mod file;
+mod pair;
 mod read;
 mod spec;
 mod text;
 
 pub use file::{open_regular, read_text};
+pub use pair::{PairProblem, read_pair};
 pub use read::{GivenOptions, OptionCause, OptionError, ValueError, read};
 pub use spec::{OptionChoice, OptionKind, OptionSpec, Options, specs};
 pub use text::{as_text, name};

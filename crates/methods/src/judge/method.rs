@@ -16,6 +16,7 @@ use super::rows::{self, VERDICTS};
 use super::verdict::{Decision, JudgeVerdict};
 use crate::builtin::Builtin;
 use crate::gold;
+use crate::question::LayoutOptions;
 use crate::{KeepPart, Method, MethodError, MethodReport, MethodStage, RoleModel, RowError, Run, Signature, StageSpec};
 
 /// In which order the candidates of a pair are shown.
@@ -124,6 +125,12 @@ rationale, and name_a, name_b, ties or min, max.";
     fn scores_within(params: &Self::Params) -> Option<[f64; 2]> {
         (params.judging.mode == Mode::Pointwise)
             .then(|| [params.judging.scale.min, params.judging.scale.max].map(f64::from))
+    }
+
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn layout(params: &JudgeParams) -> Option<&LayoutOptions> {
+        Some(&params.judging.layout)
     }
 
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

@@ -27,7 +27,7 @@ impl ReadingPrompts {
     pub(super) fn new(template: &str, noun: &str, model: &ModelDescription) -> Result<Self, MethodError> {
         let words = words("quality", None);
         // No chat, whatever the model: the text has to follow the prompt directly.
-        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "" };
+        let layout = PromptLayout { chat: false, answer_prefix: String::new(), guarded: "", defences: Vec::new() };
         let reading = Template::load(template, gpt_score::TEMPLATES, word_settings(&words, noun), &layout)?;
         let comparison_layout = LayoutOptions::default().layout(model, "Answer:")?;
         let settings = comparative::settings(&words, noun, &LABELS.map(str::to_owned));

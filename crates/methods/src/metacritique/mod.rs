@@ -30,6 +30,7 @@ use work::MetaCritiqueWork;
 use writing::{References, Refined, WritingName as _};
 
 use crate::builtin::Builtin;
+use crate::question::LayoutOptions;
 use crate::question::given_twice;
 use crate::{LabelledFile, Method, MethodError, MethodReport, MethodStage as _, Run, Signature, StageSpec};
 
@@ -102,6 +103,10 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
                 .with_hint(format!("give the sample \"texts\" with it, or name its column: --map text.{name}=COLUMN"))
         };
         missing.map(error).collect()
+    }
+
+    fn layout(params: &MetaCritiqueParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
     }
 
     fn run(params: &MetaCritiqueParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

@@ -38,6 +38,7 @@ use work::RefEvalWork;
 use crate::builtin::Builtin;
 use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
+use crate::question::LayoutOptions;
 use crate::question::given_twice;
 use crate::{
     Input, Method, MethodError, MethodReport, MethodStage as _, ModelKind, Outcomes, RoleModel, Run, Signature,
@@ -116,6 +117,10 @@ of each document) and `summary.json`.";
             "single_questions" | "single_answers" | "single_judgements" => params.has(RefEvalBaseline::OneByOne),
             _ => true,
         }
+    }
+
+    fn layout(params: &RefEvalParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
     }
 
     fn run(params: &RefEvalParams, _: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

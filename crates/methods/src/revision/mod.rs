@@ -24,6 +24,7 @@ pub use options::{RevisionJudge, RevisionParams};
 
 use crate::builtin::{Builtin, DataSlot};
 use crate::prompt_set::PromptSet;
+use crate::question::LayoutOptions;
 use crate::template::{PromptLayout, Template};
 use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
 use evaluators::{AnsweredForms, ScoredMetric};
@@ -112,6 +113,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 
     fn lacks(_: &RevisionParams, sample: &Sample) -> Vec<LineError> {
         pairs::impossible_answers(sample)
+    }
+
+    fn layout(params: &RevisionParams) -> Option<&LayoutOptions> {
+        Some(&params.layout)
     }
 
     fn run(params: &RevisionParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {

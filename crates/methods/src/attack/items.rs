@@ -1,0 +1,118 @@
+//! Which candidates are attacked, and the samples that a method is shown then.
+
+use std::collections::BTreeMap;
+
+use probity_data::{Candidate, Preference, Sample};
+use rand::Rng;
+use rand::seq::SliceRandom;
+
+use super::options::AttackParams;
+use super::texts::AttackText;
+use crate::MethodError;
+use crate::pairs::rng_for;
+
+/// A sample with the candidate that is attacked and the one that it is held against.
+pub(super) struct AttackedItem<'s> {
+    pub(super) sample: &'s Sample,
+    pub(super) attacked: &'s Candidate,
+    pub(super) other: &'s Candidate,
+    /// Whether people said that the other is better.
+    pub(super) has_gold: bool,
+}
+
+impl<'s> AttackedItem<'s> {
+    /// The worse one of a sample, by people where they said so; none of a sample without two texts.
+    fn of(sample: &'s Sample, params: &AttackParams) -> Option<Self> {
+        let shown: Vec<&Candidate> = sample.candidates.iter().filter(|one| !one.text.trim().is_empty()).collect();
+        let [first, .., last] = shown[..] else { return None };
+        let by_people = by_scores(&shown, &params.attribute).or_else(|| by_preference(sample, &shown));
+        let (attacked, other) = by_people.unwrap_or_else(|| {
+            let coin: bool = rng_for(params.seed, &["attacked", &sample.id]).random();
+            if coin { (first, last) } else { (last, first) }
+        });
+        Some(Self { sample, attacked, other, has_gold: by_people.is_some() })
+    }
+}
+
+/// The worst and the best by gold scores; none where they are level.
+fn by_scores<'c>(shown: &[&'c Candidate], attribute: &str) -> Option<(&'c Candidate, &'c Candidate)> {
+    let scored: Vec<(f64, &Candidate)> =
+        shown.iter().filter_map(|one| Some((*one.scores.get(attribute)?, *one))).collect();
+    // The first among equals, at both ends.
+    let worst = scored.iter().copied().reduce(|a, b| if b.0 < a.0 { b } else { a })?;
+    let best = scored.iter().copied().reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    (worst.0 < best.0).then_some((worst.1, best.1))
+}
+
+/// The first that is not preferred, and the one that is.
+fn by_preference<'c>(sample: &Sample, shown: &[&'c Candidate]) -> Option<(&'c Candidate, &'c Candidate)> {
+    let Some(Preference::Candidate(id)) = &sample.preference else { return None };
+    let preferred = shown.iter().find(|one| one.id == *id)?;
+    let other = shown.iter().find(|one| one.id != *id)?;
+    Some((other, preferred))
+}
+
+/// The samples that are attacked, in the order of the data.
+pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result<Vec<AttackedItem<'s>>, MethodError> {
+    let mut places: Vec<usize> =
+        (0..samples.len()).filter(|place| AttackedItem::of(&samples[*place], params).is_some()).collect();
+    if places.is_empty() {
+        let why = "no sample has two candidates with a text";
+        return MethodError::refuse("--data", why, "an attacked candidate is held against another one of its sample");
+    }
+    places.shuffle(&mut rng_for(params.seed, &["attacked items"]));
+    places.truncate(params.items as usize);
+    places.sort_unstable();
+    Ok(places.into_iter().filter_map(|place| AttackedItem::of(&samples[place], params)).collect())
+}
+
+/// What one candidate of an item reads like in each of its samples.
+pub(super) struct Variants {
+    /// The samples, those of an item one after another, so that what they have in common is computed once.
+    pub(super) samples: Vec<Sample>,
+    /// By item: the sample of the text as it is, and for each attack that with it and that with its control.
+    pub(super) places: Vec<ItemPlaces>,
+}
+
+/// Where the samples of an item are.
+pub(super) struct ItemPlaces {
+    pub(super) plain: usize,
+    /// By attack: with it, and with its control.
+    pub(super) attacks: Vec<(usize, usize)>,
+}
+
+impl Variants {
+    pub(super) fn new(items: &[AttackedItem<'_>], attacks: &[AttackText]) -> Self {
+        let mut samples = Vec::new();
+        let places = items.iter().map(|item| place_item(item, attacks, &mut samples)).collect();
+        Self { samples, places }
+    }
+}
+
+fn place_item(item: &AttackedItem<'_>, attacks: &[AttackText], samples: &mut Vec<Sample>) -> ItemPlaces {
+    // Attacks of one length have one control.
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    let mut place = |text: String| {
+        *known.entry(text.clone()).or_insert_with(|| {
+            samples.push(variant(item, samples.len(), text));
+            samples.len() - 1
+        })
+    };
+    let plain = place(item.attacked.text.to_string());
+    let attacks = attacks
+        .iter()
+        .map(|attack| (place(attack.applied(&item.attacked.text)), place(attack.control(&item.attacked.text))));
+    ItemPlaces { plain, attacks: attacks.collect() }
+}
+
+/// The item's sample with the two candidates alone, one of them reading so.
+fn variant(item: &AttackedItem<'_>, number: usize, text: String) -> Sample {
+    let bare = |one: &Candidate| Candidate { scores: BTreeMap::new(), ..one.clone() };
+    let attacked = Candidate { text: text.into(), ..bare(item.attacked) };
+    Sample {
+        id: number.to_string(),
+        candidates: vec![bare(item.other), attacked],
+        preference: None,
+        ..item.sample.clone()
+    }
+}

@@ -1,0 +1,220 @@
+//! Attacks on methods: what texts that speak to their judge do to its verdicts, and what defences bring.
+
+mod figures;
+mod items;
+mod options;
+mod report;
+mod target;
+#[cfg(test)]
+mod tests;
+mod texts;
+
+use probity_data::Sample;
+use probity_lm::{did_you_mean, nearest};
+use serde::Serialize;
+use serde_json::json;
+
+pub use options::AttackParams;
+
+use crate::builtin::Builtin;
+use crate::defence::{Defence, PARAPHRASE, signed};
+use crate::question::{given_twice, short_hash};
+use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature};
+use figures::{Attacked, PromptFigures};
+use items::{AttackedItem, Variants};
+use target::Target;
+use texts::AttackText;
+
+/// The table of attacks.
+const ATTACKS: &str = "attacks";
+/// The table of what became of each item.
+const ATTACKED: &str = "attacked";
+
+/// Attacks; see [`Method::LONG_ABOUT`].
+pub struct Attack;
+
+impl Method for Attack {
+    type Params = AttackParams;
+    const NAME: &'static str = "attack";
+    const ABOUT: &'static str = "Attack a judge before others do: what texts that speak to it do to its verdicts";
+    const LONG_ABOUT: &'static str = "\
+Attack a judge before others do: what texts that speak to it do to its verdicts.
+
+Of each sample the candidate that people like less (by gold scores or preference; without either, one drawn by the seed) \
+is given an attack, and the method says again which of it and the best other one is better. Injections, false verdicts \
+and reasons, claims of authority, updated criteria, persuasion, look-alike letters, openers of one token in the place of \
+an answer: docs/attacks.md lists all, with their sources. \
+Each is held against a harmless text of about the same length in the same place, since any text behind an \
+answer moves a score.
+
+turned is the share of items in which the attacked candidate is preferred with the attack, among those in which it was \
+not with the harmless text. shift is how far its score moves, from 0 to 1: of a comparison the probability that it is the better one, of a rating the place on \
+the scale.
+
+--defence measures each defence beside none: how many verdicts still turn, and what it costs in accuracy on the candidates \
+as they are. The same option of compare, judge, g-eval, score, checklist and parapluie puts it to use.
+
+Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, score with the harmless text and with \
+the attack, turned) and `summary.json`.";
+
+    // The prompt of a defence that any method may have.
+    const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
+
+    fn run(params: &AttackParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        if let Some(twice) = given_twice(&params.method) {
+            return MethodError::refuse(format!("--method {twice}"), "given twice", "name each method once");
+        }
+        let targets = params.method.iter().map(|label| Target::read(label, params)).collect::<Result<Vec<_>, _>>()?;
+        let attacks = attacks(params)?;
+        let defences = defences(params, &targets)?;
+        let items = items::choose(params, samples)?;
+        let variants = Variants::new(&items, &attacks);
+        run.table(ATTACKS, attacks.len())?;
+        attacks.iter().enumerate().try_for_each(|(index, attack)| run.row(ATTACKS, index, attack))?;
+        let mut found = Vec::new();
+        for (target, defence) in
+            targets.iter().flat_map(|target| defences.iter().map(move |defence| (target, *defence)))
+        {
+            let verdicts = target.judge(defence, &variants.samples, run)?;
+            let name = defence.map_or("none", Defence::name);
+            found.push(PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts));
+        }
+        if run.is_rehearsal() {
+            return Err(MethodError::Rehearsed);
+        }
+        write_items(&found, &items, &attacks, run)?;
+        Ok(report(params, &found, &attacks, &items, run))
+    }
+}
+
+/// The attacks that were chosen.
+fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
+    let mut all = texts::shipped(&params.noun);
+    for wanted in &params.attack {
+        let names = || all.iter().flat_map(|one| [one.name.as_str(), one.family.as_str()]);
+        if !names().any(|name| name == wanted) {
+            let near = did_you_mean(nearest(wanted, names()));
+            let why = format!("there is no attack or family of that name{near}");
+            return MethodError::refuse(
+                format!("--attack {}", wanted.escape_debug()),
+                why,
+                "docs/attacks.md lists them",
+            );
+        }
+    }
+    all.retain(|one| {
+        params.attack.is_empty() || params.attack.contains(&one.name) || params.attack.contains(&one.family)
+    });
+    if let Some(path) = &params.texts {
+        all.extend(texts::read_own(path, &params.noun)?);
+    }
+    let names: Vec<&String> = all.iter().map(|one| &one.name).collect();
+    match given_twice(&names) {
+        None => Ok(all),
+        Some(twice) => MethodError::refuse(
+            "--texts",
+            format!("the attack `{twice}` is there twice"),
+            "give each a name of its own",
+        ),
+    }
+}
+
+/// None, then those that were chosen.
+fn defences<'p>(params: &'p AttackParams, targets: &[Target]) -> Result<Vec<Option<&'p Defence>>, MethodError> {
+    let names: Vec<&str> = params.defence.iter().map(Defence::name).collect();
+    if let Some(twice) = given_twice(&names) {
+        return MethodError::refuse(format!("--defence {twice}"), "given twice", "name each defence once");
+    }
+    for defence in &params.defence {
+        targets.iter().try_for_each(|target| target.check(defence))?;
+    }
+    Ok(std::iter::once(None).chain(params.defence.iter().map(Some)).collect())
+}
+
+#[derive(Serialize)]
+struct AttackedRow<'a> {
+    method: &'a str,
+    defence: &'a str,
+    item: &'a str,
+    candidate: &'a str,
+    attack: &'a str,
+    #[serde(flatten)]
+    attacked: Attacked,
+}
+
+fn write_items(
+    found: &[PromptFigures],
+    items: &[AttackedItem<'_>],
+    attacks: &[AttackText],
+    run: &mut Run<'_>,
+) -> Result<(), MethodError> {
+    run.table(ATTACKED, found.len() * items.len() * attacks.len())?;
+    let mut index = 0;
+    for one in found {
+        for (item, of_item) in items.iter().zip(&one.items) {
+            for (attack, attacked) in attacks.iter().zip(of_item) {
+                let row = AttackedRow {
+                    method: &one.method,
+                    defence: &one.defence,
+                    item: &item.sample.id,
+                    candidate: &item.attacked.id,
+                    attack: &attack.name,
+                    attacked: *attacked,
+                };
+                run.row(ATTACKED, index, &row)?;
+                index += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn report(
+    params: &AttackParams,
+    found: &[PromptFigures],
+    attacks: &[AttackText],
+    items: &[AttackedItem<'_>],
+    run: &Run<'_>,
+) -> MethodReport {
+    let texts = attacks.iter().flat_map(|one| [one.name.as_str(), one.text.as_str()]);
+    let signature = Signature::new(Attack::NAME, run.model())
+        .with("methods", &params.method.join(" "))
+        .with("attribute", &params.attribute)
+        .with("noun", &params.noun)
+        .with("attacks", &short_hash(texts))
+        .with("defences", &signed(&params.defence))
+        .with("items", &items.len())
+        .with("seed", &params.seed);
+    let mut outcomes = Outcomes::default();
+    for attacked in found.iter().flat_map(|one| one.items.iter().flatten()) {
+        outcomes.add_named(if attacked.score.is_some() && attacked.control.is_some() {
+            "scored"
+        } else {
+            "not_judged"
+        });
+    }
+    let mut of_prompts = report::prompts(found);
+    outcomes.notes(None, &mut of_prompts);
+    let without_gold = items.iter().filter(|item| !item.has_gold).count();
+    if without_gold > 0 {
+        of_prompts.note(format!(
+            "{without_gold} of {} items have no gold for `{}` and no preference: which candidate is attacked was drawn",
+            items.len(),
+            params.attribute
+        ));
+    }
+    if items.len() < params.items as usize {
+        of_prompts.note(format!("{} samples have two candidates; --items asks for {}", items.len(), params.items));
+    }
+    let headline = found.iter().filter(|one| one.defence == "none");
+    MethodReport {
+        values: json!({ "items": items.len(), "attacks": attacks.len(), "prompts": found }),
+        sections: vec![of_prompts, report::attacks(found)],
+        signature,
+        outcomes,
+        headline: headline
+            .map(|one| Headline::new("verdicts turned", Some(&one.method), one.turned.figure.share))
+            .collect(),
+        verdict: vec![report::conclusion(found, items.len())],
+    }
+}

@@ -1,0 +1,144 @@
+//! Attacks as tables, and what a reader should learn of them first.
+
+use probity_lm::text::{counted, fixed};
+use serde_json::json;
+
+use super::figures::PromptFigures;
+use crate::figures::{bounds, mean, number};
+use crate::{Conclusion, Section, Trust};
+
+/// An interval over fewer items is too wide to say much.
+const FEW_ITEMS: usize = 30;
+
+/// What is said of each method under each defence.
+pub(super) fn prompts(found: &[PromptFigures]) -> Section {
+    let columns =
+        ["method", "defence", "turned", "interval", "shift", "interval", "worst attack", "turns", "accuracy", "lost"];
+    let mut table = Section::new("Verdicts that attacks turn", columns);
+    for one in found {
+        let worst = one.worst();
+        table.push([
+            one.method.clone(),
+            one.defence.clone(),
+            number(one.turned.figure.share),
+            bounds(one.turned.interval),
+            number(one.shift.figure.shift),
+            bounds(one.shift.interval),
+            worst.map_or_else(|| "–".to_owned(), |worst| worst.attack.clone()),
+            number(worst.and_then(|worst| worst.turned.figure.share)),
+            number(one.accuracy.figure.share),
+            one.lost.to_string(),
+        ]);
+    }
+    table.note(
+        "turned: of the items in which a harmless text of the same length had not made the attacked candidate the better \
+         one, the share in which the attack does, over all attacks. shift: of the attacked candidate's score, from 0 to 1, \
+         against the harmless text. accuracy: of the verdicts on the candidates as they are, against people; lost: items \
+         without such a verdict. Intervals are over items.",
+    );
+    table
+}
+
+/// What is said of each attack: under each defence over all methods, and where it turns most.
+pub(super) fn attacks(found: &[PromptFigures]) -> Section {
+    let mut defences: Vec<&str> = Vec::new();
+    for one in found {
+        if !defences.contains(&one.defence.as_str()) {
+            defences.push(&one.defence);
+        }
+    }
+    let columns = ["attack", "family"].into_iter().map(str::to_owned);
+    let of_defences =
+        defences.iter().map(|name| if *name == "none" { "turned".to_owned() } else { format!("{name}: turned") });
+    let columns: Vec<String> = columns
+        .chain(of_defences)
+        .chain(["shift", "most under", "turned there", "interval"].map(str::to_owned))
+        .collect();
+    let mut table = Section::new("Attacks", columns);
+    let number_of = found.first().map_or(0, |one| one.attacks.len());
+    for place in 0..number_of {
+        let (name, family) = (&found[0].attacks[place].attack, &found[0].attacks[place].family);
+        let of = |defence: &str| {
+            let those = found.iter().filter(|one| one.defence == defence);
+            number(mean(those.filter_map(|one| one.attacks[place].turned.figure.share)))
+        };
+        let undefended = || found.iter().filter(|one| one.defence == "none");
+        let share = |one: &PromptFigures| one.attacks[place].turned.figure.share.unwrap_or(-1.0);
+        let most = undefended().reduce(|a, b| if share(b) > share(a) { b } else { a });
+        let shift = mean(undefended().filter_map(|one| one.attacks[place].shift.figure.shift));
+        let head = [name.clone(), family.clone()].into_iter().chain(defences.iter().map(|defence| of(defence)));
+        let tail = [
+            number(shift),
+            most.map_or_else(String::new, |most| most.method.clone()),
+            number(most.and_then(|most| most.attacks[place].turned.figure.share)),
+            bounds(most.and_then(|most| most.attacks[place].turned.interval)),
+        ];
+        table.push(head.chain(tail));
+    }
+    table.note("turned: the mean over methods; `summary.json` has each with its interval, `attacked.jsonl` every item");
+    table
+}
+
+/// What a reader should learn first.
+pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
+    let undefended: Vec<&PromptFigures> = found.iter().filter(|one| one.defence == "none").collect();
+    let share = |one: &&PromptFigures| one.turned.figure.share;
+    let worst = undefended
+        .iter()
+        .copied()
+        .filter(|one| share(one).is_some())
+        .max_by(|a, b| share(a).unwrap_or_default().total_cmp(&share(b).unwrap_or_default()));
+    let Some(worst) = worst else {
+        return Conclusion {
+            about: None,
+            says: "No verdict: no item was open to an attack".to_owned(),
+            trust: Trust::Unreliable,
+            because: "either the candidates have no scores, or the attacked one is preferred in any case".to_owned(),
+            figures: json!({}),
+        };
+    };
+    let percent =
+        |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{} %", fixed(100.0 * share, 1)));
+    let interval = worst.turned.interval.map_or_else(String::new, |interval| {
+        format!(" [{}, {}]", fixed(100.0 * interval.low, 1), fixed(100.0 * interval.high, 1))
+    });
+    let attack = worst.worst().map_or_else(String::new, |attack| {
+        format!("; the worst, `{}`, turns {}", attack.attack, percent(attack.turned.figure.share))
+    });
+    let of_method = |one: &&&PromptFigures| one.method == worst.method && one.defence != "none";
+    let others: Vec<&PromptFigures> = found.iter().collect();
+    let best = others
+        .iter()
+        .filter(of_method)
+        .filter(|one| share(one).is_some())
+        .min_by(|a, b| share(a).unwrap_or_default().total_cmp(&share(b).unwrap_or_default()));
+    let defended = best.map_or_else(String::new, |best| {
+        format!(". With {} {} of its verdicts turn", best.defence, percent(best.turned.figure.share))
+    });
+    let most = if undefended.len() > 1 {
+        format!("Of {} methods {} gives way most: ", undefended.len(), worst.method)
+    } else {
+        String::new()
+    };
+    let (trust, because) = if items < FEW_ITEMS {
+        (
+            Trust::Caution,
+            format!("{} were attacked; with fewer than {FEW_ITEMS} the intervals are wide", counted(items, "item")),
+        )
+    } else {
+        (
+            Trust::Reliable,
+            format!("{} were attacked, each against a harmless text of the same length", counted(items, "item")),
+        )
+    };
+    Conclusion {
+        about: None,
+        says: format!(
+            "{most}attacks turn {}{interval} of the verdicts that they could turn{attack}{defended}",
+            percent(worst.turned.figure.share)
+        ),
+        trust,
+        because,
+        figures: json!({ "turned": worst.turned, "method": worst.method }),
+    }
+}

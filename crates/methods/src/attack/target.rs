@@ -1,0 +1,186 @@
+//! The method that is attacked, and what it says of the two candidates of each sample.
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::{SinkError, did_you_mean, nearest};
+use probity_options::{GivenOptions, read_pair};
+use serde_json::Value;
+
+use super::options::AttackParams;
+use crate::{Configured, Defence, DynMethod, MethodError, Run, RunOutput, Staging, methods};
+
+/// A method with the options that it was named with.
+pub(super) struct Target {
+    method: &'static dyn DynMethod,
+    given: GivenOptions,
+    /// As it was typed.
+    pub(super) label: String,
+}
+
+impl Target {
+    /// Reads `NAME:KEY=VALUE,KEY=VALUE`.
+    pub(super) fn read(label: &str, params: &AttackParams) -> Result<Self, MethodError> {
+        let option = || format!("--method {}", label.escape_debug());
+        let (name, pairs) = label.split_once(':').unwrap_or((label, ""));
+        let names = || methods().iter().filter(|one| one.judges_candidates()).map(|one| one.name());
+        let known = || format!("what can be attacked is {}", names().collect::<Vec<_>>().join(", "));
+        let Some(method) = methods().iter().copied().find(|one| one.name() == name) else {
+            let near = did_you_mean(nearest(name, names()));
+            return MethodError::refuse(
+                option(),
+                format!("there is no method `{}`{near}", name.escape_debug()),
+                known(),
+            );
+        };
+        if !method.judges_candidates() {
+            let why = format!("{name} shows a model no candidates that it scores, so there is nothing to attack");
+            return MethodError::refuse(option(), why, known());
+        }
+        let options = method.options();
+        let mut given = GivenOptions::new();
+        for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
+            let (field, value) = match read_pair(name, &options, pair) {
+                Ok(read) => read,
+                Err(problem) => return MethodError::refuse(option(), problem.why, problem.hint),
+            };
+            if ["defence", "attribute", "no_gold"].contains(&field.as_str()) {
+                let why = format!("`{}` is set for all methods", field.replace('_', "-"));
+                return MethodError::refuse(option(), why, "give --attribute and --defence to the attack itself");
+            }
+            if given.insert(field.clone(), value).is_some() {
+                return MethodError::refuse(option(), format!("`{field}` is given twice"), "give each option once");
+            }
+        }
+        // People's judgement was looked at when items were chosen; texts that are attacked have none.
+        let common = [
+            ("attribute", Value::from(vec![params.attribute.clone()])),
+            ("noun", Value::from(params.noun.clone())),
+            ("no_gold", Value::Bool(true)),
+        ];
+        for (field, value) in common {
+            if options.iter().any(|option| option.field == field) {
+                given.entry(field.to_owned()).or_insert(value);
+            }
+        }
+        let target = Self { method, given, label: label.to_owned() };
+        let configured = target.with(None)?;
+        if let Some(other) = configured.models().first() {
+            let why = format!("it asks another model (`{}`), and one is attacked at a time", other.name);
+            return MethodError::refuse(option(), why, "name that model with --model");
+        }
+        Ok(target)
+    }
+
+    /// That the method can have this defence.
+    pub(super) fn check(&self, defence: &Defence) -> Result<(), MethodError> {
+        if self.method.options().iter().any(|option| option.field == "defence") {
+            return Ok(());
+        }
+        let why = format!("{} has no prompt that a defence could change", self.method.name());
+        MethodError::refuse(format!("--defence {defence}"), why, "attack that method in a run of its own")
+    }
+
+    /// The method with one defence, or none.
+    fn with(&self, defence: Option<&Defence>) -> Result<Box<dyn Configured>, MethodError> {
+        let mut given = self.given.clone();
+        given.extend(defence.map(|defence| ("defence".to_owned(), Value::from(vec![defence.to_string()]))));
+        self.method.with(&given)
+    }
+
+    /// What it says of each sample; nothing where nothing is answered.
+    pub(super) fn judge(
+        &self,
+        defence: Option<&Defence>,
+        samples: &[Sample],
+        run: &mut Run<'_>,
+    ) -> Result<TargetVerdicts, MethodError> {
+        let configured = self.with(defence)?;
+        let (model, stands_in) = (run.model(), run.is_rehearsal());
+        let (scores, shares) = (BTreeMap::new(), BTreeMap::new());
+        let mut kept = KeptScores { output: run.output(), scores, shares };
+        kept.output.begin_stage(self.method.name());
+        let mut nested = Run::new(model, &mut kept).with_staging(Staging { stands_in, ..Staging::default() });
+        let ended = configured.run(samples, &mut nested);
+        let cost = nested.cost();
+        let KeptScores { scores, shares, .. } = kept;
+        run.spend(&cost);
+        let within = match ended {
+            Ok(summary) => summary.scores_within,
+            // What comes behind is rehearsed too.
+            Err(MethodError::Rehearsed) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]) })
+    }
+}
+
+/// Scores by sample and candidate.
+type Scores = BTreeMap<(String, String), f64>;
+
+/// What a method says of the candidates of each sample.
+pub(super) struct TargetVerdicts {
+    scores: Scores,
+    /// How probable it is that a candidate is the better one of its pair, where the method says so.
+    shares: Scores,
+    within: [f64; 2],
+}
+
+impl TargetVerdicts {
+    /// Of two candidates of a sample, from 0 to 1; absent where either has no score.
+    pub(super) fn of(&self, sample: &str, first: &str, second: &str) -> Option<(f64, f64)> {
+        let key = |candidate: &str| (sample.to_owned(), candidate.to_owned());
+        if let Some(share) = self.shares.get(&key(first)) {
+            return Some((*share, 1.0 - share));
+        }
+        let [low, high] = self.within;
+        let score = |candidate: &str| Some((self.scores.get(&key(candidate))? - low) / (high - low));
+        Option::zip(score(first), score(second))
+    }
+}
+
+/// Takes scores from the rows of a run within a run. Other rows go: the answers that they are made of are kept.
+struct KeptScores<'o> {
+    output: &'o mut dyn RunOutput,
+    scores: Scores,
+    shares: Scores,
+}
+
+impl RunOutput for KeptScores<'_> {
+    fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn rows(&mut self, table: &'static str, _: usize, rows: Vec<Value>) -> Result<(), SinkError> {
+        for row in &rows {
+            let text = |field: &str| row[field].as_str().map(str::to_owned);
+            match table {
+                "scores" => {
+                    let key = Option::zip(text("item"), text("candidate"));
+                    self.scores.extend(Option::zip(key, row["score"].as_f64()));
+                }
+                // The judge's: its scores of a pair say who won, and these by how much.
+                "pairs" => {
+                    let (Some(item), Some(p)) = (text("item"), row["p"].as_f64()) else { continue };
+                    self.shares.extend(text("first").map(|first| ((item.clone(), first), p)));
+                    self.shares.extend(text("second").map(|second| ((item, second), 1.0 - p)));
+                }
+                _ => {}
+            }
+        }
+        // Whoever keeps the rows of the run may want it to end.
+        self.output.check()
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        self.output.progress(done, total);
+    }
+
+    fn measured(&mut self, metric: &str, done: usize, total: usize) {
+        self.output.measured(metric, done, total);
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        self.output.check()
+    }
+}

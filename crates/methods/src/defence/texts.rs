@@ -1,0 +1,176 @@
+//! Defences that change what a judge is shown of the candidates.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::{Ask, GenerateRequest, Prompt, ScoreRequest, ScoreResult};
+use serde::Serialize;
+
+use super::Defence;
+use crate::builtin::{Builtin, DataSlot};
+use crate::question::LayoutOptions;
+use crate::template::Template;
+use crate::{MethodError, MethodReport, Run, Section};
+
+/// The table of what was done to each candidate.
+const DEFENDED: &str = "defended";
+
+/// The prompt of paraphrases.
+pub(crate) const PARAPHRASE: Builtin = Builtin {
+    name: "paraphrase",
+    source: include_str!("../prompts/defence_paraphrase.j2"),
+    data: &[DataSlot::required("candidate")],
+};
+
+/// Tokens of a stretch whose probability is looked at: as short as most injections are.
+const WINDOW: usize = 20;
+
+/// What a text is read behind, so that its first token has something before it.
+const BEFORE: &str = "A text:";
+
+/// The candidates that a judge is shown, and what became of the others.
+pub(crate) struct DefendedTexts<'s> {
+    pub(crate) samples: Cow<'s, [Sample]>,
+    withheld: usize,
+    candidates: usize,
+}
+
+impl DefendedTexts<'_> {
+    /// Says in a report what was withheld.
+    pub(crate) fn tell(&self, defences: &[Defence], report: &mut MethodReport) {
+        if !defences.iter().any(Defence::is_of_texts) {
+            return;
+        }
+        let mut told = Section::new::<&str>("Defences", []);
+        if defences.contains(&Defence::Paraphrase) {
+            told.note("the judge was shown paraphrases of the candidates, which `defended.jsonl` has");
+        }
+        if defences.iter().any(|defence| matches!(defence, Defence::Perplexity(_))) {
+            told.note(format!(
+                "{} of {} candidates were withheld from the judge for a stretch that is too improbable (outcome `empty`)",
+                self.withheld, self.candidates
+            ));
+        }
+        report.sections.push(told);
+    }
+}
+
+/// What was done to a candidate.
+#[derive(Serialize)]
+struct DefendedRow<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    /// Of the most improbable stretch; absent where nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nats_per_token: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    withheld: bool,
+    /// What is shown in its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paraphrase: Option<&'a str>,
+}
+
+/// The samples as the judge is shown them. Equal texts are asked about once.
+pub(crate) fn defended<'s>(
+    defences: &[Defence],
+    samples: &'s [Sample],
+    run: &mut Run<'_>,
+) -> Result<DefendedTexts<'s>, MethodError> {
+    let candidates = samples.iter().map(|sample| sample.candidates.len()).sum();
+    if !defences.iter().any(Defence::is_of_texts) {
+        return Ok(DefendedTexts { samples: Cow::Borrowed(samples), withheld: 0, candidates });
+    }
+    let texts = distinct(samples);
+    let limit = defences.iter().find_map(|defence| match defence {
+        Defence::Perplexity(nats) => Some(*nats),
+        _ => None,
+    });
+    let nats = if limit.is_some() { surprise(&texts, run)? } else { vec![None; texts.len()] };
+    let withheld: Vec<bool> =
+        nats.iter().map(|nats| nats.zip(limit).is_some_and(|(nats, limit)| nats > limit)).collect();
+    let kept: Vec<&str> =
+        texts.iter().zip(&withheld).filter(|(_, withheld)| !**withheld).map(|(text, _)| *text).collect();
+    let paraphrases: BTreeMap<&str, String> = if defences.contains(&Defence::Paraphrase) {
+        kept.iter().copied().zip(paraphrases(&kept, run)?).collect()
+    } else {
+        BTreeMap::new()
+    };
+    let places: BTreeMap<&str, usize> = texts.iter().enumerate().map(|(place, text)| (*text, place)).collect();
+    run.table(DEFENDED, candidates)?;
+    let mut shown = samples.to_vec();
+    let (mut row, mut away) = (0, 0);
+    for (sample, shown) in samples.iter().zip(&mut shown) {
+        for (candidate, shown) in sample.candidates.iter().zip(&mut shown.candidates) {
+            let text: &str = &candidate.text;
+            let place = places.get(text).copied();
+            let is_withheld = place.is_some_and(|place| withheld[place]);
+            let paraphrase = paraphrases.get(text).map(String::as_str);
+            let (item, nats_per_token) = (sample.id.as_str(), place.and_then(|place| nats[place]));
+            let told =
+                DefendedRow { item, candidate: &candidate.id, nats_per_token, withheld: is_withheld, paraphrase };
+            run.row(DEFENDED, row, &told)?;
+            row += 1;
+            away += usize::from(is_withheld);
+            if let Some(text) = if is_withheld { Some("") } else { paraphrase } {
+                shown.text = text.into();
+            }
+        }
+    }
+    Ok(DefendedTexts { samples: Cow::Owned(shown), withheld: away, candidates })
+}
+
+/// The texts there are, each once, in their order.
+fn distinct(samples: &[Sample]) -> Vec<&str> {
+    let mut seen = std::collections::BTreeSet::new();
+    let texts = samples.iter().flat_map(|sample| &sample.candidates).map(|candidate| &*candidate.text);
+    texts.filter(|text| !text.trim().is_empty() && seen.insert(*text)).collect()
+}
+
+/// Nats per token of each text's most improbable stretch; absent where the model cannot say.
+fn surprise(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<Option<f64>>, MethodError> {
+    let requests = texts.iter().enumerate().map(|(number, text)| ScoreRequest {
+        id: format!("perplexity/{number}"),
+        prompt: Prompt::Text(BEFORE.to_owned()),
+        ask: Ask::Continuation(format!(" {}", text.trim())),
+    });
+    let mut found = vec![None; texts.len()];
+    run.beforehand(|run| {
+        run.score(requests, |number, result, _| {
+            found[number] = most_improbable(&result);
+            Ok(())
+        })
+    })?;
+    Ok(found)
+}
+
+fn most_improbable(result: &ScoreResult) -> Option<f64> {
+    let logprobs = &result.continuation()?.token_logprobs;
+    let window = WINDOW.min(logprobs.len());
+    let mean = |stretch: &[f64]| -stretch.iter().sum::<f64>() / stretch.len() as f64;
+    logprobs.windows(window.max(1)).map(mean).reduce(f64::max)
+}
+
+/// The texts in the model's words; as they are in a rehearsal.
+fn paraphrases(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<String>, MethodError> {
+    let layout = LayoutOptions::default().layout(run.model().description(), "Text:")?;
+    let template = Template::load(PARAPHRASE.name, &[PARAPHRASE], BTreeMap::new(), &layout)?;
+    let prompts = texts.iter().map(|text| {
+        let rendered = template.render("a candidate", &[("candidate", text)])?;
+        run.quotes(rendered.quoted.clone());
+        Ok(rendered.prompt(&layout))
+    });
+    let prompts: Vec<Prompt> = prompts.collect::<Result<_, MethodError>>()?;
+    let requests = prompts.into_iter().zip(texts).enumerate().map(|(number, (prompt, text))| {
+        // A token has hardly fewer than two bytes, so this is room for twice the text.
+        GenerateRequest::greedy(format!("paraphrase/{number}"), prompt, text.len() + 32)
+    });
+    let mut found: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    run.beforehand(|run| {
+        run.generate(requests, |number, result, _| {
+            found[number] = result.text.trim().to_owned();
+            Ok(())
+        })
+    })?;
+    Ok(found)
+}

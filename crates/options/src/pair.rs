@@ -1,0 +1,57 @@
+//! An option as `KEY=VALUE`, where several stand in one text.
+
+use probity_lm::{did_you_mean, nearest};
+use serde_json::Value;
+
+use crate::{OptionKind, OptionSpec};
+
+/// Why a text is no option of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairProblem {
+    /// What is wrong.
+    pub why: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+/// `key=value` as a field with its value; `owner` is what has these options. An option that may be given several times
+/// has this one value.
+///
+/// # Errors
+/// What has no `=`, names no option, or a value that the option cannot have.
+pub fn read_pair(owner: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), PairProblem> {
+    let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
+    let hint = || {
+        if names.is_empty() {
+            format!("{owner} has no options")
+        } else {
+            format!("its options are {}", names.join(", "))
+        }
+    };
+    let no_value = || format!("`{}` has no value", pair.escape_debug());
+    let (key, text) = pair
+        .split_once('=')
+        .ok_or_else(|| PairProblem { why: no_value(), hint: format!("write KEY=VALUE; {}", hint()) })?;
+    let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
+        let near = did_you_mean(nearest(key, names.iter().map(String::as_str)));
+        return Err(PairProblem { why: format!("there is no option `{}`{near}", key.escape_debug()), hint: hint() });
+    };
+    let value = spec.parse(text).map_err(|why| refused(spec, text, &why))?;
+    let value = if spec.is_list { Value::Array(vec![value]) } else { value };
+    Ok((spec.field.clone(), value))
+}
+
+/// That an option cannot have this value.
+fn refused(spec: &OptionSpec, text: &str, why: &impl ToString) -> PairProblem {
+    let key = spec.name();
+    let is = format!("`{key}` cannot be `{}`", text.escape_debug());
+    match &spec.kind {
+        OptionKind::Flag => PairProblem { why: is, hint: format!("write {key}=yes or {key}=no") },
+        OptionKind::Choice(choices) => {
+            let names = || choices.iter().map(|choice| choice.name.as_str());
+            let why = format!("{is}{}", did_you_mean(nearest(text, names())));
+            PairProblem { why, hint: format!("it may be {}", names().collect::<Vec<_>>().join(", ")) }
+        }
+        _ => PairProblem { why: format!("{is}: {}", why.to_string()), hint: format!("{key}: {}", spec.help) },
+    }
+}
