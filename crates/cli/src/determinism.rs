@@ -9,7 +9,7 @@ use probity_lm::{
     SamplingLimits, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
 };
 use probity_runtime::hub::{LocatedModel, locate};
-use probity_runtime::{Isa, LoadOptions, Model};
+use probity_runtime::{Isa, KeptPrefixBytes, LoadOptions, Model};
 use probity_session::{AskedLine as _, Interrupt, ScoreLine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -178,7 +178,7 @@ fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) ->
     add("sharing", "off", LoadOptions { share_prefixes: false, ..defaults }, Order::AsGiven);
     add("window", "one request", LoadOptions { window_tokens: 1, ..defaults }, Order::AsGiven);
     let kept_prefixes = usage.peak_cache_bytes.max(1);
-    let kept = LoadOptions { kept_prefixes, ..defaults };
+    let kept = LoadOptions { kept_prefixes: KeptPrefixBytes::Bytes(kept_prefixes), ..defaults };
     add("kept prefixes", &format!("one by one, {} bytes", thousands(kept_prefixes)), kept, Order::OneByOne);
     let tight = list.least_cache(model);
     let setting = format!("{} bytes instead of {}", thousands(tight), thousands(usage.peak_cache_bytes));

@@ -96,7 +96,7 @@ mod served {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use probity_runtime::{LoadOptions, Model};
+    use probity_runtime::{KeptPrefixBytes, LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
     use probity_session::{ByteSize, Context};
 
@@ -188,7 +188,7 @@ mod served {
     fn share_out(mut model: Model) -> miette::Result<Model> {
         let options = model.options();
         let third = options.cache_budget.map(|bytes| (bytes / 3).max(1));
-        let kept_prefixes = third.unwrap_or_default();
+        let kept_prefixes = KeptPrefixBytes::Bytes(third.unwrap_or_default());
         model.run_with(LoadOptions { cache_budget: third, kept_prefixes, ..options })?;
         Ok(model)
     }

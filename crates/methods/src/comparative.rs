@@ -1,6 +1,7 @@
 //! Comparative assessment (Liusie, Manakul and Gales 2024, "LLM Comparative Assessment").
 
 mod analyses;
+mod budget;
 mod figures;
 mod judge;
 mod options;
@@ -16,6 +17,7 @@ use probity_options::name;
 use probity_stats::{AgreementFigures, RankMethod};
 use serde_json::json;
 
+pub use budget::{Budget, BudgetError, PairOrder, StopAt};
 pub use options::{ComparativeParams, DebiasMode, Decide, LabelWords};
 
 use crate::attributes::AttributeWords;
@@ -87,6 +89,10 @@ quoted with `> `, so that a candidate cannot close its block or write a verdict.
 
     const JUDGES_CANDIDATES: bool = true;
 
+    fn asks_in_rounds(params: &ComparativeParams) -> bool {
+        params.budget.is_some()
+    }
+
     fn layout(params: &ComparativeParams) -> Option<&LayoutOptions> {
         Some(&params.layout)
     }
@@ -98,7 +104,7 @@ quoted with `> `, so that a candidate cannot close its block or write a verdict.
         let words = params.subject.words()?;
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;
-        let rank = params.rank.of(samples);
+        let rank = params.rank.of(params, samples);
         let signature = signature(params, rank, &layout, &templates, run);
         let precision = run.model().description().precision;
         let judge = ComparisonJudge { params, samples, labels, layout, templates, precision };
@@ -134,6 +140,9 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
         );
         let hint = "split the sample, or score each candidate by itself: probity gpt-score";
         return MethodError::refuse("--pairs", why, hint);
+    }
+    if let Some(budget) = params.budget {
+        return budget.check(samples);
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
@@ -191,11 +200,19 @@ fn signature(
         .with("attributes", &params.subject.attribute.join(","))
         .with("labels", &params.label_words)
         .with_layout(layout)
-        .with("pairs", &params.pairs)
         .with("rank", &rank)
         .with("debias", &name(&params.debias))
         .with("decide", &params.decide)
         .with("seed", &params.seed);
+    if params.budget.is_none() {
+        signature = signature.with("pairs", &params.pairs);
+    }
+    if let Some(budget) = params.budget {
+        signature = signature.with("budget", &budget).with("choose", &name(&params.choose));
+        if budget == Budget::Auto {
+            signature = signature.with("stop", &name(&params.stop)).with("sure", &params.sure);
+        }
+    }
     // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
@@ -249,7 +266,7 @@ fn report(
     headline.extend(preference::headline(&preference));
     let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, &cells));
 
-    let values = json!({
+    let mut values = json!({
         "items": samples.len(),
         "one_candidate": one_candidate,
         "comparisons": judged.comparisons.len(),
@@ -260,6 +277,11 @@ fn report(
         "analyses": analyses,
     });
     let mut sections = vec![position, systems];
+    if let Some(budget) = &judged.budget {
+        budget.write(run)?;
+        values["budget"] = json!(budget);
+        sections.push(budget.section());
+    }
     sections.extend(agreement);
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));

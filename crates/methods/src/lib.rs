@@ -53,7 +53,9 @@ mod written_once;
 pub use attack::{Attack, AttackParams};
 pub use builtin::Builtin;
 pub use checklist::{Checklist, ChecklistParams};
-pub use comparative::{Comparative, ComparativeParams, DebiasMode, Decide, LabelWords};
+pub use comparative::{
+    Budget, BudgetError, Comparative, ComparativeParams, DebiasMode, Decide, LabelWords, PairOrder, StopAt,
+};
 pub use conclusion::{Conclusion, Trust, agreement_with_gold, agreement_with_preferences, best_agreement};
 pub use defence::{Defence, DefenceError};
 pub use error::MethodError;

@@ -108,6 +108,11 @@ pub trait Method {
     /// candidates say can be changed before it is shown.
     const JUDGES_CANDIDATES: bool = false;
 
+    /// Whether it asks again about prompts that begin as those before: then it pays to keep what they begin with.
+    fn asks_in_rounds(_: &Self::Params) -> bool {
+        false
+    }
+
     /// How its prompts are laid out, where that can be chosen.
     fn layout(_: &Self::Params) -> Option<&LayoutOptions> {
         None
@@ -197,6 +202,11 @@ pub trait Configured: Send + Sync {
     fn stages(&self) -> Vec<StageSpec> {
         Vec::new()
     }
+    /// [`Method::asks_in_rounds`].
+    fn asks_in_rounds(&self) -> bool {
+        false
+    }
+
     /// The files that it reads besides samples. They may be those of other runs, which then have to come first.
     fn inputs(&self) -> Vec<Input> {
         Vec::new()
@@ -283,6 +293,10 @@ impl<M: Method> Configured for WithOptions<M> {
 
     fn stages(&self) -> Vec<StageSpec> {
         M::STAGES.iter().filter(|stage| M::has_stage(&self.0.params, stage.name)).copied().collect()
+    }
+
+    fn asks_in_rounds(&self) -> bool {
+        M::asks_in_rounds(&self.0.params)
     }
 
     fn inputs(&self) -> Vec<Input> {

@@ -28,7 +28,7 @@ pub use gguf_config::gguf_config;
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
 pub use memory::machine_memory;
-pub use model::{Drafting, LoadOptions, Model};
+pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
 pub use plan::{PlannedCost, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};

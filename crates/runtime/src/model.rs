@@ -31,6 +31,19 @@ use crate::weights::fingerprint;
 /// Tokens of a prompt where neither model nor memory limit them.
 const MOST_TOKENS: usize = 1 << 24;
 
+/// Memory for keys and values that outlive their work list, so that one whose prompts begin alike goes on from there. No
+/// result depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeptPrefixBytes {
+    /// None.
+    #[default]
+    None,
+    /// A third of [`LoadOptions::cache_budget`], which leaves two for work lists.
+    Third,
+    /// So much beside it.
+    Bytes(u64),
+}
+
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
 ///
 /// Off [`DeviceChoice::Cpu`], what runs together may change their last bits too.
@@ -57,7 +70,7 @@ pub struct LoadOptions {
     pub cache_budget: Option<u64>,
     /// Bytes of keys and values, besides, that are kept when a work list is done: a list that begins like one before
     /// goes on from there. A model with an encoder keeps none.
-    pub kept_prefixes: u64,
+    pub kept_prefixes: KeptPrefixBytes,
     /// Whether tokens of texts are guessed ahead.
     pub drafting: Drafting,
     /// Texts that are written side by side, at most. With more than the default, products gain nothing and first
@@ -101,7 +114,7 @@ impl Default for LoadOptions {
             share_prefixes: true,
             token_budget: 1024,
             cache_budget: None,
-            kept_prefixes: 0,
+            kept_prefixes: KeptPrefixBytes::None,
             drafting: Drafting::default(),
             side_by_side: 128,
             // An article with its 240 comparisons has some 150,000 tokens: a window holds a dozen of such groups and
@@ -256,7 +269,13 @@ impl Model {
 
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
-        let cache = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
+        let all = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
+        let may_keep = options.share_prefixes && !self.encoder.has_source();
+        let (kept, cache) = match options.kept_prefixes {
+            KeptPrefixBytes::Third if may_keep => (all / 3, all - all / 3),
+            KeptPrefixBytes::Bytes(bytes) if may_keep => (bytes, all),
+            _ => (0, all),
+        };
         let threads = Some(self.decoder.threads.count());
         let (token_budget, side_by_side) = (options.token_budget.max(1), options.side_by_side.max(1));
         self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
@@ -271,8 +290,7 @@ impl Model {
             if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
         }
         self.token_limit = fits;
-        let keeps = options.kept_prefixes > 0 && options.share_prefixes && !self.encoder.has_source();
-        self.kept = keeps.then(|| KeptPrefixes::new(options.kept_prefixes));
+        self.kept = (kept > 0).then(|| KeptPrefixes::new(kept));
     }
 
     /// The tokenizer and chat template.

@@ -92,7 +92,10 @@ impl Stage {
         let mut run = run;
         run.data.without_gold = labels.is_some() && !needs.model;
         run.ask.from.extend(tables(method, given));
-        Ok(Self { method, configured: method.with(&own)?, needs, model, run, samples: None, origin, shards: None })
+        let configured = method.with(&own)?;
+        let mut model = model;
+        model.computing.keeps_prefixes = configured.asks_in_rounds();
+        Ok(Self { method, configured, needs, model, run, samples: None, origin, shards: None })
     }
 
     /// The same over a table in memory in the place of a file; its option `data` is what messages call it.

@@ -40,7 +40,7 @@ pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use preference::preference_point;
 pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, PairComparison,
-    ProductOfExperts, RankMethod, RankingError, Strength, UnknownRankMethod,
+    ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
 };
 pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, sign_test, williams};

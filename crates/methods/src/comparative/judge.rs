@@ -7,6 +7,7 @@ use probity_lm::{
 };
 use serde::Serialize;
 
+use super::budget::BudgetFigures;
 use super::options::{ComparativeParams, Decide};
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
@@ -174,9 +175,12 @@ pub(super) struct ComparisonJudge<'a> {
 }
 
 /// What the judge said, in the order of the comparisons.
+#[derive(Default)]
 pub(super) struct JudgedComparisons {
     pub(super) comparisons: Vec<ComparisonQuestion>,
     pub(super) verdicts: Vec<ComparisonVerdict>,
+    /// Where there was one.
+    pub(super) budget: Option<BudgetFigures>,
 }
 
 impl ComparisonJudge<'_> {
@@ -198,9 +202,24 @@ impl ComparisonJudge<'_> {
         all
     }
 
-    /// Asks the model about each comparison. Its row is written as soon as it is answered.
+    /// Asks the model about all comparisons, or as many as the budget allows.
     pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {
+        if let Some(budget) = self.params.budget {
+            return self.judge_within(budget, run);
+        }
         let comparisons = self.comparisons();
+        let verdicts = self.ask(&comparisons, 0, run)?;
+        Ok(JudgedComparisons { comparisons, verdicts, budget: None })
+    }
+
+    /// Asks the model about each of these comparisons, before which so many were. A row is written as soon as it is
+    /// answered.
+    pub(super) fn ask(
+        &self,
+        comparisons: &[ComparisonQuestion],
+        before: usize,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<ComparisonVerdict>, MethodError> {
         let mut asked: Vec<usize> = Vec::new();
         let mut verdicts: Vec<Option<ComparisonVerdict>> = vec![None; comparisons.len()];
         for (index, comparison) in comparisons.iter().enumerate() {
@@ -212,23 +231,22 @@ impl ComparisonJudge<'_> {
                 asked.push(index);
             }
         }
-        run.table(COMPARISONS, comparisons.len())?;
+        run.table(COMPARISONS, before + comparisons.len())?;
         for (index, verdict) in verdicts.iter().enumerate() {
             if let Some(verdict) = verdict {
-                run.row(COMPARISONS, index, &self.row(&comparisons[index], verdict))?;
+                run.row(COMPARISONS, before + index, &self.row(&comparisons[index], verdict))?;
             }
         }
         let mut keep = |index: usize, verdict: ComparisonVerdict, output: &mut dyn RunOutput| {
-            write_row(output, COMPARISONS, index, &self.row(&comparisons[index], &verdict))?;
+            write_row(output, COMPARISONS, before + index, &self.row(&comparisons[index], &verdict))?;
             verdicts[index] = Some(verdict);
             Ok(())
         };
         match self.params.decide {
-            Decide::Prob => self.ask_labels(&asked, &comparisons, run, &mut keep)?,
-            Decide::Samples(k) => self.ask_samples(&asked, k, &comparisons, run, &mut keep)?,
+            Decide::Prob => self.ask_labels(&asked, comparisons, run, &mut keep)?,
+            Decide::Samples(k) => self.ask_samples(&asked, k, comparisons, run, &mut keep)?,
         }
-        let verdicts = verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect();
-        Ok(JudgedComparisons { comparisons, verdicts })
+        Ok(verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect())
     }
 
     fn has_empty_candidate(&self, comparison: &ComparisonQuestion) -> bool {
@@ -236,7 +254,7 @@ impl ComparisonJudge<'_> {
         [comparison.i, comparison.j].iter().any(|index| candidates[*index].text.trim().is_empty())
     }
 
-    fn render(&self, comparison: &ComparisonQuestion) -> Result<Rendered, TemplateError> {
+    pub(super) fn render(&self, comparison: &ComparisonQuestion) -> Result<Rendered, TemplateError> {
         let sample = &self.samples[comparison.item];
         let [context, instruction] = material(sample);
         let (first, second) = (&sample.candidates[comparison.i].text, &sample.candidates[comparison.j].text);

@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
+use super::budget::{Budget, PairOrder, StopAt};
 use crate::pairs::PairSelection;
 use crate::question::{LayoutOptions, SubjectOptions};
 
@@ -40,12 +41,27 @@ pub struct ComparativeParams {
     #[schemars(extend("form" = "SCHEME"))]
     #[default(PairSelection::Full)]
     pub pairs: PairSelection,
-    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the
+    /// Ask fewer comparisons in each context: so many (80), a share of all (0.4), or `auto`, until the ranking is settled.
+    /// Each pair is asked about in both orders, and which one comes next follows from what was answered and what it costs
+    /// in tokens. docs/budget.md has what that brings.
+    #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
+    pub budget: Option<Budget>,
+    /// Of --budget: which pair is asked about next.
+    pub choose: PairOrder,
+    /// Of --budget auto: what has to be settled.
+    pub stop: StopAt,
+    /// Of --budget auto: how sure that has to be.
+    #[schemars(extend("form" = "SHARE", "exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
+    #[default(0.95)]
+    pub sure: f64,
+    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product
+    /// of experts (the log-odds that explain all comparisons best), or the
     /// order under which the probabilities are most likely (the most likely of all orders up to 20 texts, else the best
     /// that searches find, with how far from it that may be); with `hard-` the decisions, as likely as the judge's own
     /// statistics make them (eq. 13), or, with `-symmetric`, as those of a judge without a preference for a place.
-    /// `auto`: the share of wins, but where all samples are pairs the mean probability, since a pair whose verdict
-    /// turns with the order has won once each.
+    /// `auto`: the share of wins; where all samples are pairs the mean probability, since a pair whose verdict
+    /// turns with the order has won once each; with --budget the product of experts, since then a share of wins follows
+    /// which others a text met.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
     /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both
@@ -89,9 +105,10 @@ pub enum Ranking {
 
 impl Ranking {
     /// What is in force for these samples.
-    pub(super) fn of(self, samples: &[Sample]) -> RankMethod {
+    pub(super) fn of(self, params: &ComparativeParams, samples: &[Sample]) -> RankMethod {
         match self {
             Self::By(method) => method,
+            Self::Auto if params.budget.is_some() => RankMethod::Experts,
             Self::Auto if samples.iter().all(|sample| sample.candidates.len() <= 2) => RankMethod::MeanProb,
             Self::Auto => RankMethod::WinRatio,
         }

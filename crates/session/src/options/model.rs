@@ -7,7 +7,7 @@ use std::str::FromStr;
 use probity_lm::{DEFAULT_MIN_MASS, Precision};
 use probity_options::{as_text, written_as_text};
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
-use probity_runtime::{DeviceChoice, Drafting, Isa, LoadOptions};
+use probity_runtime::{DeviceChoice, Drafting, Isa, KeptPrefixBytes, LoadOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -95,6 +95,10 @@ pub struct ComputingOptions {
     #[serde(with = "isa_name")]
     #[schemars(with = "Option<String>", extend("form" = "NAME", "heading" = "Model"))]
     pub isa: Option<Isa>,
+    /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for keys
+    /// and values. Nobody's option: methods that ask in rounds say so.
+    #[serde(skip)]
+    pub keeps_prefixes: bool,
 }
 
 impl ComputingOptions {
@@ -111,6 +115,7 @@ impl ComputingOptions {
             drafting: self.draft,
             side_by_side: self.side_by_side,
             isa: self.isa,
+            kept_prefixes: if self.keeps_prefixes { KeptPrefixBytes::Third } else { KeptPrefixBytes::None },
             ..LoadOptions::default()
         }
     }

@@ -182,7 +182,7 @@ fn softplus(x: f64) -> f64 {
 }
 
 /// The solution x of `a` x = `b` for a positive definite `a`.
-fn cholesky_solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+pub(super) fn cholesky_solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for j in 0..n {
         let used: f64 = a[j][..j].iter().map(|v| v * v).sum();

@@ -21,7 +21,7 @@ use likelihood::PLACE_ROUNDING;
 use crate::equal::{equalised, equalised_within};
 pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
 pub use conditionals::Conditionals;
-pub use experts::ProductOfExperts;
+pub use experts::{ProductOfExperts, Settled, log_odds};
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
@@ -258,6 +258,8 @@ pub enum RankMethod {
     MeanProb,
     /// [`Comparisons::bradley_terry`].
     BradleyTerry,
+    /// [`Comparisons::experts`].
+    Experts,
     /// [`Comparisons::max_likelihood`].
     Likelihood,
     /// [`Comparisons::max_approximate_likelihood`] with [`Conditionals::estimate`].
@@ -268,10 +270,11 @@ pub enum RankMethod {
 
 impl RankMethod {
     /// All ways.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::WinRatio,
         Self::MeanProb,
         Self::BradleyTerry,
+        Self::Experts,
         Self::Likelihood,
         Self::HardLikelihood,
         Self::HardLikelihoodSymmetric,
@@ -283,6 +286,7 @@ impl RankMethod {
             Self::WinRatio => "win-ratio",
             Self::MeanProb => "mean-prob",
             Self::BradleyTerry => "bradley-terry",
+            Self::Experts => "experts",
             Self::Likelihood => "likelihood",
             Self::HardLikelihood => "hard-likelihood",
             Self::HardLikelihoodSymmetric => "hard-likelihood-symmetric",
@@ -297,6 +301,7 @@ impl RankMethod {
             Self::WinRatio => comparisons.win_ratio(0.5),
             Self::MeanProb => comparisons.mean_probability(),
             Self::BradleyTerry => comparisons.bradley_terry(BRADLEY_TERRY_PRIOR),
+            Self::Experts => comparisons.experts(),
             Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => {
                 self.search(comparisons, conditionals).map(|found| found.scores).unwrap_or_default()
             }
@@ -309,7 +314,7 @@ impl RankMethod {
     pub fn equalised(self, scores: &[f64]) -> Vec<f64> {
         match self {
             Self::WinRatio | Self::MeanProb => equalised(scores),
-            Self::BradleyTerry => equalised_within(scores, STRENGTH_ROUNDING),
+            Self::BradleyTerry | Self::Experts => equalised_within(scores, STRENGTH_ROUNDING),
             Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => {
                 equalised_within(scores, PLACE_ROUNDING)
             }
@@ -319,7 +324,7 @@ impl RankMethod {
     /// The search behind the scores, where they are the places in a most likely order.
     pub fn search(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Option<LikelihoodRanking> {
         match self {
-            Self::WinRatio | Self::MeanProb | Self::BradleyTerry => None,
+            Self::WinRatio | Self::MeanProb | Self::BradleyTerry | Self::Experts => None,
             Self::Likelihood => Some(comparisons.max_likelihood()),
             Self::HardLikelihood => Some(comparisons.max_approximate_likelihood(0.5, conditionals)),
             Self::HardLikelihoodSymmetric => {

@@ -1,0 +1,455 @@
+//! Fewer comparisons than all: which pair is asked about next, and when no more are asked.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use probity_data::Sample;
+use probity_lm::text::counted;
+use probity_options::{name, written_as_text};
+use probity_stats::{ProductOfExperts, Settled, log_odds};
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::judge::{ComparisonJudge, ComparisonQuestion, ComparisonVerdict, JudgedComparisons};
+use super::options::ComparativeParams;
+use crate::figures::{mean, number};
+use crate::pairs::{rng_for, seed_for};
+use crate::{MethodError, Run, Section};
+
+/// The table of what was asked of each context.
+const BUDGET: &str = "budget";
+
+/// Contexts that are asked about side by side: enough that a round fills the model, and few enough that what their prompts
+/// begin with stays in memory from round to round.
+const SIDE_BY_SIDE: usize = 16;
+
+/// Comparisons beyond the fewest before a spread is believed that says where to look.
+const SPARE_FOR_NOISE: usize = 4;
+
+/// How many comparisons a context may cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Budget {
+    /// So many, both orders of a pair being two.
+    Comparisons(usize),
+    /// This share of all.
+    Share(f64),
+    /// Until the ranking is settled.
+    Auto,
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Comparisons(n) => n.fmt(f),
+            Self::Share(share) => write!(f, "{share:?}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+written_as_text!(Budget);
+
+/// Why a text is no [`Budget`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected a number of comparisons per context (80), a share of all (0.4) or auto")]
+pub struct BudgetError;
+
+impl FromStr for Budget {
+    type Err = BudgetError;
+
+    fn from_str(text: &str) -> Result<Self, BudgetError> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match (text.parse::<usize>(), text.parse::<f64>()) {
+            // `1.0` is a share and `1` a number.
+            (Ok(n), _) if n > 0 => Ok(Self::Comparisons(n)),
+            (Err(_), Ok(share)) if share > 0.0 && share <= 1.0 => Ok(Self::Share(share)),
+            _ => Err(BudgetError),
+        }
+    }
+}
+
+impl Budget {
+    /// Pairs that may be asked about among so many texts.
+    fn pairs(self, texts: usize) -> usize {
+        let all = texts * texts.saturating_sub(1) / 2;
+        match self {
+            Self::Comparisons(n) => (n / 2).min(all),
+            Self::Share(share) => ((share * all as f64).round() as usize).min(all),
+            Self::Auto => all,
+        }
+    }
+
+    /// Refuses what leaves some texts of a sample uncompared.
+    pub(super) fn check(self, samples: &[Sample]) -> Result<(), MethodError> {
+        let short = |sample: &&Sample| {
+            let texts = texts(sample).len();
+            texts > 1 && self.pairs(texts) + 1 < texts
+        };
+        let Some(sample) = samples.iter().filter(short).max_by_key(|sample| texts(sample).len()) else { return Ok(()) };
+        let texts = texts(sample).len();
+        let least = 2 * (texts - 1);
+        let why = format!(
+            "sample `{}` has {texts} different texts, which {least} comparisons connect (each pair in both orders); this \
+             is {}",
+            sample.id.escape_debug(),
+            2 * self.pairs(texts)
+        );
+        MethodError::refuse(format!("--budget {self}"), why, format!("--budget {least}, a larger share, or auto"))
+    }
+}
+
+/// In which order pairs are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PairOrder {
+    /// That of which most is learnt about the places of texts, for its tokens: what is clear is not asked again.
+    #[default]
+    Adaptive,
+    /// That of whose difference least is known, for its tokens, whatever was answered.
+    Gain,
+    /// Any, by the seed.
+    Random,
+}
+
+/// What has to be settled before `--budget auto` asks no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StopAt {
+    /// All places, but for less than one each in the mean.
+    #[default]
+    Ranks,
+    /// Which text is the best.
+    Best,
+}
+
+impl From<StopAt> for Settled {
+    fn from(stop: StopAt) -> Self {
+        match stop {
+            StopAt::Ranks => Self::Ranks,
+            StopAt::Best => Self::Best,
+        }
+    }
+}
+
+/// The candidates of a sample that are compared: of each text the first.
+fn texts(sample: &Sample) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    let places = sample.candidates.iter().enumerate();
+    let first = places.filter(|(_, one)| !one.text.trim().is_empty() && seen.insert(&*one.text));
+    first.map(|(place, _)| place).collect()
+}
+
+/// Why a context was asked about no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Ended {
+    /// What had to be settled is.
+    Settled,
+    /// The budget was spent.
+    Budget,
+    /// All pairs have been asked about.
+    All,
+}
+
+/// The comparisons of a sample under one attribute.
+struct ContextPlan<'s> {
+    item: usize,
+    attribute: usize,
+    sample: &'s Sample,
+    /// The candidates by the places that `experts` knows them by.
+    texts: Vec<usize>,
+    experts: ProductOfExperts,
+    asked: BTreeSet<(usize, usize)>,
+    most: usize,
+    /// Bytes behind the second text of a prompt, which every question costs anew.
+    tail: usize,
+    random: ChaCha8Rng,
+    ended: Option<Ended>,
+}
+
+impl<'s> ContextPlan<'s> {
+    fn new(judge: &ComparisonJudge<'s>, item: usize, attribute: usize, budget: Budget) -> Result<Self, MethodError> {
+        let sample = &judge.samples[item];
+        let texts = texts(sample);
+        let most = budget.pairs(texts.len());
+        Ok(Self {
+            item,
+            attribute,
+            sample,
+            experts: ProductOfExperts::new(texts.len()),
+            tail: tail(judge, item, attribute, &texts)?,
+            texts,
+            asked: BTreeSet::new(),
+            most,
+            random: rng_for(judge.params.seed, &["budget", &sample.id, &judge.params.subject.attribute[attribute]]),
+            ended: None,
+        })
+    }
+
+    /// Bytes that are not in a prompt before: the second text and what is behind it in both orders, and a text in the
+    /// first place that has not stood there yet.
+    fn cost(&self, i: usize, j: usize) -> f64 {
+        let length = |place: usize| self.sample.candidates[self.texts[place]].text.len();
+        let stood = |place: usize| self.asked.iter().any(|(a, b)| *a == place || *b == place);
+        let first = |place: usize| if stood(place) { 0 } else { length(place) };
+        (length(i) + length(j) + 2 * self.tail + first(i) + first(j)) as f64
+    }
+
+    /// The pairs of the next round; none where the context is done.
+    fn next(&mut self, params: &ComparativeParams) -> Vec<(usize, usize)> {
+        let n = self.texts.len();
+        if self.ended.is_some() || n < 2 {
+            return Vec::new();
+        }
+        if self.asked.is_empty() {
+            let mut chain: Vec<usize> = (0..n).collect();
+            chain.shuffle(&mut self.random);
+            let pairs: Vec<(usize, usize)> =
+                chain.windows(2).map(|pair| (pair[0].min(pair[1]), pair[0].max(pair[1]))).collect();
+            self.asked.extend(&pairs);
+            return pairs;
+        }
+        if params.budget == Some(Budget::Auto)
+            && self.experts.is_settled(params.stop.into(), params.sure, self.seed(params))
+        {
+            self.ended = Some(Ended::Settled);
+            return Vec::new();
+        }
+        let left = self.most.saturating_sub(self.asked.len());
+        if left == 0 {
+            self.ended = Some(if self.most == n * (n - 1) / 2 { Ended::All } else { Ended::Budget });
+            return Vec::new();
+        }
+        self.choose((n / 2).clamp(1, left), params.choose)
+    }
+
+    /// The same draws whenever it is asked, so that a run that is resumed ends where it would have.
+    fn seed(&self, params: &ComparativeParams) -> u64 {
+        seed_for(params.seed, &["certainty", &self.sample.id, &self.asked.len().to_string()])
+    }
+
+    fn choose(&mut self, count: usize, order: PairOrder) -> Vec<(usize, usize)> {
+        let noise = self.experts.noise().filter(|noise| *noise > 0.0 && self.experts.spare() >= SPARE_FOR_NOISE);
+        let noise = noise.filter(|_| order == PairOrder::Adaptive);
+        let mut expected = self.experts.clone();
+        let mut chosen = Vec::with_capacity(count);
+        for _ in 0..count {
+            let open = |i: usize, j: usize| !self.asked.contains(&(i, j));
+            let pair = match order {
+                PairOrder::Random => {
+                    let n = self.texts.len();
+                    let all: Vec<(usize, usize)> =
+                        (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).filter(|(i, j)| open(*i, *j)).collect();
+                    (!all.is_empty()).then(|| all[self.random.random_range(0..all.len())])
+                }
+                PairOrder::Gain | PairOrder::Adaptive => {
+                    expected.next_pair(noise, |i, j| open(i, j).then(|| self.cost(i, j)))
+                }
+            };
+            let Some((i, j)) = pair else { break };
+            expected.expect(i, j);
+            self.asked.insert((i, j));
+            chosen.push((i, j));
+        }
+        chosen
+    }
+
+    /// All pairs that may be asked about at most, where nothing is answered.
+    fn at_most(&mut self, params: &ComparativeParams) -> Vec<(usize, usize)> {
+        let mut pairs = self.next(params);
+        for (i, j) in pairs.clone() {
+            self.experts.expect(i, j);
+        }
+        let left = self.most.saturating_sub(pairs.len());
+        pairs.extend(self.choose(left, PairOrder::Gain));
+        pairs
+    }
+
+    /// The questions about a pair: both orders, under each template.
+    fn questions(&self, (i, j): (usize, usize), templates: usize) -> impl Iterator<Item = ComparisonQuestion> + '_ {
+        let (item, attribute, i, j) = (self.item, self.attribute, self.texts[i], self.texts[j]);
+        (0..templates).flat_map(move |template| {
+            [(i, j), (j, i)].map(|(i, j)| ComparisonQuestion { item, attribute, template, i, j })
+        })
+    }
+
+    /// The log-odds of the first of a pair, over both orders and all templates; absent where any has no answer.
+    fn outcome(&self, pair: (usize, usize), said: &[(ComparisonQuestion, Option<f64>)]) -> Option<f64> {
+        let (i, j) = (self.texts[pair.0], self.texts[pair.1]);
+        let of_pair = said.iter().filter(|(asked, _)| {
+            (asked.item, asked.attribute) == (self.item, self.attribute)
+                && [(i, j), (j, i)].contains(&(asked.i, asked.j))
+        });
+        let odds: Option<Vec<f64>> =
+            of_pair.map(|(asked, p)| p.map(|p| if asked.i == i { log_odds(p) } else { -log_odds(p) })).collect();
+        odds.and_then(mean)
+    }
+}
+
+/// Bytes of a prompt behind its second text: what two prompts with the same first text do not share, without that text.
+fn tail(judge: &ComparisonJudge<'_>, item: usize, attribute: usize, texts: &[usize]) -> Result<usize, MethodError> {
+    let [first, second, third, ..] = texts[..] else { return Ok(0) };
+    let prompt = |j: usize| {
+        let question = ComparisonQuestion { item, attribute, template: 0, i: first, j };
+        Ok::<_, MethodError>(judge.render(&question)?.prompt(&judge.layout).text())
+    };
+    let (one, other) = (prompt(second)?, prompt(third)?);
+    let shared = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    Ok((one.len() - shared).saturating_sub(judge.samples[item].candidates[second].text.len()))
+}
+
+/// What was asked of a context, and how sure its ranking is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct AskedContext {
+    item: String,
+    attribute: String,
+    texts: usize,
+    /// Pairs, each in both orders.
+    pairs: usize,
+    all_pairs: usize,
+    /// Absent of a context with nothing to compare.
+    ended: Option<Ended>,
+    /// How probable it is, by the judge's own answers, that the best text is; that places are off by less than one each.
+    best_is_best: Option<f64>,
+    ranks_hold: Option<f64>,
+}
+
+/// What a budget came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct BudgetFigures {
+    budget: String,
+    choose: String,
+    stop: Option<String>,
+    sure: Option<f64>,
+    pairs: usize,
+    all_pairs: usize,
+    /// Contexts that ended before all their pairs were asked about, since their ranking is settled.
+    settled: usize,
+    contexts: Vec<AskedContext>,
+}
+
+impl BudgetFigures {
+    fn of(params: &ComparativeParams, budget: Budget, plans: &[ContextPlan<'_>]) -> Self {
+        let context = |plan: &ContextPlan<'_>| AskedContext {
+            item: plan.sample.id.clone(),
+            attribute: params.subject.attribute[plan.attribute].clone(),
+            texts: plan.texts.len(),
+            pairs: plan.asked.len(),
+            all_pairs: plan.texts.len() * plan.texts.len().saturating_sub(1) / 2,
+            ended: plan.ended,
+            best_is_best: plan.experts.certainty(Settled::Best, plan.seed(params)),
+            ranks_hold: plan.experts.certainty(Settled::Ranks, plan.seed(params)),
+        };
+        let contexts: Vec<AskedContext> = plans.iter().map(context).collect();
+        let is_auto = budget == Budget::Auto;
+        Self {
+            budget: budget.to_string(),
+            choose: name(&params.choose),
+            stop: is_auto.then(|| name(&params.stop)),
+            sure: is_auto.then_some(params.sure),
+            pairs: contexts.iter().map(|one| one.pairs).sum(),
+            all_pairs: contexts.iter().map(|one| one.all_pairs).sum(),
+            settled: contexts.iter().filter(|one| one.ended == Some(Ended::Settled)).count(),
+            contexts,
+        }
+    }
+
+    /// The same for people.
+    pub(super) fn section(&self) -> Section {
+        let columns = ["pairs asked", "of all", "share", "contexts settled", "best is best", "ranks hold"];
+        let mut table = Section::new("Comparisons asked", columns);
+        let certainty = |of: fn(&AskedContext) -> Option<f64>| number(mean(self.contexts.iter().filter_map(of)));
+        table.push([
+            self.pairs.to_string(),
+            self.all_pairs.to_string(),
+            number((self.all_pairs > 0).then(|| self.pairs as f64 / self.all_pairs as f64)),
+            self.settled.to_string(),
+            certainty(|one| one.best_is_best),
+            certainty(|one| one.ranks_hold),
+        ]);
+        table.note(
+            "each pair is asked about in both orders. Best is best, ranks hold: how probable it is, by the judge's own answers, \
+             that its best text is the one found, and that its places are off by less than one each; the mean over contexts, \
+             each in budget.jsonl. It says how well the judge's ranking is known, not how right the judge is.",
+        );
+        if let (Some(stop), Some(sure)) = (&self.stop, self.sure) {
+            table.note(format!(
+                "{} ended early: --stop {stop} was {sure} sure (docs/budget.md has how often that errs)",
+                counted(self.settled, "context")
+            ));
+        }
+        table
+    }
+
+    pub(super) fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        run.table(BUDGET, self.contexts.len())?;
+        self.contexts.iter().enumerate().try_for_each(|(index, context)| run.row(BUDGET, index, context))
+    }
+}
+
+impl<'s> ComparisonJudge<'s> {
+    /// Asks about pairs in rounds, as far as the budget goes. What a context is asked about depends on its own answers
+    /// alone.
+    pub(super) fn judge_within(&self, budget: Budget, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {
+        let attributes = self.templates.len();
+        let mut plans = Vec::with_capacity(self.samples.len() * attributes);
+        for item in 0..self.samples.len() {
+            for attribute in 0..attributes {
+                plans.push(ContextPlan::new(self, item, attribute, budget)?);
+            }
+        }
+        let mut judged = JudgedComparisons::default();
+        if run.is_rehearsal() {
+            let rounds: Vec<_> = plans.iter_mut().map(|plan| plan.at_most(self.params)).collect();
+            self.ask_round(&plans, &rounds, &mut judged, run)?;
+            return Err(MethodError::Rehearsed);
+        }
+        for group in plans.chunks_mut(SIDE_BY_SIDE * attributes) {
+            loop {
+                let round: Vec<_> = group.iter_mut().map(|plan| plan.next(self.params)).collect();
+                if round.iter().all(Vec::is_empty) {
+                    break;
+                }
+                let said = self.ask_round(group, &round, &mut judged, run)?;
+                for (plan, pairs) in group.iter_mut().zip(&round) {
+                    for pair in pairs {
+                        if let Some(outcome) = plan.outcome(*pair, &said) {
+                            plan.experts.add(pair.0, pair.1, outcome);
+                        }
+                    }
+                }
+            }
+        }
+        judged.budget = Some(BudgetFigures::of(self.params, budget, &plans));
+        Ok(judged)
+    }
+
+    fn ask_round(
+        &self,
+        plans: &[ContextPlan<'_>],
+        round: &[Vec<(usize, usize)>],
+        judged: &mut JudgedComparisons,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<(ComparisonQuestion, Option<f64>)>, MethodError> {
+        let templates = self.params.template.len();
+        let of_plan = |(plan, pairs): (&ContextPlan<'_>, &Vec<(usize, usize)>)| -> Vec<ComparisonQuestion> {
+            let mut questions: Vec<ComparisonQuestion> =
+                pairs.iter().flat_map(|pair| plan.questions(*pair, templates)).collect();
+            // So that prompts that begin with the same text stand together.
+            questions.sort_unstable_by_key(|asked| (asked.template, asked.i, asked.j));
+            questions
+        };
+        let questions: Vec<ComparisonQuestion> = plans.iter().zip(round).flat_map(of_plan).collect();
+        let verdicts = self.ask(&questions, judged.comparisons.len(), run)?;
+        let said = questions.iter().copied().zip(verdicts.iter().map(|verdict| verdict.p)).collect();
+        judged.comparisons.extend(questions);
+        judged.verdicts.extend::<Vec<ComparisonVerdict>>(verdicts);
+        Ok(said)
+    }
+}
