@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use probity_methods::{Conclusion, Headline, MethodError, Outcomes, agreement_with_gold, best_agreement};
+use probity_methods::{
+    Conclusion, HandedBack, Headline, MethodError, Outcomes, Promise, Trusted, agreement_with_gold, best_agreement,
+};
 use probity_metrics::{Direction, whole};
 use probity_stats::{AgreementFigures, Correlation, MetricDifference, Resampling, compare_metrics};
 use serde::Serialize;
@@ -13,7 +15,7 @@ use crate::error::MetaError;
 use crate::gold::GoldScores;
 use crate::preference::{PreferenceFigures, preference};
 use crate::scores::MetricPair;
-use crate::trust::{HandedBack, Promise, Trusted};
+use crate::trust::judged_items;
 
 /// A metric against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -197,7 +199,8 @@ impl Evaluation {
         for one in aligned {
             let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
             for attribute in attributes.chain(prefers.then_some(None)) {
-                let (trusted, pairs) = Trusted::of(one, gold, attribute, promise);
+                let items = judged_items(one, gold, attribute);
+                let (trusted, pairs) = Trusted::of(&one.metric.name, attribute, &items, promise);
                 self.trust.push(trusted);
                 back.extend(pairs);
             }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::trust::Promise;
+use probity_methods::Promise;
 
 /// Options of `meta`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]

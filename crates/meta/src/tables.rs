@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 
 use probity_lm::text::{counted, fixed, thousands};
-use probity_methods::{Section, lower_is_better};
-use probity_stats::{
-    Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, Selection, TieCalibration,
-};
+use probity_methods::{Section, lower_is_better, trust_sections};
+use probity_stats::{Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures};
-use crate::trust::{Promised, SystemMean, Trusted};
 
 /// All tables, those that have rows.
 pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
@@ -21,11 +18,11 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         averages(evaluation),
         preferences(evaluation),
         comparisons(evaluation, resampling),
-        left_to_it(evaluation),
-        reaches(evaluation),
-        with_help(evaluation),
         counts(evaluation),
     ];
+    let trusted = trust_sections(&evaluation.trust);
+    let last = sections.len() - 1;
+    sections.splice(last..last, trusted);
     sections[0].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
          contexts; over few of them the interval, which is made on Fisher's scale, says how sure it is, and p says too \
@@ -250,91 +247,6 @@ fn preferences(evaluation: &Evaluation) -> Section {
     section.note(
         "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V \
          count ties as choices.",
-    );
-    section
-}
-
-fn heads(one: &Trusted) -> [String; 2] {
-    [one.metric.clone(), one.attribute.clone().unwrap_or_else(|| "preference".to_owned())]
-}
-
-fn percent(of: usize, all: usize) -> String {
-    if all == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * of as f64 / all as f64) }
-}
-
-fn left_to_it(evaluation: &Evaluation) -> Section {
-    let columns = [
-        "metric", "attribute", "labels", "right on all", "left to it", "from a difference of", "right on these",
-        "wrong at most",
-    ];
-    let mut section = Section::new("Which pairs can be left to it", columns);
-    for one in evaluation.trust.iter().filter(|one| one.pairs.labelled > 0) {
-        let pairs = &one.pairs;
-        let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);
-        let found = match &pairs.selection {
-            Promised::Kept(Selection { threshold, labelled, disagreements, bound }) => [
-                percent(pairs.kept, pairs.pairs),
-                fixed(*threshold, 3),
-                percent(labelled - disagreements, *labelled),
-                format!("{:.1} %", 100.0 * bound),
-            ],
-            Promised::Broken(_) => ["none", "–", "–", "–"].map(str::to_owned),
-        };
-        section.push(heads(one).into_iter().chain([pairs.labelled.to_string(), alone]).chain(found));
-        if let Promised::Broken(why) = &pairs.selection {
-            section.note(format!("{}: {why}", heads(one).join(", ")));
-        }
-    }
-    section.note(
-        "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
-         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn. All other pairs that \
-         nobody has seen are in to_label.jsonl.",
-    );
-    section
-}
-
-fn reaches(evaluation: &Evaluation) -> Section {
-    let columns = ["metric", "attribute", "labels", "people's score is about", "within"];
-    let mut section = Section::new("How far people's scores lie from it", columns);
-    for one in &evaluation.trust {
-        match &one.scores {
-            Some(Promised::Kept(found)) => {
-                let line = format!("{} + {} · score", fixed(found.intercept, 3), fixed(found.slope, 3));
-                let cells = [found.labels.to_string(), line, format!("± {}", fixed(found.reach, 3))];
-                section.push(heads(one).into_iter().chain(cells));
-            }
-            Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
-            None => {}
-        }
-    }
-    section.note("By split conformal prediction: the line is of one half of the items, the reach of the other.");
-    section
-}
-
-/// Of so many systems, the best ones, the mean is shown; summary.json has all.
-const SHOWN_SYSTEMS: usize = 3;
-
-fn with_help(evaluation: &Evaluation) -> Section {
-    let columns = ["metric", "attribute", "system", "labels", "without", "labels alone", "with its help", "width", "λ"];
-    let mut section = Section::new("Means of systems, from labels and with its help", columns);
-    for one in &evaluation.trust {
-        for SystemMean { system, mean } in one.systems.iter().take(SHOWN_SYSTEMS).chain(&one.lead) {
-            let (alone, interval) = mean.labels_alone;
-            let cells = [
-                system.clone(),
-                mean.labels.to_string(),
-                mean.unlabelled.to_string(),
-                estimate(Some(alone), Some(interval)),
-                estimate(Some(mean.value), Some(mean.interval)),
-                fixed(mean.width, 2),
-                fixed(mean.lambda, 2),
-            ];
-            section.push(heads(one).into_iter().chain(cells));
-        }
-    }
-    section.note(
-        "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
-         Width: of its interval against that of the labels alone; 1 says that the scores bring nothing.",
     );
     section
 }

@@ -142,6 +142,10 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
         return MethodError::refuse("--pairs", why, hint);
     }
     if let Some(budget) = params.budget {
+        if !(params.sure > 0.0 && params.sure < 1.0) {
+            let hint = "a share such as 0.95";
+            return MethodError::refuse(format!("--sure {}", params.sure), "not between 0 and 1", hint);
+        }
         return budget.check(samples);
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };

@@ -96,6 +96,10 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     const JUDGES_CANDIDATES: bool = true;
 
+    fn scores_within(params: &GEvalParams) -> Option<[f64; 2]> {
+        Some([params.scale.min, params.scale.max].map(f64::from))
+    }
+
     fn layout(params: &GEvalParams) -> Option<&LayoutOptions> {
         Some(&params.layout)
     }

@@ -46,6 +46,7 @@ mod summary;
 mod template;
 #[cfg(test)]
 mod testing;
+mod trust;
 mod two_labels;
 mod written;
 mod written_once;
@@ -81,3 +82,6 @@ pub use scale::RatingScale;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
 pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Section, Signature, TemplateMark};
 pub use template::TemplateError;
+pub use trust::{
+    HandedBack, JudgedItems, JudgedText, Promise, Promised, SystemMean, Trusted, TrustedPairs, trust_sections,
+};

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::defence::defended;
 use crate::flags::Flags;
 use crate::question::LayoutOptions;
+use crate::trust;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
 /// A model that a method asks besides the one of its command.
@@ -323,6 +324,9 @@ impl<M: Method> Configured for WithOptions<M> {
         run.begin(stages, &shown.samples);
         let mut report = M::run(params, &shown.samples, run)?;
         shown.tell(defences, &mut report);
+        if M::JUDGES_CANDIDATES && self.options_in_force()["no_gold"] != true {
+            trust::tell(M::NAME, samples, &mut report, run)?;
+        }
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);

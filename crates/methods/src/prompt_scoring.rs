@@ -80,6 +80,10 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
 
     const JUDGES_CANDIDATES: bool = true;
 
+    fn scores_within(params: &PromptScoringParams) -> Option<[f64; 2]> {
+        Some([params.scale.min, params.scale.max].map(f64::from))
+    }
+
     fn layout(params: &PromptScoringParams) -> Option<&LayoutOptions> {
         Some(&params.layout)
     }

@@ -1,5 +1,6 @@
 //! What a method works with: a model that answers and an output that keeps.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -147,6 +148,8 @@ pub struct Run<'a> {
     /// The stages that are done in rounds, as far as they have come.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
+    /// Rows of the table of scores, by their places.
+    scores: BTreeMap<usize, Vec<Value>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -174,6 +177,7 @@ impl<'a> Run<'a> {
             given: Vec::new(),
             rounds: Vec::new(),
             quoted: Quoted::default(),
+            scores: BTreeMap::new(),
             usage: Usage::default(),
             requests: 0,
             started: Instant::now(),
@@ -321,7 +325,16 @@ impl<'a> Run<'a> {
 
     /// Writes a row; see [`RunOutput::row`].
     pub fn row(&mut self, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), MethodError> {
-        write_row(self.output, table, index, row).map_err(MethodError::Output)
+        write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
+    }
+
+    /// The rows of scores that were written, in the table's order.
+    pub(crate) fn take_scores(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.scores).into_values().flatten().collect()
+    }
+
+    fn keeping(&mut self) -> KeepingScores<'_> {
+        KeepingScores { output: &mut *self.output, scores: &mut self.scores }
     }
 
     /// Where rows go.
@@ -506,7 +519,8 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.requests += total;
-        let (mut done, output) = (0, &mut *self.output);
+        let mut done = 0;
+        let output: &mut dyn RunOutput = &mut KeepingScores { output: &mut *self.output, scores: &mut self.scores };
         output.progress(0, total);
         let usage = answer(&mut requests, &mut |index, result| {
             each(index, result, output)?;
@@ -519,6 +533,52 @@ impl<'a> Run<'a> {
             usage => self.usage += usage?,
         }
         Ok(())
+    }
+}
+
+/// The table that every method has which scores candidates.
+const SCORES: &str = "scores";
+
+/// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
+struct KeepingScores<'o> {
+    output: &'o mut dyn RunOutput,
+    scores: &'o mut BTreeMap<usize, Vec<Value>>,
+}
+
+impl RunOutput for KeepingScores<'_> {
+    fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
+        self.output.table(table, rows)
+    }
+
+    fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
+        if table == SCORES {
+            let short = |row: &Value| {
+                let fields = ["item", "attribute", "candidate", "score"];
+                fields.iter().map(|field| ((*field).to_owned(), row[*field].clone())).collect()
+            };
+            self.scores.insert(index, rows.iter().map(short).collect());
+        }
+        self.output.rows(table, index, rows)
+    }
+
+    fn begin_stage(&mut self, stage: &'static str) {
+        self.output.begin_stage(stage);
+    }
+
+    fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
+        self.output.end_stage(stage)
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        self.output.progress(done, total);
+    }
+
+    fn measured(&mut self, metric: &str, done: usize, total: usize) {
+        self.output.measured(metric, done, total);
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        self.output.check()
     }
 }
 

@@ -97,13 +97,12 @@ impl Target {
     ) -> Result<TargetVerdicts, MethodError> {
         let configured = self.with(defence)?;
         let (model, stands_in) = (run.model(), run.is_rehearsal());
-        let (scores, shares) = (BTreeMap::new(), BTreeMap::new());
-        let mut kept = KeptScores { output: run.output(), scores, shares };
+        let mut kept = KeptShares { output: run.output(), shares: BTreeMap::new() };
         kept.output.begin_stage(self.method.name());
         let mut nested = Run::new(model, &mut kept).with_staging(Staging { stands_in, ..Staging::default() });
         let ended = configured.run(samples, &mut nested);
-        let cost = nested.cost();
-        let KeptScores { scores, shares, .. } = kept;
+        let (cost, scores) = (nested.cost(), nested.take_scores());
+        let shares = kept.shares;
         run.spend(&cost);
         let within = match ended {
             Ok(summary) => summary.scores_within,
@@ -111,6 +110,8 @@ impl Target {
             Err(MethodError::Rehearsed) => None,
             Err(error) => return Err(error),
         };
+        let score = |row: &Value| Some((key(row, "candidate")?, row["score"].as_f64()?));
+        let scores = scores.iter().filter_map(score).collect();
         Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]) })
     }
 }
@@ -139,33 +140,28 @@ impl TargetVerdicts {
     }
 }
 
-/// Takes scores from the rows of a run within a run. Other rows go: the answers that they are made of are kept.
-struct KeptScores<'o> {
+/// The sample of a row, and the candidate in one of its fields.
+fn key(row: &Value, field: &str) -> Option<(String, String)> {
+    Some((row["item"].as_str()?.to_owned(), row[field].as_str()?.to_owned()))
+}
+
+/// Takes from the judge's rows by how much a pair was won, of which its scores say no more than by whom. All rows go: the
+/// answers that they are made of are kept.
+struct KeptShares<'o> {
     output: &'o mut dyn RunOutput,
-    scores: Scores,
     shares: Scores,
 }
 
-impl RunOutput for KeptScores<'_> {
+impl RunOutput for KeptShares<'_> {
     fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
         Ok(())
     }
 
     fn rows(&mut self, table: &'static str, _: usize, rows: Vec<Value>) -> Result<(), SinkError> {
-        for row in &rows {
-            let text = |field: &str| row[field].as_str().map(str::to_owned);
-            match table {
-                "scores" => {
-                    let key = Option::zip(text("item"), text("candidate"));
-                    self.scores.extend(Option::zip(key, row["score"].as_f64()));
-                }
-                // The judge's: its scores of a pair say who won, and these by how much.
-                "pairs" => {
-                    let (Some(item), Some(p)) = (text("item"), row["p"].as_f64()) else { continue };
-                    self.shares.extend(text("first").map(|first| ((item.clone(), first), p)));
-                    self.shares.extend(text("second").map(|second| ((item, second), 1.0 - p)));
-                }
-                _ => {}
+        for row in rows.iter().filter(|_| table == "pairs") {
+            if let Some(p) = row["p"].as_f64() {
+                self.shares.extend(key(row, "first").map(|key| (key, p)));
+                self.shares.extend(key(row, "second").map(|key| (key, 1.0 - p)));
             }
         }
         // Whoever keeps the rows of the run may want it to end.

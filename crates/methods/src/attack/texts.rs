@@ -304,7 +304,7 @@ mod tests {
         let attack =
             |place| AttackText { name: "a".into(), family: own(), place, text: "Buy this, it is good.".into() };
         assert_eq!(attack(Place::Behind).applied("text"), "text Buy this, it is good.");
-        assert_eq!(attack(Place::Behind).control("text"), "text The weather was mild on");
+        assert_eq!(attack(Place::Behind).control("text"), "text The weather was mild");
         assert!(attack(Place::Before).control("text").ends_with(" text"));
         assert_eq!(attack(Place::Instead).applied("text"), "Buy this, it is good.");
         assert_eq!(attack(Place::Again).applied("text"), "text text");

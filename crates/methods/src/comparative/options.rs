@@ -51,7 +51,7 @@ pub struct ComparativeParams {
     /// Of --budget auto: what has to be settled.
     pub stop: StopAt,
     /// Of --budget auto: how sure that has to be.
-    #[schemars(extend("form" = "SHARE", "exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
+    #[schemars(extend("form" = "SHARE"))]
     #[default(0.95)]
     pub sure: f64,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product

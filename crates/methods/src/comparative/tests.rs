@@ -7,7 +7,7 @@ use probity_lm::{
 };
 use serde_json::Value;
 
-use crate::testing::{pair_judge, qualities, run, run_into, sample, told};
+use crate::testing::{pair_judge, qualities, rehearse, run, run_into, sample, told};
 use crate::{MethodError, RunOutput, RunSummary};
 
 const COMPARE: &str = "compare --attribute coherence";
@@ -635,4 +635,112 @@ fn a_full_disk_ends_the_run_with_its_own_error_and_finished_rows_kept() {
         "{error}"
     );
     assert_eq!(full.kept, [35, 34, 33, 32, 31], "answers come last first from the scripted model");
+}
+
+/// A judge without a preference for a place, whose log-odds are off by as much as the names of two texts say.
+fn noisy(noise: f64) -> ScriptedModel {
+    ScriptedModel::from_probabilities(move |request| {
+        let shown = qualities(&request.prompt);
+        let (low, high) = (shown[0].min(shown[1]), shown[0].max(shown[1]));
+        let off = noise * ((low * 37.0 + high * 101.0) % 1.0 - 0.5) * if shown[0] < shown[1] { 1.0 } else { -1.0 };
+        let p = crate::testing::sigmoid(shown[0] - shown[1] + off);
+        vec![0.9 * p, 0.9 * (1.0 - p)]
+    })
+}
+
+/// Samples of twelve candidates with qualities apart by something.
+fn crowds(step: f64) -> Vec<Sample> {
+    (0..3)
+        .map(|k| {
+            sample(&format!("s{k}"), &(0..12).map(|c| step * f64::from((c * 5 + k) % 12) + 0.013).collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+#[test]
+fn a_budget_is_kept_and_every_pair_is_asked_in_both_orders() {
+    for (budget, pairs) in [("22", 11), ("23", 11), ("60", 30), ("0.5", 33), ("1.0", 66)] {
+        let (result, output) = run(&format!("{COMPARE} --budget {budget}"), &crowds(0.3), &noisy(1.0));
+        let summary = result.expect("runs");
+        assert_eq!(figure(&summary, "/budget/pairs"), (3 * pairs) as f64, "{budget}");
+        let rows = output.rows("comparisons");
+        let asked: BTreeSet<String> =
+            rows.iter().map(|row| format!("{} {} {}", row["item"], row["i"], row["j"])).collect();
+        assert_eq!(asked.len(), rows.len(), "{budget}: none is asked twice");
+        assert!(rows.iter().all(|row| asked.contains(&format!("{} {} {}", row["item"], row["j"], row["i"]))));
+        assert_eq!((rows.len(), output.rows("budget").len()), (6 * pairs, 3));
+        assert!(output.rows("scores").iter().all(|row| !row["score"].is_null()), "{budget}");
+    }
+}
+
+#[test]
+fn fewer_comparisons_rank_almost_as_all_do_and_chosen_ones_better_than_any() {
+    let spearman = |more: &str| {
+        let summary = summary(&format!("{COMPARE} {more}"), &crowds(0.3), &noisy(2.0));
+        figure(&summary, "/gold/0/scores/spearman/mean")
+    };
+    let (all, half) = (spearman("--rank experts"), spearman("--budget 0.5"));
+    assert!(all > 0.95 && half > all - 0.05, "{all} {half}");
+    let few = |order: &str| {
+        (0..8).map(|seed| spearman(&format!("--budget 0.25 --choose {order} --seed {seed}"))).sum::<f64>() / 8.0
+    };
+    let (random, gain, adaptive) = (few("random"), few("gain"), few("adaptive"));
+    assert!(gain > random && adaptive > random, "random {random}, gain {gain}, adaptive {adaptive}");
+}
+
+#[test]
+fn what_is_settled_is_asked_no_more_and_what_is_not_to_the_end() {
+    let asked = |samples: &[Sample], model: &ScriptedModel, more: &str| {
+        let summary = summary(&format!("{COMPARE} --budget auto {more}"), samples, model);
+        (figure(&summary, "/budget/settled"), figure(&summary, "/budget/pairs") / figure(&summary, "/budget/all_pairs"))
+    };
+    let (settled, share) = asked(&crowds(2.0), &noisy(0.5), "");
+    assert!(settled == 3.0 && share < 0.7, "{settled} {share}");
+    let (settled, share) = asked(&crowds(0.001), &noisy(3.0), "");
+    assert_eq!((settled, share), (0.0, 1.0));
+    let (_, little) = asked(&crowds(0.5), &noisy(1.0), "--stop best --sure 0.5");
+    let (_, much) = asked(&crowds(0.5), &noisy(1.0), "--stop best --sure 0.99");
+    assert!(little < much, "{little} {much}");
+}
+
+#[test]
+fn what_a_context_is_asked_follows_from_its_own_answers() {
+    let pairs = |samples: &[Sample]| -> Vec<Value> {
+        let (result, output) = run(&format!("{COMPARE} --budget 0.4"), samples, &noisy(1.0));
+        result.expect("runs");
+        let rows = output.rows("comparisons").into_iter().filter(|row| row["item"] == "s2");
+        rows.map(|row| serde_json::json!([row["i"], row["j"], row["p"]])).collect()
+    };
+    assert_eq!(pairs(&crowds(0.3)), pairs(&crowds(0.3)[2..]));
+}
+
+#[test]
+fn texts_that_are_alike_are_compared_as_one_and_those_without_words_not_at_all() {
+    let mut all = crowds(0.3);
+    all[0].candidates[3].text = all[0].candidates[2].text.clone();
+    all[0].candidates[7].text = " ".into();
+    let (result, output) = run(&format!("{COMPARE} --budget 1.0"), &all[..1], &noisy(1.0));
+    result.expect("runs");
+    assert_eq!(output.rows("budget")[0]["texts"], 10);
+    let scores = output.rows("scores");
+    assert_eq!(scores[2]["score"], scores[3]["score"]);
+    assert!(scores[7]["score"].is_null() && output.rows("comparisons").len() == 90);
+}
+
+#[test]
+fn budgets_that_connect_nothing_or_contradict_are_refused() {
+    let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
+    for (args, part) in [
+        ("--budget 21", "12 different texts, which 22 comparisons connect (each pair in both orders); this is 20"),
+        ("--budget 0.1", "--budget 22, a larger share, or auto"),
+        ("--budget 0", "a number of comparisons per context (80), a share of all (0.4) or auto"),
+        ("--budget 1.5", "a share of all"),
+        ("--budget some", "auto"),
+        ("--budget auto --sure 1", "--sure"),
+        ("--budget auto --sure 0", "--sure"),
+    ] {
+        let error = told(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
+        assert!(error.contains(part), "{args}: {error}");
+    }
+    assert!(matches!(rehearse(&format!("{COMPARE} --budget auto"), &crowds(0.3), &noisy(1.0)), MethodError::Rehearsed));
 }

@@ -67,6 +67,9 @@ pub enum NoSelection {
     },
 }
 
+/// More labels than anybody gives.
+const MOST_LABELS: usize = 1_000_000;
+
 impl SelectionRule {
     /// Of trusted verdicts people disagree with no more than a share `alpha`, but for a probability `delta` that the
     /// labels happen to mislead.
@@ -85,6 +88,27 @@ impl SelectionRule {
     /// How many labels promise that, where none disagrees: the smallest n with (1 − α)ⁿ ≤ δ.
     pub fn labels_needed(self) -> usize {
         (self.delta.ln() / (-self.alpha).ln_1p()).ceil() as usize
+    }
+
+    /// How many labels more would promise something, where these do not: as many of the surest verdicts as it takes if they
+    /// disagree as often as those there are. Absent where they disagree too often for any number.
+    pub fn still_needed(self, why: NoSelection) -> Option<usize> {
+        let (labelled, disagreements) = match why {
+            NoSelection::TooFew { labels, needed } => return Some(needed.saturating_sub(labels)),
+            NoSelection::Disagrees { labelled, disagreements, .. } => (labelled, disagreements),
+        };
+        let rate = disagreements as f64 / labelled as f64;
+        let holds = |labels: usize| self.bound((rate * labels as f64).ceil() as usize, labels) <= self.alpha;
+        let mut enough = labelled;
+        while !holds(enough) {
+            enough = enough.checked_mul(2).filter(|labels| *labels <= MOST_LABELS)?;
+        }
+        let mut short = enough / 2;
+        while short + 1 < enough {
+            let middle = short.midpoint(enough);
+            if holds(middle) { enough = middle } else { short = middle }
+        }
+        Some(enough.saturating_sub(labelled))
     }
 
     /// The disagreement r of which so few are seen with probability δ: BinomCDF(k; n, r) = δ.
@@ -141,6 +165,17 @@ mod tests {
 
     fn uniform(random: &mut ChaCha8Rng) -> f64 {
         (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn what_is_still_needed_is_enough_and_no_label_more() {
+        let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
+        let broken = |labelled, disagreements| NoSelection::Disagrees { labelled, disagreements, bound: 1.0 };
+        let needed = rule.still_needed(broken(40, 6)).expect("15 % is below α");
+        let at = |labels: usize| rule.bound((0.15 * labels as f64).ceil() as usize, labels);
+        assert!(at(40) > 0.2 && at(40 + needed) <= 0.2 && at(40 + needed - 1) > 0.2, "{needed}");
+        assert_eq!(rule.still_needed(broken(40, 9)), None, "22 % is above α, and stays there");
+        assert_eq!(rule.still_needed(NoSelection::TooFew { labels: 4, needed: 11 }), Some(7));
     }
 
     #[test]

@@ -1,0 +1,105 @@
+//! Scores with what people said beside them, item by item.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probity_stats::CheckedVerdict;
+
+/// A candidate's score, with people's where they gave one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct JudgedText<'a> {
+    /// The candidate's id.
+    pub candidate: &'a str,
+    /// Higher is better.
+    pub score: f64,
+    /// People's; absent where they have given none.
+    pub people: Option<f64>,
+}
+
+/// Candidates with a score, by the ids of their items, and which of two people like better where they have said so of the
+/// pair.
+#[derive(Debug, Clone, Default)]
+pub struct JudgedItems<'a> {
+    items: BTreeMap<&'a str, Vec<JudgedText<'a>>>,
+    /// By item, the one preferred and the other.
+    preferred: BTreeSet<(&'a str, &'a str, &'a str)>,
+}
+
+/// Pairs of an item.
+pub(super) fn pairs<'a, 'i>(
+    item: &'i [JudgedText<'a>],
+) -> impl Iterator<Item = (&'i JudgedText<'a>, &'i JudgedText<'a>)> {
+    item.iter().enumerate().flat_map(|(place, first)| item[place + 1..].iter().map(move |second| (first, second)))
+}
+
+/// How far the scores of two are apart.
+pub(super) fn apart(first: &JudgedText<'_>, second: &JudgedText<'_>) -> f64 {
+    (first.score - second.score).abs()
+}
+
+impl<'a> JudgedItems<'a> {
+    /// Adds a candidate of an item.
+    pub fn add(&mut self, item: &'a str, text: JudgedText<'a>) {
+        self.items.entry(item).or_default().push(text);
+    }
+
+    /// Adds that people like one of a pair better.
+    pub fn prefer(&mut self, item: &'a str, preferred: &'a str, other: &'a str) {
+        self.preferred.insert((item, preferred, other));
+    }
+
+    /// The items.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&'a str, &[JudgedText<'a>])> {
+        self.items.iter().map(|(id, item)| (*id, item.as_slice()))
+    }
+
+    /// All pairs of all items.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&'a str, &JudgedText<'a>, &JudgedText<'a>)> {
+        self.texts().flat_map(|(id, item)| pairs(item).map(move |(first, second)| (id, first, second)))
+    }
+
+    /// Whether people see a pair otherwise; absent where they have not seen it, or see no difference.
+    pub(super) fn disagrees(&self, item: &str, first: &JudgedText<'_>, second: &JudgedText<'_>) -> Option<bool> {
+        let said = |a: &str, b: &str| self.preferred.contains(&(item, a, b));
+        let people = match (said(first.candidate, second.candidate), said(second.candidate, first.candidate)) {
+            (true, false) => 1.0,
+            (false, true) => -1.0,
+            // Several people who are of two minds see no difference.
+            (true, true) => 0.0,
+            (false, false) => first.people? - second.people?,
+        };
+        (people != 0.0).then_some((first.score - second.score) * people <= 0.0)
+    }
+
+    /// By item, the pairs that people have seen.
+    pub(super) fn checked(&self) -> Vec<Vec<CheckedVerdict>> {
+        let of_item = |(id, item): (&str, &[JudgedText<'_>])| {
+            let checked = |(first, second): (&JudgedText<'_>, &JudgedText<'_>)| {
+                let disagrees = self.disagrees(id, first, second)?;
+                Some(CheckedVerdict { confidence: apart(first, second), disagrees })
+            };
+            pairs(item).filter_map(checked).collect()
+        };
+        self.texts().map(of_item).collect()
+    }
+
+    /// How far the scores of the middle pair are apart; absent without pairs.
+    pub(super) fn middle(&self) -> Option<f64> {
+        let mut all: Vec<f64> = self.pairs().map(|(_, first, second)| apart(first, second)).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    }
+
+    /// Whether people were asked about pairs, and more often about surer ones.
+    pub(super) fn is_dense_above(&self) -> bool {
+        let Some(middle) = self.middle().filter(|_| !self.preferred.is_empty()) else { return false };
+        let mut seen = [(0_usize, 0_usize); 2];
+        for (id, first, second) in self.pairs() {
+            let half = &mut seen[usize::from(apart(first, second) >= middle)];
+            half.0 += usize::from(self.disagrees(id, first, second).is_some());
+            half.1 += 1;
+        }
+        let [below, above] = seen.map(|(seen, all)| seen as f64 / all.max(1) as f64);
+        // Chance alone makes them differ by as much as that.
+        below < 0.8 * above
+    }
+}

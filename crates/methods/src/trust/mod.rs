@@ -1,0 +1,269 @@
+//! What the labels that there are promise of a metric's scores: which pairs can be left to it, how far people's scores
+//! lie from its own, and what it adds to the means of systems.
+
+mod items;
+mod of_run;
+mod sections;
+
+use std::collections::BTreeMap;
+
+use probity_stats::{
+    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule, drawn,
+    prediction_powered, thresholds, units_to_reach,
+};
+use serde::Serialize;
+
+use items::apart;
+pub use items::{JudgedItems, JudgedText};
+pub(crate) use of_run::tell;
+pub use sections::trust_sections;
+
+/// Pairs that are handed back at most: more than anybody looks at.
+const MOST_HANDED_BACK: usize = 10_000;
+
+/// Thresholds that are tried.
+const THRESHOLDS: usize = 50;
+
+/// What is promised, and how sure that is.
+#[derive(Debug, Clone, Copy)]
+pub struct Promise {
+    /// Of pairs.
+    pub rule: SelectionRule,
+    /// Of intervals.
+    pub confidence: f64,
+    /// What is drawn: a pair of each item, and the halves of the labels.
+    pub seed: u64,
+}
+
+/// How far a metric can be trusted with an attribute.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trusted {
+    pub(crate) metric: String,
+    /// Absent of preferences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attribute: Option<String>,
+    pub(crate) pairs: TrustedPairs,
+    /// Absent of preferences, which say nothing of a text by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scores: Option<Promised<ConformalScores, NoConformal>>,
+    /// Means of candidates with one id over all items, where some have no label.
+    pub(crate) systems: Vec<SystemMean>,
+    /// The same of the difference between the first two by that mean.
+    pub(crate) lead: Option<SystemMean>,
+}
+
+/// A promise, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Promised<T, E> {
+    /// What is promised.
+    Kept(T),
+    /// Why nothing is.
+    Broken(E),
+}
+
+impl<T, E> From<Result<T, E>> for Promised<T, E> {
+    fn from(found: Result<T, E>) -> Self {
+        found.map_or_else(Self::Broken, Self::Kept)
+    }
+}
+
+/// Pairs of candidates of one item, by how far their scores are apart.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrustedPairs {
+    pub(crate) selection: Promised<Selection, NoSelection>,
+    /// Pairs of all items, with labels or without, and those among them that are trusted.
+    pub(crate) pairs: usize,
+    pub(crate) kept: usize,
+    /// Items with labels of which a pair was drawn, and how often people say otherwise in these.
+    pub(crate) labelled: usize,
+    pub(crate) disagreements: usize,
+    /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) labels_still_needed: Option<usize>,
+}
+
+/// The mean of a system's scores by people, with the metric's help.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SystemMean {
+    pub(crate) system: String,
+    #[serde(flatten)]
+    pub(crate) mean: PredictionPowered,
+    /// Of a lead that its interval leaves open: how many labels would tell it from 0, were it as large as it seems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) labels_to_tell: Option<usize>,
+}
+
+/// Two candidates of an item that are handed back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HandedBack {
+    pub(crate) item: String,
+    pub(crate) metric: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attribute: Option<String>,
+    pub(crate) candidate_i: String,
+    pub(crate) candidate_j: String,
+    /// How far their scores are apart.
+    pub(crate) difference: f64,
+}
+
+impl Trusted {
+    /// Of a metric and an attribute, with the pairs that people should look at, those first of which most is learnt.
+    pub fn of(
+        metric: &str,
+        attribute: Option<&str>,
+        items: &JudgedItems<'_>,
+        promise: Promise,
+    ) -> (Self, Vec<HandedBack>) {
+        let (trusted, threshold) = of_pairs(items, promise);
+        let back = handed_back(metric, attribute, items, threshold, promise.seed);
+        let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
+        let scores = attribute.map(|_| reach(items, promise).into());
+        let (metric, attribute) = (metric.to_owned(), attribute.map(str::to_owned));
+        (Self { metric, attribute, pairs: trusted, scores, systems, lead }, back)
+    }
+}
+
+/// The pairs that nobody has seen and that are not left to the metric. Any label of a pair that is surer than most helps
+/// to tell what can be left, and which one it is must not follow how sure it is within these: so they come first, drawn;
+/// then the others.
+fn handed_back(
+    metric: &str,
+    attribute: Option<&str>,
+    items: &JudgedItems<'_>,
+    threshold: Option<f64>,
+    seed: u64,
+) -> Vec<HandedBack> {
+    let middle = items.middle();
+    let open = |(_, first, second): &(&str, &JudgedText<'_>, &JudgedText<'_>)| {
+        threshold.is_none_or(|threshold| apart(first, second) < threshold)
+    };
+    let unseen = items.pairs().filter(|(id, first, second)| items.disagrees(id, first, second).is_none());
+    let (mut surer, mut others): (Vec<_>, Vec<_>) =
+        unseen.filter(open).partition(|(_, first, second)| middle.is_some_and(|middle| apart(first, second) >= middle));
+    shuffle(seed, &mut surer);
+    shuffle(seed, &mut others);
+    let back = |(id, first, second): (&str, &JudgedText<'_>, &JudgedText<'_>)| HandedBack {
+        item: id.to_owned(),
+        metric: metric.to_owned(),
+        attribute: attribute.map(str::to_owned),
+        candidate_i: first.candidate.to_owned(),
+        candidate_j: second.candidate.to_owned(),
+        difference: apart(first, second),
+    };
+    surer.into_iter().chain(others).take(MOST_HANDED_BACK).map(back).collect()
+}
+
+/// Into an order that the seed draws.
+fn shuffle<T>(seed: u64, list: &mut [T]) {
+    let lengths: Vec<usize> = (1..=list.len()).rev().collect();
+    for (place, step) in drawn(seed, &lengths).into_iter().enumerate() {
+        list.swap(place, place + step);
+    }
+}
+
+/// Which pairs can be left to the metric, and from which distance of scores on.
+fn of_pairs(items: &JudgedItems<'_>, promise: Promise) -> (TrustedPairs, Option<f64>) {
+    // Pairs of one item hang together: one of each is drawn, so that labels are independent of one another.
+    let seen: Vec<Vec<CheckedVerdict>> = items.checked().into_iter().filter(|seen| !seen.is_empty()).collect();
+    let places = drawn(promise.seed, &seen.iter().map(Vec::len).collect::<Vec<_>>());
+    let verdicts: Vec<CheckedVerdict> = seen.iter().zip(places).map(|(seen, place)| seen[place]).collect();
+    let all: Vec<f64> = items.pairs().map(|(_, first, second)| apart(first, second)).collect();
+    let mut tried = thresholds(&all, THRESHOLDS);
+    if items.is_dense_above() {
+        // Labels lie closer among the surer pairs: of all together they would say too much good.
+        let middle = items.middle();
+        tried.retain(|threshold| middle.is_none_or(|middle| *threshold >= middle));
+    }
+    let selection = promise.rule.select(&verdicts, &tried);
+    let threshold = selection.ok().map(|selection| selection.threshold);
+    let kept = threshold.map_or(0, |threshold| all.iter().filter(|apart| **apart >= threshold).count());
+    let trusted = TrustedPairs {
+        labels_still_needed: selection.err().and_then(|why| promise.rule.still_needed(why)),
+        selection: selection.into(),
+        pairs: all.len(),
+        kept,
+        labelled: verdicts.len(),
+        disagreements: verdicts.iter().filter(|verdict| verdict.disagrees).count(),
+    };
+    (trusted, threshold)
+}
+
+/// How far people's scores lie from the metric's: fitted on one half of the items with labels, measured on the other.
+fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, NoConformal> {
+    let labelled: Vec<Vec<(f64, f64)>> = items
+        .texts()
+        .map(|(_, item)| item.iter().filter_map(|one| Some((one.score, one.people?))).collect::<Vec<_>>())
+        .filter(|item| !item.is_empty())
+        .collect();
+    let halves = drawn(promise.seed, &vec![2; labelled.len()]);
+    let half = |which: usize| -> Vec<(f64, f64)> {
+        labelled
+            .iter()
+            .zip(&halves)
+            .filter(|(_, half)| **half == which)
+            .flat_map(|(item, _)| item.iter().copied())
+            .collect()
+    };
+    ConformalScores::fit(&half(0), &half(1), promise.confidence)
+}
+
+/// Scores with people's beside them, and those without.
+#[derive(Debug, Default)]
+struct Halves {
+    labelled: Vec<(f64, f64)>,
+    unlabelled: Vec<f64>,
+}
+
+impl Halves {
+    fn add(&mut self, score: f64, people: Option<f64>) {
+        match people {
+            Some(people) => self.labelled.push((score, people)),
+            None => self.unlabelled.push(score),
+        }
+    }
+
+    /// Absent where there are too few of either.
+    fn mean(&self, system: &str, confidence: f64) -> Option<SystemMean> {
+        let found = prediction_powered(&self.labelled, &self.unlabelled, confidence).ok();
+        found.filter(|mean| mean.unlabelled > 1).map(|mean| SystemMean {
+            system: system.to_owned(),
+            mean,
+            labels_to_tell: None,
+        })
+    }
+}
+
+/// Means of systems that have labels and scores without one, and of the lead of the first over the second.
+fn means(items: &JudgedItems<'_>, confidence: f64) -> (Vec<SystemMean>, Option<SystemMean>) {
+    let mut systems: BTreeMap<&str, Halves> = BTreeMap::new();
+    for one in items.texts().flat_map(|(_, item)| item) {
+        systems.entry(one.candidate).or_default().add(one.score, one.people);
+    }
+    let mut means: Vec<SystemMean> =
+        systems.into_iter().filter_map(|(system, halves)| halves.mean(system, confidence)).collect();
+    means.sort_by(|a, b| b.mean.value.total_cmp(&a.mean.value).then_with(|| a.system.cmp(&b.system)));
+    let lead = match &means[..] {
+        [first, second, ..] => lead(items, &first.system, &second.system, confidence),
+        _ => None,
+    };
+    (means, lead)
+}
+
+/// The difference between two systems, item by item.
+fn lead(items: &JudgedItems<'_>, first: &str, second: &str, confidence: f64) -> Option<SystemMean> {
+    let mut halves = Halves::default();
+    for (_, item) in items.texts() {
+        let of = |system: &str| item.iter().find(|one| one.candidate == system);
+        if let Some((a, b)) = Option::zip(of(first), of(second)) {
+            halves.add(a.score - b.score, Option::zip(a.people, b.people).map(|(people, others)| people - others));
+        }
+    }
+    let mut lead = halves.mean(&format!("{first} − {second}"), confidence)?;
+    let PredictionPowered { value, interval, labels, .. } = lead.mean;
+    if interval.low <= 0.0 && 0.0 <= interval.high && value != 0.0 {
+        let half = (interval.high - interval.low) / 2.0;
+        lead.labels_to_tell = units_to_reach(half, labels, value.abs(), confidence);
+    }
+    Some(lead)
+}

@@ -1,0 +1,98 @@
+//! What the labels in its samples promise of the scores of a run.
+
+use std::collections::BTreeMap;
+
+use probity_data::{Preference, Sample};
+use probity_stats::{Resampling, SelectionRule};
+use serde_json::{Value, json};
+
+use super::{JudgedItems, JudgedText, Promise, Trusted, trust_sections};
+use crate::{MethodError, MethodReport, Run};
+
+/// The table of pairs that people should look at.
+const TO_LABEL: &str = "to_label";
+
+/// What is promised of a run unless `probity meta` is asked for something else.
+fn promise() -> Promise {
+    let rule = SelectionRule::new(0.2, 0.1).expect("both are shares");
+    Promise { rule, confidence: Resampling::default().confidence, seed: 0 }
+}
+
+/// Puts into a report which pairs can be left to the method, how far its scores are from people's, and what it adds to the
+/// means of systems, by each attribute that candidates have gold scores of, and by preferences.
+pub(crate) fn tell(
+    method: &str,
+    samples: &[Sample],
+    report: &mut MethodReport,
+    run: &mut Run<'_>,
+) -> Result<(), MethodError> {
+    let rows = run.take_scores();
+    let attributes = attributes(&rows);
+    let mut found = Vec::new();
+    let mut back = Vec::new();
+    for attribute in &attributes {
+        let has_gold =
+            samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(*attribute));
+        if has_gold {
+            let items = judged_items(&rows, samples, attribute, true);
+            let (trusted, pairs) = Trusted::of(method, Some(attribute), &items, promise());
+            found.push(trusted);
+            back.extend(pairs);
+        }
+    }
+    // Preferences are about one thing: it is not said which of several attributes that is.
+    if let ([attribute], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
+        let items = judged_items(&rows, samples, attribute, false);
+        let (trusted, pairs) = Trusted::of(method, None, &items, promise());
+        found.push(trusted);
+        back.extend(pairs);
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut sections = trust_sections(&found);
+    if let Some(first) = sections.first_mut() {
+        first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
+    }
+    report.sections.extend(sections);
+    report.values["trust"] = json!(found);
+    if !back.is_empty() {
+        run.table(TO_LABEL, back.len())?;
+        back.iter().enumerate().try_for_each(|(index, pair)| run.row(TO_LABEL, index, pair))?;
+    }
+    Ok(())
+}
+
+/// The attributes that rows are of, each once, in their order; the empty one of rows without.
+fn attributes(rows: &[Value]) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for row in rows {
+        let attribute = row["attribute"].as_str().unwrap_or_default();
+        if !found.contains(&attribute) {
+            found.push(attribute);
+        }
+    }
+    found
+}
+
+/// The scores of an attribute with people's beside them: gold scores, or of preferences 1 of what they preferred and 0 of
+/// the others.
+fn judged_items<'r>(rows: &'r [Value], samples: &'r [Sample], attribute: &str, by_scores: bool) -> JudgedItems<'r> {
+    let places: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
+    let mut items = JudgedItems::default();
+    for row in rows.iter().filter(|row| row["attribute"].as_str().unwrap_or_default() == attribute) {
+        let texts = (row["item"].as_str(), row["candidate"].as_str(), row["score"].as_f64());
+        let (Some(item), Some(candidate), Some(score)) = texts else { continue };
+        let Some(sample) = places.get(item) else { continue };
+        let people = match &sample.preference {
+            _ if by_scores => {
+                let found = sample.candidates.iter().find(|one| one.id == candidate);
+                found.and_then(|one| one.scores.get(attribute).copied())
+            }
+            Some(Preference::Candidate(id)) => Some(f64::from(u8::from(id == candidate))),
+            _ => None,
+        };
+        items.add(item, JudgedText { candidate, score, people });
+    }
+    items
+}

@@ -1,0 +1,113 @@
+//! What labels promise, as tables for people.
+
+use probity_lm::text::{fixed, thousands};
+use probity_stats::{Interval, Selection};
+
+use super::{Promised, SystemMean, Trusted};
+use crate::Section;
+
+/// The tables that have rows.
+pub fn trust_sections(found: &[Trusted]) -> Vec<Section> {
+    let mut sections = vec![left_to_it(found), reaches(found), with_help(found)];
+    sections.retain(|section| !section.rows.is_empty());
+    sections
+}
+
+fn heads(one: &Trusted) -> [String; 2] {
+    [one.metric.clone(), one.attribute.clone().unwrap_or_else(|| "preference".to_owned())]
+}
+
+fn percent(of: usize, all: usize) -> String {
+    if all == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * of as f64 / all as f64) }
+}
+
+fn estimate(value: f64, Interval { low, high }: Interval) -> String {
+    format!("{} [{}, {}]", fixed(value, 3), fixed(low, 3), fixed(high, 3))
+}
+
+fn left_to_it(found: &[Trusted]) -> Section {
+    let columns = [
+        "metric", "attribute", "labels", "right on all", "left to it", "from a difference of", "right on these",
+        "wrong at most", "labels still needed",
+    ];
+    let mut section = Section::new("Which pairs can be left to it", columns);
+    for one in found.iter().filter(|one| one.pairs.labelled > 0) {
+        let pairs = &one.pairs;
+        let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);
+        let selected = match &pairs.selection {
+            Promised::Kept(Selection { threshold, labelled, disagreements, bound }) => [
+                percent(pairs.kept, pairs.pairs),
+                fixed(*threshold, 3),
+                percent(labelled - disagreements, *labelled),
+                format!("{:.1} %", 100.0 * bound),
+            ],
+            Promised::Broken(_) => ["none", "–", "–", "–"].map(str::to_owned),
+        };
+        let needed = match (&pairs.selection, pairs.labels_still_needed) {
+            (Promised::Kept(_), _) => "none".to_owned(),
+            (Promised::Broken(_), needed) => needed.map_or_else(|| "–".to_owned(), thousands),
+        };
+        section.push(heads(one).into_iter().chain([pairs.labelled.to_string(), alone]).chain(selected).chain([needed]));
+        if let Promised::Broken(why) = &pairs.selection {
+            section.note(format!("{}: {why}", heads(one).join(", ")));
+        }
+    }
+    section.note(
+        "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
+         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn. Labels still needed: \
+         about so many before something can be left to it, if they turn out as those there are; a dash where none would do. \
+         All other pairs that nobody has seen are in to_label.jsonl, which `probity label` asks people about.",
+    );
+    section
+}
+
+fn reaches(found: &[Trusted]) -> Section {
+    let columns = ["metric", "attribute", "labels", "people's score is about", "within"];
+    let mut section = Section::new("How far people's scores lie from it", columns);
+    for one in found {
+        match &one.scores {
+            Some(Promised::Kept(found)) => {
+                let line = format!("{} + {} · score", fixed(found.intercept, 3), fixed(found.slope, 3));
+                let cells = [found.labels.to_string(), line, format!("± {}", fixed(found.reach, 3))];
+                section.push(heads(one).into_iter().chain(cells));
+            }
+            Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
+            None => {}
+        }
+    }
+    section.note("By split conformal prediction: the line is of one half of the items, the reach of the other.");
+    section
+}
+
+/// Of so many systems, the best ones, the mean is shown; summary.json has all.
+const SHOWN_SYSTEMS: usize = 3;
+
+fn with_help(found: &[Trusted]) -> Section {
+    let columns = [
+        "metric", "attribute", "system", "labels", "without", "labels alone", "with its help", "width", "λ",
+        "labels to tell",
+    ];
+    let mut section = Section::new("Means of systems, from labels and with its help", columns);
+    for one in found {
+        for SystemMean { system, mean, labels_to_tell } in one.systems.iter().take(SHOWN_SYSTEMS).chain(&one.lead) {
+            let (alone, interval) = mean.labels_alone;
+            let cells = [
+                system.clone(),
+                mean.labels.to_string(),
+                mean.unlabelled.to_string(),
+                estimate(alone, interval),
+                estimate(mean.value, mean.interval),
+                fixed(mean.width, 2),
+                fixed(mean.lambda, 2),
+                labels_to_tell.map_or_else(String::new, thousands),
+            ];
+            section.push(heads(one).into_iter().chain(cells));
+        }
+    }
+    section.note(
+        "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
+         Width: of its interval against that of the labels alone; 1 says that the scores bring nothing. \
+         Labels to tell: of a lead that its interval leaves open, how many would tell it from 0.",
+    );
+    section
+}
