@@ -140,7 +140,9 @@ fn a_judges_pairs_are_held_by_their_probability() {
 #[test]
 fn samples_without_gold_have_a_drawn_candidate_attacked_and_say_so() {
     let mut all = samples(6);
-    all.iter_mut().for_each(|one| one.preference = None);
+    for one in &mut all {
+        one.preference = None;
+    }
     let (result, output) = run("attack --method compare --attack verified --items 4", &all, &swayed());
     let summary = result.expect("runs");
     assert_eq!((figure(&summary, "/items"), figure(&summary, "/prompts/0/accuracy/share")), (4.into(), Value::Null));

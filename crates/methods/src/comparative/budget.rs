@@ -393,7 +393,7 @@ impl BudgetFigures {
     }
 }
 
-impl<'s> ComparisonJudge<'s> {
+impl ComparisonJudge<'_> {
     /// Asks about pairs in rounds, as far as the budget goes. What a context is asked about depends on its own answers
     /// alone.
     pub(super) fn judge_within(&self, budget: Budget, run: &mut Run<'_>) -> Result<JudgedComparisons, MethodError> {

@@ -94,7 +94,10 @@ fn remind(turns: &mut [(Role, String)]) {
     let Some((_, text)) = turns.iter_mut().rev().find(|(role, _)| *role == Role::User) else { return };
     let mut lines: Vec<&str> = text.lines().collect();
     match lines.iter().rposition(|line| is_mark(line, "[End of ")) {
-        Some(last) => lines.splice(last + 1..last + 1, ["", REMINDER]).for_each(drop),
+        Some(last) => {
+            let behind = lines.split_off(last + 1);
+            lines.extend(["", REMINDER].into_iter().chain(behind));
+        }
         None => lines.extend(["", REMINDER]),
     }
     *text = lines.join("\n");

@@ -168,7 +168,7 @@ fn paraphrases(texts: &[&str], run: &mut Run<'_>) -> Result<Vec<String>, MethodE
     let mut found: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
     run.beforehand(|run| {
         run.generate(requests, |number, result, _| {
-            found[number] = result.text.trim().to_owned();
+            result.text.trim().clone_into(&mut found[number]);
             Ok(())
         })
     })?;

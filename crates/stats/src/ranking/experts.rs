@@ -20,9 +20,9 @@ const PRIOR: f64 = 1e-6;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProductOfExperts {
     candidates: usize,
-    /// WᵀW, row by row.
+    /// `WᵀW`, row by row.
     normal: Vec<f64>,
-    /// (WᵀW + prior)⁻¹, row by row.
+    /// `(WᵀW + prior)⁻¹`, row by row.
     inverse: Vec<f64>,
     /// Wᵀμ.
     sums: Vec<f64>,
@@ -428,7 +428,9 @@ mod tests {
         let mut random = NormalDraws::new(seed);
         let truth: Vec<f64> = (0..candidates).map(|_| spread * random.next()).collect();
         let mut noises = vec![0.0; candidates * candidates];
-        noises.iter_mut().for_each(|one| *one = noise * random.next());
+        for one in &mut noises {
+            *one = noise * random.next();
+        }
         let said = |i: usize, j: usize| {
             let odds = truth[i] - truth[j] + noises[i * candidates + j];
             log_odds(1.0 / (1.0 + (-odds).exp()))
@@ -452,7 +454,9 @@ mod tests {
                 asked.insert((i, j));
                 chosen.push((i, j));
             }
-            chosen.into_iter().for_each(|(i, j)| found.add(i, j, said(i, j)));
+            for (i, j) in chosen {
+                found.add(i, j, said(i, j));
+            }
         }
         let wrong = !of.holds(&places(&found.scores()), &places(&truth));
         Simulated { stopped, wrong, share: asked.len() as f64 / all as f64 }
