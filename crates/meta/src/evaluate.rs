@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use probity_methods::{
-    Conclusion, HandedBack, Headline, MethodError, Outcomes, Promise, Trusted, agreement_with_gold, best_agreement,
+    Conclusion, Headline, MethodError, Outcomes, Promise, ToLabel, Trusted, agreement_with_gold, best_agreement,
 };
 use probity_metrics::{Direction, whole};
 use probity_stats::{AgreementFigures, Correlation, MetricDifference, Resampling, compare_metrics};
@@ -188,21 +188,16 @@ impl Evaluation {
     }
 
     /// What the labels promise of each metric by each attribute, and by preferences; the pairs that people should see.
-    pub(crate) fn trust(
-        &mut self,
-        aligned: &[AlignedScores<'_>],
-        gold: &GoldScores,
-        promise: Promise,
-    ) -> Vec<HandedBack> {
-        let mut back = Vec::new();
+    pub(crate) fn trust(&mut self, aligned: &[AlignedScores<'_>], gold: &GoldScores, promise: Promise) -> ToLabel {
+        let mut back = ToLabel::default();
         let prefers = gold.items.iter().any(|item| item.preference.is_some());
         for one in aligned {
             let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
             for attribute in attributes.chain(prefers.then_some(None)) {
                 let items = judged_items(one, gold, attribute);
-                let (trusted, pairs) = Trusted::of(&one.metric.name, attribute, &items, promise);
+                let (trusted, more) = Trusted::of(&one.metric.name, attribute, &items, promise);
                 self.trust.push(trusted);
-                back.extend(pairs);
+                back.extend(more);
             }
         }
         back

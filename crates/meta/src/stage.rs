@@ -19,8 +19,6 @@ use crate::scores::{AllScores, MetricPair, file_of};
 use crate::tables::sections;
 
 const NAME: &str = "meta";
-/// Pairs that are handed back for people to look at.
-const TO_LABEL: &str = "to_label";
 
 /// Scores held against gold.
 #[derive(Debug, Clone, Copy)]
@@ -127,9 +125,7 @@ impl Configured for MetaConfiguration {
             evaluation.average();
         }
         evaluation.compare(&material.pairs, &aligned, &material.gold, &resampling)?;
-        let back = evaluation.trust(&aligned, &material.gold, self.params.promise());
-        run.table(TO_LABEL, back.len())?;
-        back.iter().enumerate().try_for_each(|(index, pair)| run.row(TO_LABEL, index, pair))?;
+        evaluation.trust(&aligned, &material.gold, self.params.promise()).write(run)?;
         let names = material.metrics.names().join(",");
         let report = MethodReport {
             values: json!(evaluation),

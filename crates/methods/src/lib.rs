@@ -83,5 +83,6 @@ pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone
 pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Section, Signature, TemplateMark};
 pub use template::TemplateError;
 pub use trust::{
-    HandedBack, JudgedItems, JudgedText, Promise, Promised, SystemMean, Trusted, TrustedPairs, trust_sections,
+    HandedBack, JudgedItems, JudgedText, OpenScore, Promise, Promised, SystemMean, ToLabel, Trusted, TrustedPairs,
+    trust_sections,
 };

@@ -94,6 +94,24 @@ pub struct SystemMean {
     pub(crate) labels_to_tell: Option<usize>,
 }
 
+/// What people should look at, that first of which most is learnt.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToLabel {
+    /// Pairs that are not left to the metric.
+    pub pairs: Vec<HandedBack>,
+    /// Candidates whose labels narrow the intervals of systems' means.
+    pub scores: Vec<OpenScore>,
+}
+
+/// A candidate that has no label.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpenScore {
+    pub(crate) item: String,
+    pub(crate) metric: String,
+    pub(crate) attribute: String,
+    pub(crate) candidate: String,
+}
+
 /// Two candidates of an item that are handed back.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HandedBack {
@@ -108,16 +126,14 @@ pub struct HandedBack {
 }
 
 impl Trusted {
-    /// Of a metric and an attribute, with the pairs that people should look at, those first of which most is learnt.
-    pub fn of(
-        metric: &str,
-        attribute: Option<&str>,
-        items: &JudgedItems<'_>,
-        promise: Promise,
-    ) -> (Self, Vec<HandedBack>) {
+    /// Of a metric and an attribute, with what people should look at.
+    pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
         let (trusted, threshold) = of_pairs(items, promise);
-        let back = handed_back(metric, attribute, items, threshold, promise.seed);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
+        let back = ToLabel {
+            pairs: handed_back(metric, attribute, items, threshold, promise.seed),
+            scores: attribute.map(|attribute| open_scores(metric, attribute, items, promise)).unwrap_or_default(),
+        };
         let scores = attribute.map(|_| reach(items, promise).into());
         let (metric, attribute) = (metric.to_owned(), attribute.map(str::to_owned));
         (Self { metric, attribute, pairs: trusted, scores, systems, lead }, back)
@@ -248,6 +264,36 @@ fn means(items: &JudgedItems<'_>, confidence: f64) -> (Vec<SystemMean>, Option<S
         _ => None,
     };
     (means, lead)
+}
+
+/// The candidates without a label. Next is always the system whose interval one label narrows most, and of its candidates
+/// one that is drawn, since labels speak for all of a system's candidates only if they were not chosen by what they say.
+fn open_scores(metric: &str, attribute: &str, items: &JudgedItems<'_>, promise: Promise) -> Vec<OpenScore> {
+    let mut systems: BTreeMap<&str, (Halves, Vec<&str>)> = BTreeMap::new();
+    for (id, one) in items.texts().flat_map(|(id, item)| item.iter().map(move |one| (id, one))) {
+        let (halves, open) = systems.entry(one.candidate).or_default();
+        halves.add(one.score, one.people);
+        open.extend(one.people.is_none().then_some(id));
+    }
+    // By system: the variance of a label's part of the mean, how many there are, and what is open.
+    let mut queues: Vec<(&str, f64, usize, Vec<&str>)> = Vec::new();
+    for (system, (halves, mut open)) in systems {
+        let spread = halves.mean(system, promise.confidence).map_or(f64::INFINITY, |one| one.mean.label_variance);
+        shuffle(promise.seed, &mut open);
+        queues.push((system, spread, halves.labelled.len(), open));
+    }
+    let mut found = Vec::new();
+    while found.len() < MOST_HANDED_BACK {
+        let narrowed =
+            |(_, spread, labels, _): &(&str, f64, usize, Vec<&str>)| spread / (labels * (labels + 1)).max(1) as f64;
+        let left = queues.iter_mut().filter(|queue| !queue.3.is_empty());
+        let Some(next) = left.reduce(|a, b| if narrowed(b) > narrowed(a) { b } else { a }) else { break };
+        next.2 += 1;
+        let Some(item) = next.3.pop() else { break };
+        let (item, candidate) = (item.to_owned(), next.0.to_owned());
+        found.push(OpenScore { item, metric: metric.to_owned(), attribute: attribute.to_owned(), candidate });
+    }
+    found
 }
 
 /// The difference between two systems, item by item.

@@ -6,16 +6,38 @@ use probity_data::{Preference, Sample};
 use probity_stats::{Resampling, SelectionRule};
 use serde_json::{Value, json};
 
-use super::{JudgedItems, JudgedText, Promise, Trusted, trust_sections};
+use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_sections};
 use crate::{MethodError, MethodReport, Run};
 
-/// The table of pairs that people should look at.
+/// The table of pairs that people should look at, and that of candidates.
 const TO_LABEL: &str = "to_label";
+const SCORES_TO_LABEL: &str = "scores_to_label";
 
 /// What is promised of a run unless `probity meta` is asked for something else.
 fn promise() -> Promise {
     let rule = SelectionRule::new(0.2, 0.1).expect("both are shares");
     Promise { rule, confidence: Resampling::default().confidence, seed: 0 }
+}
+
+impl ToLabel {
+    /// Adds what is to be looked at of another metric or attribute.
+    pub fn extend(&mut self, more: Self) {
+        self.pairs.extend(more.pairs);
+        self.scores.extend(more.scores);
+    }
+
+    /// Writes the tables that have rows.
+    pub fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        if !self.pairs.is_empty() {
+            run.table(TO_LABEL, self.pairs.len())?;
+            self.pairs.iter().enumerate().try_for_each(|(index, pair)| run.row(TO_LABEL, index, pair))?;
+        }
+        if !self.scores.is_empty() {
+            run.table(SCORES_TO_LABEL, self.scores.len())?;
+            self.scores.iter().enumerate().try_for_each(|(index, one)| run.row(SCORES_TO_LABEL, index, one))?;
+        }
+        Ok(())
+    }
 }
 
 /// Puts into a report which pairs can be left to the method, how far its scores are from people's, and what it adds to the
@@ -29,23 +51,23 @@ pub(crate) fn tell(
     let rows = run.take_scores();
     let attributes = attributes(&rows);
     let mut found = Vec::new();
-    let mut back = Vec::new();
+    let mut back = ToLabel::default();
     for attribute in &attributes {
         let has_gold =
             samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(*attribute));
         if has_gold {
             let items = judged_items(&rows, samples, attribute, true);
-            let (trusted, pairs) = Trusted::of(method, Some(attribute), &items, promise());
+            let (trusted, more) = Trusted::of(method, Some(attribute), &items, promise());
             found.push(trusted);
-            back.extend(pairs);
+            back.extend(more);
         }
     }
     // Preferences are about one thing: it is not said which of several attributes that is.
     if let ([attribute], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
         let items = judged_items(&rows, samples, attribute, false);
-        let (trusted, pairs) = Trusted::of(method, None, &items, promise());
+        let (trusted, more) = Trusted::of(method, None, &items, promise());
         found.push(trusted);
-        back.extend(pairs);
+        back.extend(more);
     }
     if found.is_empty() {
         return Ok(());
@@ -56,11 +78,7 @@ pub(crate) fn tell(
     }
     report.sections.extend(sections);
     report.values["trust"] = json!(found);
-    if !back.is_empty() {
-        run.table(TO_LABEL, back.len())?;
-        back.iter().enumerate().try_for_each(|(index, pair)| run.row(TO_LABEL, index, pair))?;
-    }
-    Ok(())
+    back.write(run)
 }
 
 /// The attributes that rows are of, each once, in their order; the empty one of rows without.

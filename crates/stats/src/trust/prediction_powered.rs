@@ -24,6 +24,9 @@ pub struct PredictionPowered {
     pub unlabelled: usize,
     /// The interval's width against that of the labels alone: what the judge brings.
     pub width: f64,
+    /// The variance that a label has beside its score: so much over their number is their part of the mean's.
+    #[serde(skip)]
+    pub label_variance: f64,
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -78,6 +81,7 @@ pub fn prediction_powered(
     let value = lambda * of_scores.0 + mean(rest.iter().copied());
     let squared = lambda.powi(2) * of_scores.1 / more.max(1) as f64 + variance(&rest) / n as f64;
     Ok(PredictionPowered {
+        label_variance: variance(&rest),
         value,
         interval: around(value, squared),
         labels_alone: (alone.0, around(alone.0, alone.1)),
