@@ -19,6 +19,7 @@ mod connections;
 mod error;
 mod guard;
 mod json;
+mod listening;
 mod logprobs;
 mod openapi;
 mod options;
