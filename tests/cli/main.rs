@@ -14,8 +14,12 @@ mod first_impressions;
 mod gate;
 mod generate;
 mod hardened;
+#[cfg(all(unix, feature = "serve"))]
+mod http;
 mod inspection;
 mod judge;
+#[cfg(all(unix, feature = "serve"))]
+mod label;
 mod learned;
 mod links;
 mod logprobs;

@@ -1,124 +1,28 @@
 //! `probity serve`, as clients see it: over a socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::harness::{World, lines, tiny};
+use crate::http::{Reply, Server, post};
 
-/// A server of the tiny llama, or of another model.
-struct Served {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    port: u16,
+/// A server of the tiny llama.
+fn start(world: &World, more: &[&str]) -> Server {
+    of(world, tiny().to_str().expect("UTF-8"), more)
 }
 
-/// What came back.
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
+/// A server of a model.
+fn of(world: &World, model: &str, more: &[&str]) -> Server {
+    Server::start(world.command(&[&["serve", "--model", model, "--port", "0"], more].concat()))
 }
 
-impl Served {
-    fn start(world: &World, more: &[&str]) -> Self {
-        Self::of(world, tiny().to_str().expect("UTF-8"), more)
-    }
-
-    fn of(world: &World, model: &str, more: &[&str]) -> Self {
-        let mut command = world.command(&[&["serve", "--model", model, "--port", "0"], more].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut first = String::new();
-        stdout.read_line(&mut first).expect("a line");
-        let port = first.trim().rsplit(':').next().and_then(|port| port.parse().ok());
-        Self { child, stdout, port: port.unwrap_or_else(|| panic!("`{first}` is no address")) }
-    }
-
-    fn connect(&self) -> TcpStream {
-        TcpStream::connect(("127.0.0.1", self.port)).expect("it listens")
-    }
-
-    fn send(&self, request: &str) -> Reply {
-        let mut stream = self.connect();
-        stream.write_all(request.as_bytes()).expect("sent");
-        Reply::read(stream)
-    }
-
-    fn get(&self, path: &str) -> Reply {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", self.port))
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send(&post(path, &body.to_string(), ""))
-    }
-
-    fn answer(&self, path: &str, body: &Value) -> Value {
-        let reply = self.post(path, body);
-        assert_eq!(reply.status, 200, "{body}\n{}", reply.body);
-        reply.json()
-    }
-
-    /// Ends it as systems do; what else it said on standard output.
-    fn end(mut self) -> (Option<i32>, String) {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill runs");
-        assert!(killed.success());
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).expect("UTF-8");
-        (self.child.wait().expect("ended").code(), rest)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn post(path: &str, body: &str, more: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n{more}\r\n{body}",
-        body.len()
-    )
-}
-
-impl Reply {
-    fn read(mut stream: TcpStream) -> Self {
-        let mut bytes = Vec::new();
-        // A server that did not read all of a request may cut the connection behind its answer.
-        let _ = stream.read_to_end(&mut bytes);
-        let text = String::from_utf8(bytes).expect("UTF-8");
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        let head = head.to_ascii_lowercase();
-        let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
-        Self { status, head, body }
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
-    }
-
-    /// The events of a stream, which ends with `[DONE]`.
-    fn events(&self) -> Vec<Value> {
-        let mut events: Vec<&str> = self.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-        assert_eq!(events.pop(), Some("[DONE]"), "{}", self.body);
-        events.into_iter().map(|event| serde_json::from_str(event).expect("JSON")).collect()
-    }
-}
-
-fn unchunked(mut body: &str) -> String {
-    let mut text = String::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).expect("a size");
-        text.push_str(&rest[..size]);
-        body = rest[size..].strip_prefix("\r\n").unwrap_or_default();
-    }
-    text
+/// The events of a stream, which ends with `[DONE]`.
+fn events(reply: &Reply) -> Vec<Value> {
+    let mut events: Vec<&str> = reply.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(events.pop(), Some("[DONE]"), "{}", reply.body);
+    events.into_iter().map(|event| serde_json::from_str(event).expect("JSON")).collect()
 }
 
 /// The answers of a command to lines of requests.
@@ -132,7 +36,7 @@ fn raw(world: &World, command: &str, requests: &[Value]) -> Vec<Value> {
 #[test]
 fn the_address_comes_first_and_a_server_that_is_asked_to_end_does_so_in_order() {
     let world = World::new();
-    let served = Served::start(&world, &["--name", "small"]);
+    let served = start(&world, &["--name", "small"]);
     assert_eq!((served.get("/health").status, served.get("/health").json()), (200, json!({"status": "ok"})));
     let models = served.get("/v1/models").json();
     assert_eq!((&models["data"][0]["id"], &models["data"][0]["architecture"]), (&json!("small"), &json!("llama")));
@@ -149,8 +53,7 @@ fn the_address_comes_first_and_a_server_that_is_asked_to_end_does_so_in_order() 
     stream.write_all(post("/v1/completions", &body, "").as_bytes()).expect("sent");
     let mut first = [0; 12];
     stream.read_exact(&mut first).expect("an answer has begun");
-    let (code, rest) = served.end();
-    assert_eq!((code, rest.as_str()), (Some(0), ""));
+    assert_eq!(served.end().exits(0).stdout, "");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("UTF-8");
     assert!(first.starts_with(b"HTTP/1.1 200") && answer.contains("[DONE]"), "{answer}");
@@ -159,7 +62,7 @@ fn the_address_comes_first_and_a_server_that_is_asked_to_end_does_so_in_order() 
 #[test]
 fn labels_and_continuations_have_the_numbers_of_logprobs() {
     let world = World::new();
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let labels = json!({"A": ["A", " A"], "B": ["B"]});
     let chat = json!([{"role": "user", "content": "hi <|im_end|>"}]);
     let requests = [
@@ -210,7 +113,7 @@ fn labels_and_continuations_have_the_numbers_of_logprobs() {
 #[test]
 fn texts_are_those_of_generate_whole_and_in_pieces() {
     let world = World::new();
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let chat = json!([{"role": "user", "content": "hi <|im_end|>"}]);
     let requests = [
         json!({"id": "1", "prompt": "one two three one two", "max_tokens": 30}),
@@ -235,7 +138,7 @@ fn texts_are_those_of_generate_whole_and_in_pieces() {
         assert_eq!(whole["usage"]["completion_tokens"], line["tokens"].as_array().expect("ids").len());
         request["stream"] = json!(true);
         request["stream_options"] = json!({"include_usage": true});
-        let mut events = served.post(path, &request).events();
+        let mut events = events(&served.post(path, &request));
         let usage = events.pop().expect("usage");
         assert_eq!((&usage["usage"], &usage["choices"]), (&whole["usage"], &json!([])));
         let piece = |event: &Value| {
@@ -251,7 +154,7 @@ fn texts_are_those_of_generate_whole_and_in_pieces() {
 #[test]
 fn an_echoed_prompt_in_ids_has_the_probability_of_each_token() {
     let world = World::new();
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let ids = [5, 6, 7, 40, 41, 42];
     let ask = |max_tokens: usize| {
         let body = json!({"model": "llama", "prompt": [ids], "max_tokens": max_tokens, "temperature": 0, "logprobs": 1,
@@ -288,7 +191,7 @@ fn an_echoed_prompt_in_ids_has_the_probability_of_each_token() {
 #[test]
 fn an_answer_is_what_its_schema_admits_and_tells_its_tokens() {
     let world = World::new();
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let schema = json!({"type": "object", "properties": {"verdict": {"enum": ["A", "B"]}}, "required": ["verdict"],
         "additionalProperties": false});
     let format = json!({"type": "json_schema", "json_schema": {"name": "v", "strict": true, "schema": schema}});
@@ -329,7 +232,7 @@ fn mixed(n: usize) -> (&'static str, Value) {
 #[test]
 fn eight_and_thirty_two_clients_get_the_bytes_that_each_gets_alone() {
     let world = World::new();
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let ask = |n: usize| {
         let (path, body) = mixed(n);
         let reply = served.post(path, &body);
@@ -352,7 +255,7 @@ fn eight_and_thirty_two_clients_get_the_bytes_that_each_gets_alone() {
 #[test]
 fn what_is_wrong_with_a_request_is_told_by_field() {
     let world = World::new();
-    let served = Served::start(&world, &["--max-tokens", "100"]);
+    let served = start(&world, &["--max-tokens", "100"]);
     let message = json!([{"role": "user", "content": "x"}]);
     let cases = [
         ("completions", json!({"prompt": "x", "max_tokns": 3}), "max_tokns", "did you mean `max_tokens`?"),
@@ -428,14 +331,14 @@ fn what_is_wrong_with_a_request_is_told_by_field() {
 fn strangers_are_refused_and_paths_and_methods_told() {
     let world = World::new();
     let token = world.file("token", "a-secret-token\n");
-    let served = Served::start(&world, &["--token-file", &token]);
+    let served = start(&world, &["--token-file", &token]);
     let body = json!({"prompt": "x", "max_tokens": 1}).to_string();
     let status = |more: &str| served.send(&post("/v1/completions", &body, more)).status;
     assert_eq!((status(""), status("Authorization: Bearer wrong-token\r\n")), (401, 401));
     assert_eq!(status("Authorization: Bearer a-secret-token\r\n"), 200);
     assert_eq!((served.get("/health").status, served.get("/openapi.json").status), (200, 401));
     drop(served);
-    let served = Served::start(&world, &[]);
+    let served = start(&world, &[]);
     let rebound = post("/v1/completions", &body, "").replace("Host: 127.0.0.1", "Host: evil.example");
     assert_eq!(served.send(&rebound).status, 403);
     let form = post("/v1/completions", &body, "").replace("application/json", "text/plain");
@@ -462,7 +365,7 @@ fn strangers_are_refused_and_paths_and_methods_told() {
 #[test]
 fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answer() {
     let world = World::new();
-    let served = Served::start(&world, &["--max-connections", "8", "--max-body", "20kB"]);
+    let served = start(&world, &["--max-connections", "8", "--max-body", "20kB"]);
     let ask = || served.answer("/v1/completions", &json!({"prompt": "x", "max_tokens": 3}));
     let before = ask();
     let huge = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n{";
@@ -496,7 +399,7 @@ fn large_bodies_idle_connections_and_clients_that_leave_keep_nobody_from_an_answ
         reply.status == 200
     });
     assert_eq!(reply.map(|reply| reply.json()), Some(before));
-    assert_eq!(served.end().0, Some(0));
+    served.end().exits(0);
 }
 
 /// `SmolLM2`, where it is: many clients of a trained model, and a text beside them.
@@ -510,7 +413,7 @@ fn clients_of_a_trained_model_get_the_bytes_that_each_gets_alone() {
         return;
     };
     let world = World::new();
-    let served = Served::of(&world, file.to_str().expect("UTF-8"), &[]);
+    let served = of(&world, file.to_str().expect("UTF-8"), &[]);
     let (tale, chat) =
         ("Once upon a time there was a ferry that waited for the ice to break. ".repeat(3), "/v1/chat/completions");
     let ask = |n: usize| {

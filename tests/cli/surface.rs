@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const OWN_COMMANDS: [&str; 14] = [
-    "run", "recipe", "model", "logprobs", "generate", "verify-determinism", "metrics", "meta", "import", "data",
-    "report", "demo", "completions", "man",
+const OWN_COMMANDS: [&str; 15] = [
+    "run", "recipe", "model", "logprobs", "generate", "verify-determinism", "metrics", "label", "meta", "import",
+    "data", "report", "demo", "completions", "man",
 ];
 
 #[test]

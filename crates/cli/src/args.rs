@@ -13,8 +13,8 @@ use crate::groups::{completing, grouped};
 use crate::options::Typed;
 use crate::raw::RawArgs;
 use crate::{
-    config, data, demo, determinism, diff, gate, generate, import, logprobs, merge, meta, method, metrics, model,
-    prompts, recipe, reference, report, serve, show, slurm, verify,
+    config, data, demo, determinism, diff, gate, generate, import, label, logprobs, merge, meta, method, metrics,
+    model, prompts, recipe, reference, report, serve, show, slurm, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -91,6 +91,9 @@ pub(crate) enum Command {
     /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
     #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
+    /// Label samples by hand: which of two texts is better, or how good one is, on a page in the browser
+    #[command(long_about = label::LONG_ABOUT, after_help = label::AFTER_HELP)]
+    Label(label::LabelArgs),
     /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
     #[command(long_about = Meta.long_about(), after_help = meta::AFTER_HELP)]
     Meta(meta::MetaArgs),
@@ -219,6 +222,7 @@ impl Invocation {
             Command::Merge(args) => args.run(global, asked_for),
             Command::Slurm(args) => args.run(recipe::plan(&args.recipe)?, &arguments[0]),
             Command::Metrics(args) => args.run(global, arguments),
+            Command::Label(args) => args.run(global),
             Command::Meta(args) => args.run(global, arguments),
             Command::Gate(args) => args.run(),
             Command::Import(args) => args.run(global),

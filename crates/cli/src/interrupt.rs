@@ -14,6 +14,11 @@ use crate::terminal::tell;
 /// What the process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a background job of a
 /// script.
 pub(crate) fn catch(progress: ProgressArg) -> Interrupt {
+    catch_saying(progress, "stopping after what is being computed (press Ctrl-C again to stop at once)")
+}
+
+/// The same with another text at the first signal, for what waits and does not compute.
+pub(crate) fn catch_saying(progress: ProgressArg, text: &'static str) -> Interrupt {
     let interrupt = Interrupt::default();
     let token = interrupt.clone();
     // Asked first: to catch a signal replaces what the process was started to do with it.
@@ -23,7 +28,6 @@ pub(crate) fn catch(progress: ProgressArg) -> Interrupt {
         if token.raise() {
             std::process::exit(130);
         }
-        let text = "stopping after what is being computed (press Ctrl-C again to stop at once)";
         match progress {
             ProgressArg::Json => emit(&json!({"event": "message", "text": text})),
             _ => tell(&format!("\n{text}")),

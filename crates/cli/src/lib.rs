@@ -20,6 +20,7 @@ mod groups;
 mod import;
 mod inspect;
 mod interrupt;
+mod label;
 mod logprobs;
 mod merge;
 mod meta;

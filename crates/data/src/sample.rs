@@ -69,6 +69,12 @@ pub enum Preference {
 /// How [`Preference::Tie`] is written.
 pub const TIE: &str = "tie";
 
+/// That a candidate is called `tie` where people may prefer none.
+pub fn called_tie(field: impl Into<String>) -> LineError {
+    let why = "a candidate called `tie` cannot be told from a preference for none";
+    LineError::content(field, why).with_hint("give that candidate another id")
+}
+
 impl Serialize for Preference {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
@@ -117,8 +123,7 @@ impl Sample {
                 wrong.push(LineError::content(id, why));
             // Only where there is a preference: elsewhere `tie` is a name like any other.
             } else if candidate.id == TIE && self.preference.is_some() {
-                wrong
-                    .push(LineError::content(id, "a candidate called `tie` cannot be told from a preference for none"));
+                wrong.push(called_tie(id));
             } else {
                 seen.insert(&candidate.id, i);
             }

@@ -68,7 +68,7 @@ pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
-pub use pairs::PairSelection;
+pub use pairs::{PairSelection, rng_for};
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
 pub use question::{LayoutOptions, PromptFormat, SubjectOptions};

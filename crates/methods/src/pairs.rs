@@ -133,7 +133,7 @@ impl FromStr for PairSelection {
 }
 
 /// A generator for one purpose: the same seed and parts give the same numbers, whatever else is in the run.
-pub(crate) fn rng_for(seed: u64, parts: &[&str]) -> ChaCha8Rng {
+pub fn rng_for(seed: u64, parts: &[&str]) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(digest(seed, parts))
 }
 

@@ -72,10 +72,15 @@ impl std::fmt::Display for RatingScale {
 written_as_text!(RatingScale);
 
 impl RatingScale {
+    /// From the worst to the best.
+    pub fn ratings(self) -> std::ops::RangeInclusive<u32> {
+        self.min..=self.max
+    }
+
     /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
     /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
-        let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
+        let names: Vec<String> = self.ratings().map(|k| k.to_string()).collect();
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
         let labels = LabelSet::new(names.iter().map(label).collect())?;
         Ok(if one_begins_another(&names) { labels.with_termination(Termination::EndOfTurn) } else { labels })

@@ -29,7 +29,8 @@ pub mod text;
 
 pub use error::ReportError;
 pub use export::markdown_text;
-pub use plot::Figure;
+pub use page::policy_hash;
+pub use plot::{Figure, theme_style};
 pub use report::{Options, RunReport};
 pub use run::ReportedRun;
 pub use table::{ReportTable, TableCell};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::api_error::ApiError;
+use crate::body::BodyLimit;
 use crate::options::ServeOptions;
 use crate::queue::Queue;
 use crate::served::ServedModel;
@@ -19,24 +19,19 @@ pub(crate) struct App {
     pub(crate) model: Arc<dyn ServedModel>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) options: ServeOptions,
-    /// Whether the server is reached from this machine alone.
-    pub(crate) is_loopback: bool,
     /// When it was started, in seconds: what answers call the time at which they were made, so that the same request
     /// has the same bytes.
     pub(crate) created: u64,
     /// What computes.
     pub(crate) system_fingerprint: String,
-    /// Kibibytes of bodies that may still be read at once.
-    pub(crate) body_room: Semaphore,
+    /// What bodies of requests may take.
+    pub(crate) bodies: BodyLimit,
     /// The description of the endpoints.
     pub(crate) openapi: Bytes,
 }
 
-/// Bodies of the largest size that are held at once.
-const LARGEST_BODIES: u64 = 16;
-
 impl App {
-    pub(crate) fn new(model: Arc<dyn ServedModel>, options: ServeOptions, is_loopback: bool) -> Self {
+    pub(crate) fn new(model: Arc<dyn ServedModel>, options: ServeOptions) -> Self {
         let description = model.description();
         let system_fingerprint = format!(
             "probity-{}-{}-{}",
@@ -45,15 +40,13 @@ impl App {
             description.precision.as_str()
         );
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let kibibytes = usize::try_from(LARGEST_BODIES * (options.max_body / 1024 + 1)).unwrap_or(usize::MAX);
         Self {
             queue: Arc::new(Queue::new(options.max_waiting)),
             created: since.map_or(0, |since| since.as_secs()),
-            body_room: Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS)),
+            bodies: BodyLimit::new(options.max_body),
             openapi: crate::openapi::description(&options).to_string().into(),
             model,
             options,
-            is_loopback,
             system_fingerprint,
         }
     }

@@ -6,35 +6,54 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::api_error::ApiError;
-use crate::app::App;
 
 /// How long a body may take to come.
 const READING: Duration = Duration::from_secs(30);
 
-/// The body of a request. A browser cannot send JSON to another site without asking it first, and is never told that it
-/// may.
-pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError> {
-    let (parts, body) = request.into_parts();
-    check_kind(&parts.headers)?;
-    let most = app.options.max_body;
-    let told = body.size_hint().upper();
-    if told.is_some_and(|bytes| bytes > most) {
-        return Err(too_large(most));
+/// Bodies of the largest size that are held at once.
+const LARGEST_BODIES: u64 = 16;
+
+/// What bodies may take.
+pub(crate) struct BodyLimit {
+    /// Bytes of one, at most.
+    most: u64,
+    /// Kibibytes that may still be read at once.
+    room: Semaphore,
+}
+
+impl BodyLimit {
+    /// So many bytes of a body, at most.
+    pub(crate) fn new(most: u64) -> Self {
+        let kibibytes = usize::try_from(LARGEST_BODIES * (most / 1024 + 1)).unwrap_or(usize::MAX);
+        Self { most, room: Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS)) }
     }
-    let kibibytes = u32::try_from(told.unwrap_or(most) / 1024 + 1).unwrap_or(u32::MAX);
-    let slow = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come").with_code("timeout");
-    let busy = || {
-        let message = "too many large requests are being read; try again";
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("busy")
-    };
-    // Held until the body is read: the memory of all bodies together is bounded.
-    let room = timeout(READING, app.body_room.acquire_many(kibibytes)).await.map_err(|_| busy())?;
-    let read = timeout(READING, collect(body, most)).await.map_err(|_| slow())?;
-    drop(room);
-    read
+
+    /// The body of a request. A browser cannot send JSON to another site without asking it first, and is never told
+    /// that it may.
+    pub(crate) async fn read(&self, request: Request) -> Result<Bytes, ApiError> {
+        let (parts, body) = request.into_parts();
+        check_kind(&parts.headers)?;
+        let most = self.most;
+        let told = body.size_hint().upper();
+        if told.is_some_and(|bytes| bytes > most) {
+            return Err(too_large(most));
+        }
+        let kibibytes = u32::try_from(told.unwrap_or(most) / 1024 + 1).unwrap_or(u32::MAX);
+        let slow = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come").with_code("timeout");
+        let busy = || {
+            let message = "too many large requests are being read; try again";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("busy")
+        };
+        // Held until the body is read: the memory of all bodies together is bounded.
+        let room = timeout(READING, self.room.acquire_many(kibibytes)).await.map_err(|_| busy())?;
+        let read = timeout(READING, collect(body, most)).await.map_err(|_| slow())?;
+        drop(room);
+        read
+    }
 }
 
 fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -71,12 +90,13 @@ fn too_large(most: u64) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-/// Does what takes longer than a moment where it stops no other request: reading JSON, and cutting texts into tokens.
-pub(crate) async fn aside<T: Send + 'static>(
-    app: &Arc<App>,
-    work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+/// Does what takes longer than a moment where it stops no other request: reading JSON, cutting texts into tokens, and
+/// waiting for a disk.
+pub(crate) async fn aside<S: Send + Sync + 'static, T: Send + 'static>(
+    shared: &Arc<S>,
+    work: impl FnOnce(&S) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let app = app.clone();
-    let done = tokio::task::spawn_blocking(move || work(&app)).await;
+    let shared = shared.clone();
+    let done = tokio::task::spawn_blocking(move || work(&shared)).await;
     done.unwrap_or_else(|_| Err(ApiError::model("the request could not be read")))
 }

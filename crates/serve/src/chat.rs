@@ -14,7 +14,7 @@ use crate::answers::{self, OpenPrompt, Written, prompt_tokens, submit};
 use crate::api_error::ApiError;
 use crate::app::App;
 use crate::asks::{PromptAsk, Writing, encode, room};
-use crate::body::{aside, read};
+use crate::body::aside;
 use crate::json;
 use crate::logprobs::of_chat;
 use crate::stream::{Streamed, stream};
@@ -55,7 +55,7 @@ impl Header {
 /// Answers a request.
 pub(crate) async fn chat(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let deadline = app.deadline();
-    let body = read(&app, request).await?;
+    let body = app.bodies.read(request).await?;
     let plan = aside(&app, move |app| plan(app, &body)).await?;
     let in_pieces = plan.is_streamed && plan.alternatives.is_none();
     let open = submit(&app, std::slice::from_ref(&plan.ask), in_pieces)?;

@@ -13,7 +13,7 @@ use crate::answers::{self, OpenPrompt, Written, prompt_tokens, submit};
 use crate::api_error::ApiError;
 use crate::app::App;
 use crate::asks::{PromptAsk, Writing, encode, room};
-use crate::body::{aside, read};
+use crate::body::aside;
 use crate::json;
 use crate::logprobs::of_completion;
 use crate::stream::{Streamed, stream};
@@ -67,7 +67,7 @@ impl Header {
 /// Answers a request.
 pub(crate) async fn completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let deadline = app.deadline();
-    let body = read(&app, request).await?;
+    let body = app.bodies.read(request).await?;
     let plan = aside(&app, move |app| plan(app, &body)).await?;
     // In one piece where log-probabilities are wanted, which are known when a text is done.
     let in_pieces = plan.is_streamed && plan.alternatives.is_none();

@@ -9,31 +9,69 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api_error::ApiError;
-use crate::app::App;
+use crate::token::AccessToken;
 
-/// Passes a request on that may ask. That the server is there, anybody may know.
-pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let allowed = check_host(&app, request.uri(), request.headers())
-        .and_then(|()| if request.uri().path() == "/health" { Ok(()) } else { check_token(&app, request.headers()) });
-    match allowed {
+/// Who may ask.
+pub(crate) struct Guard {
+    /// Whether the server is reached from this machine alone.
+    pub(crate) is_loopback: bool,
+    /// What must be shown; nothing where it is absent.
+    pub(crate) token: Option<AccessToken>,
+    /// The path that is answered without it.
+    pub(crate) open_path: &'static str,
+    /// Whether pages of other sites are refused by what browsers say of them, whatever else they send.
+    pub(crate) own_pages_only: bool,
+}
+
+/// Passes a request on that may ask.
+pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match guard.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
 
-/// A page of another site can have its own name lead to this machine, and its requests then say so.
-fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-    if !app.is_loopback {
-        return Ok(());
+impl Guard {
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+        if self.is_loopback {
+            check_host(uri, headers)?;
+        }
+        if self.own_pages_only {
+            check_origin(headers)?;
+        }
+        match &self.token {
+            Some(token) if uri.path() != self.open_path => check_token(token, headers),
+            _ => Ok(()),
+        }
     }
-    // All of them: of two nobody knows which another reads.
-    let named: Vec<&str> = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+}
+
+/// All values of a header: of two nobody knows which another reads.
+fn values_of(headers: &HeaderMap, name: header::HeaderName) -> Vec<&str> {
+    headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default()).collect()
+}
+
+/// A page of another site can have its own name lead to this machine, and its requests then say so.
+fn check_host(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    let named = values_of(headers, header::HOST);
     let hosts = named.iter().copied().chain(uri.authority().map(axum::http::uri::Authority::as_str));
     if !named.is_empty() && hosts.into_iter().all(is_loopback) {
         return Ok(());
     }
     let message = "this server answers this machine alone: the request's Host must be 127.0.0.1 or localhost";
     Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("host_not_allowed"))
+}
+
+/// Browsers say which site's page sends what is not merely looked at; programs say nothing.
+fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+    let hosts = values_of(headers, header::HOST);
+    let is_own =
+        |origin: &str| origin.strip_prefix("http://").is_some_and(|site| hosts.iter().all(|host| *host == site));
+    if values_of(headers, header::ORIGIN).into_iter().all(is_own) {
+        return Ok(());
+    }
+    let message = "only the page that this server gives may ask it";
+    Err(ApiError::new(StatusCode::FORBIDDEN, message).with_code("origin_not_allowed"))
 }
 
 /// Whether a host, with a port or without, is this machine.
@@ -46,8 +84,7 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn check_token(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(token) = &app.options.token else { return Ok(()) };
+fn check_token(token: &AccessToken, headers: &HeaderMap) -> Result<(), ApiError> {
     let shown = headers.get(header::AUTHORIZATION).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
     let bearer = shown.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
     if bearer.is_some_and(|(_, shown)| token.is(shown.trim_ascii())) {
@@ -70,5 +107,23 @@ mod tests {
             "127.0.0.1.evil",
         ];
         assert!(!others.into_iter().any(is_loopback));
+    }
+
+    #[test]
+    fn a_page_of_another_site_or_of_another_port_is_told_by_its_origin() {
+        let may_ask = |origins: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, axum::http::HeaderValue::from_static("127.0.0.1:8080"));
+            for origin in origins {
+                headers.append(header::ORIGIN, axum::http::HeaderValue::from_static(origin));
+            }
+            check_origin(&headers).is_ok()
+        };
+        assert!(may_ask(&[]) && may_ask(&["http://127.0.0.1:8080"]));
+        for other in ["http://127.0.0.1:8081", "http://localhost:8080", "https://127.0.0.1:8080", "http://evil.example"]
+        {
+            assert!(!may_ask(&[other]) && !may_ask(&["http://127.0.0.1:8080", other]), "{other}");
+        }
+        assert!(!may_ask(&["null"]) && !may_ask(&[""]));
     }
 }

@@ -5,6 +5,8 @@
 //! thread has the model (`worker`): what waits when the model is free runs together, and each answer goes to whoever
 //! waits for it at once. An answer does not depend on what else is asked: it has the bits that it has alone.
 //!
+//! Beside it stands a server without a model: the page on which a person labels samples (`labelling`).
+//!
 //! This is the only crate with an asynchronous runtime. Whatever it reads was written by strangers: bodies, connections,
 //! waiting requests and time are bounded, and a client that goes away costs nothing any more.
 
@@ -19,6 +21,8 @@ mod connections;
 mod error;
 mod guard;
 mod json;
+mod labelling;
+mod listening;
 mod logprobs;
 mod openapi;
 mod options;
@@ -35,6 +39,7 @@ mod wire;
 mod worker;
 
 pub use error::ServeError;
+pub use labelling::{LabelCounts, LabelQuestion, LabelServer, LabelSession};
 pub use options::ServeOptions;
 pub use served::ServedModel;
 pub use server::Server;

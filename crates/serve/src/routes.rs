@@ -12,12 +12,19 @@ use crate::api_error::ApiError;
 use crate::app::App;
 use crate::chat::chat;
 use crate::completions::completions;
-use crate::guard::guard;
+use crate::guard::{Guard, guard};
 use crate::score::score;
 use crate::wire::models::{HealthBody, ModelBody, ModelList};
 
 /// All of them, for those who may ask.
 pub(crate) fn router(app: Arc<App>) -> Router {
+    let guarded = Arc::new(Guard {
+        is_loopback: app.options.host.is_loopback(),
+        token: app.options.token.clone(),
+        // That the server is there, anybody may know.
+        open_path: "/health",
+        own_pages_only: false,
+    });
     Router::new()
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
@@ -28,7 +35,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/openapi.json", get(openapi))
         .fallback(nowhere)
         .method_not_allowed_fallback(other_method)
-        .layer(middleware::from_fn_with_state(app.clone(), guard))
+        .layer(middleware::from_fn_with_state(guarded, guard))
         // Bodies are measured where they are read.
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(app)

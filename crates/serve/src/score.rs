@@ -12,7 +12,7 @@ use crate::answers::{self, hand_over};
 use crate::api_error::{ApiError, told};
 use crate::app::App;
 use crate::asks::{encode, refuse_long};
-use crate::body::{aside, read};
+use crate::body::aside;
 use crate::chat::messages;
 use crate::json;
 use crate::queue::ScoreJob;
@@ -32,7 +32,7 @@ struct Question {
 /// Answers a request.
 pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Result<Json<ScoreBody>, ApiError> {
     let deadline = app.deadline();
-    let body = read(&app, request).await?;
+    let body = app.bodies.read(request).await?;
     let answer_id = App::answer_id("score", &body);
     let questions = aside(&app, move |app| questions(app, &body)).await?;
     let (mut jobs, mut open) = (Vec::new(), Vec::new());

@@ -25,6 +25,14 @@ impl AccessToken {
         Ok(Self(Sha256::digest(text).into()))
     }
 
+    /// One that nobody can guess, and how it is written.
+    pub(crate) fn draw() -> Result<(Self, String), getrandom::Error> {
+        let mut drawn = [0; 16];
+        getrandom::fill(&mut drawn)?;
+        let text = format!("{:032x}", u128::from_le_bytes(drawn));
+        Ok((Self(Sha256::digest(&text).into()), text))
+    }
+
     /// Whether it is that one. The time that it takes tells nothing of the token.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown: [u8; 32] = Sha256::digest(shown).into();
@@ -47,6 +55,8 @@ mod tests {
         let token = AccessToken::new(" secret-token\n").expect("one line");
         assert!(token.is(b"secret-token") && !token.is(b"secret-toke") && !token.is(b""));
         assert_eq!(format!("{token:?}"), "AccessToken(…)");
+        let (drawn, text) = AccessToken::draw().expect("random numbers");
+        assert!(drawn.is(text.as_bytes()) && text.len() == 32 && !token.is(text.as_bytes()));
         assert!(["", "short", "two words here", "größer-als"].iter().all(|text| AccessToken::new(text).is_err()));
     }
 }

@@ -28,8 +28,8 @@ impl RunReport {
             // Nothing but this style and script, by their hashes: markup that got through all the same would do
             // nothing.
             "default-src 'none'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; form-action 'none'",
-            hash(&style),
-            hash(SCRIPT)
+            policy_hash(&style),
+            policy_hash(SCRIPT)
         );
         let head = html! {
             meta charset="utf-8";
@@ -106,8 +106,8 @@ impl RunReport {
     }
 }
 
-/// `sha256-…`, as a policy names a text that may be run or applied.
-fn hash(text: &str) -> String {
+/// `sha256-…`, as a content security policy names a script or a style that may be run or applied.
+pub fn policy_hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 

@@ -23,6 +23,7 @@ pub(crate) use heat::{BEATS, CORRELATES, heat};
 pub(crate) use histogram::{Bars, histogram};
 pub(crate) use lines::{Along, Point, SERIES, Series, lines};
 pub(crate) use map::map;
+pub use palette::theme_style;
 pub(crate) use scatter::{POINTS as POINTS_DRAWN, scatter};
 
 use crate::text::{shortened, visible_line};

@@ -29,16 +29,24 @@ pub(crate) fn step(value: f64) -> usize {
     ((value.clamp(0.0, 1.0) * (STEPS - 1) as f64).round()) as usize
 }
 
-/// The style of the page's colours: by the reader's system, and by the attribute `data-theme` of the root. Paper is
-/// always light.
+/// The style of the page's colours and plots: by the reader's system, and by the attribute `data-theme` of the root.
+/// Paper is always light.
 pub(crate) fn page_style() -> String {
-    let (light, dark) = (properties(LIGHT_COLOURS, &LIGHT), properties(DARK_COLOURS, &DARK));
+    format!("{}\n{}", themed(&properties(LIGHT_COLOURS, &LIGHT), &properties(DARK_COLOURS, &DARK)), rules())
+}
+
+/// The same of a page without plots: custom properties such as `--paper`, `--ink` and `--accent`.
+pub fn theme_style() -> String {
+    themed(LIGHT_COLOURS, DARK_COLOURS)
+}
+
+fn themed(light: &str, dark: &str) -> String {
     let screen = format!(":root{{color-scheme:light;{light}}}\n:root[data-theme=dark]{{color-scheme:dark;{dark}}}");
     let dark =
         format!("@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}");
     let paper =
         format!("@media print{{:root,:root[data-theme],:root:not([data-theme=light]){{color-scheme:light;{light}}}}}");
-    [screen, dark, paper, rules()].join("\n")
+    [screen, dark, paper].join("\n")
 }
 
 /// The style of a plot in a file of its own.

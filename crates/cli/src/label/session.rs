@@ -1,0 +1,112 @@
+//! From the address of the page to what was labelled.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use probity_data::{Label, LabelAppender, LabelFile};
+use probity_methods::RatingScale;
+use probity_serve::{LabelCounts, LabelServer, LabelSession, ServeError};
+
+use super::LabelArgs;
+use crate::exit::Completed;
+use crate::global::Global;
+use crate::interrupt;
+use crate::output::{is_stdout, spare_input, spare_run};
+use crate::progress::Reporter;
+use crate::terminal::{counted, print, quoted, thousands, visible_line};
+
+/// What scores are asked on where nothing is said.
+const SCALE: RangeInclusive<u32> = 1..=5;
+
+/// Why labels are not asked for.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum NotAsked {
+    #[error("labels are kept in a file, and not on standard output")]
+    #[diagnostic(help("name one: --out labels.jsonl"))]
+    Stdout,
+    #[error("line {line} of {file} has the score {score}, which is not on the scale {}..{}", scale.start(), scale.end())]
+    #[diagnostic(help("give the scale of the labels that are there with --scale, or another file with --out"))]
+    OtherScale { file: String, line: usize, score: f64, scale: RangeInclusive<u32> },
+}
+
+impl LabelArgs {
+    pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
+        let reporter = Reporter::new(global);
+        self.spare_files()?;
+        let asked = self.asked()?;
+        if asked.without_text > 0 {
+            reporter.warn(&format!(
+                "{} without text: nobody is asked about them",
+                counted(asked.without_text, "candidate")
+            ));
+        }
+        let server = LabelServer::bind(self.port)?;
+        let (file, held) = LabelAppender::open(&self.out)?;
+        if held.half_line.is_some() {
+            let file = visible_line(&held.file);
+            reporter.warn(&format!(
+                "the last line of {file} was written in part; it was cut off, and its task is asked again"
+            ));
+        }
+        let scale = self.scale.map_or(SCALE, RatingScale::ratings);
+        if asked.has_scores {
+            check_scale(&held, &scale)?;
+        }
+        let session = LabelSession::new(asked.questions, scale, self.annotator.clone(), file, &held);
+        let session = Arc::new(session);
+        let interrupt = interrupt::catch_saying(global.progress, "ending; what was answered is kept");
+        print(&server.address().map_err(ServeError::Start)?)?;
+        self.tell_begin(&reporter, session.counts(), &held);
+        let is_ending = || interrupt.check().is_err() || self.until_done && session.counts().left() == 0;
+        server.run(session.clone(), &is_ending)?;
+        self.tell_end(&reporter, session.counts());
+        Ok(Completed::Success)
+    }
+
+    /// Refuses an output in the place of something else.
+    fn spare_files(&self) -> miette::Result<()> {
+        if is_stdout(&self.out) {
+            return Err(NotAsked::Stdout.into());
+        }
+        spare_input(&self.data, &self.out)?;
+        self.tasks.iter().try_for_each(|tasks| spare_input(tasks, &self.out))?;
+        Ok(spare_run(&self.out)?)
+    }
+
+    fn tell_begin(&self, reporter: &Reporter, counts: LabelCounts, held: &LabelFile) {
+        let done = counts.total - counts.left();
+        let before = if done > 0 { format!(", {} of them done before", thousands(done)) } else { String::new() };
+        let tasks = counted(counts.total, "task");
+        reporter.say(&format!("{tasks}{before}; open the address in a browser, Ctrl-C ends the command"));
+        let own = held.rows.iter().filter(|(_, row)| row.annotator == self.annotator).count();
+        if own > done {
+            let others = counted(own - done, "label");
+            reporter.say(&format!("{} has {others} of other tasks, which stay", visible_line(&held.file)));
+        }
+    }
+
+    fn tell_end(&self, reporter: &Reporter, counts: LabelCounts) {
+        let LabelCounts { total, labelled, skipped, given } = counts;
+        let skipped = if skipped > 0 { format!(", {} skipped", thousands(skipped)) } else { String::new() };
+        let (given, left) = (counted(given, "label"), thousands(counts.left()));
+        reporter.say(&format!("{given} given, {left} of {} left{skipped}", counted(total, "task")));
+        if labelled > 0 {
+            let out = quoted(&self.out.display().to_string());
+            reporter
+                .say(&format!("hold scores against them: probity meta --scores RUN --labels {}", visible_line(&out)));
+        }
+    }
+}
+
+/// Refuses to add scores to those of another scale.
+fn check_scale(held: &LabelFile, scale: &RangeInclusive<u32>) -> Result<(), NotAsked> {
+    let ends = f64::from(*scale.start())..=f64::from(*scale.end());
+    let beyond = held.rows.iter().find_map(|(line, row)| match row.label {
+        Label::Score(score) if !ends.contains(&score) => Some((*line, score)),
+        _ => None,
+    });
+    match beyond {
+        Some((line, score)) => Err(NotAsked::OtherScale { file: held.file.clone(), line, score, scale: scale.clone() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Which tasks are open, which are labelled, and the file that says so.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+use probity_data::{Label, LabelAppender, LabelFile, LabelFileError, LabelRow, LabelTask};
+
+use super::question::LabelQuestion;
+use super::wire::{Answer, StatusBody, TaskBody};
+use crate::api_error::{ApiError, told};
+
+/// Tasks of one annotator, and what has been said of them.
+#[derive(Debug)]
+pub struct LabelSession {
+    questions: Vec<LabelQuestion>,
+    scale: RangeInclusive<u32>,
+    annotator: Option<String>,
+    progress: Mutex<LabelProgress>,
+}
+
+/// How many tasks there are, and what became of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelCounts {
+    /// All of them.
+    pub total: usize,
+    /// Those with a label.
+    pub labelled: usize,
+    /// Those that were skipped.
+    pub skipped: usize,
+    /// Labels that were given in this session; those that were skipped are none.
+    pub given: usize,
+}
+
+impl LabelCounts {
+    /// Those that are open.
+    pub fn left(self) -> usize {
+        self.total - self.labelled - self.skipped
+    }
+}
+
+#[derive(Debug)]
+struct LabelProgress {
+    file: LabelAppender,
+    /// What became of each task.
+    states: Vec<TaskState>,
+    /// Tasks that are not open, what was labelled last at the end.
+    done: Vec<usize>,
+    /// So many of these were done when the session began.
+    earlier: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskState {
+    Open,
+    Labelled,
+    Skipped,
+}
+
+impl TaskState {
+    fn of(label: &Label) -> Self {
+        match label {
+            Label::Preferred(_) | Label::Score(_) => Self::Labelled,
+            Label::Skipped => Self::Skipped,
+            Label::Withdrawn => Self::Open,
+        }
+    }
+}
+
+impl LabelSession {
+    /// Goes on from what the file holds; scores are asked for on that scale.
+    pub fn new(
+        questions: Vec<LabelQuestion>,
+        scale: RangeInclusive<u32>,
+        annotator: Option<String>,
+        file: LabelAppender,
+        held: &LabelFile,
+    ) -> Self {
+        let places: BTreeMap<LabelTask, usize> =
+            questions.iter().enumerate().map(|(number, question)| (question.task.key(), number)).collect();
+        let mut states = vec![TaskState::Open; questions.len()];
+        let mut done = Vec::new();
+        for (_, row) in held.rows.iter().filter(|(_, row)| row.annotator == annotator) {
+            if let Some(&number) = places.get(&row.task.key()) {
+                states[number] = TaskState::of(&row.label);
+                done.push(number);
+            }
+        }
+        let earlier = done.len();
+        let progress = Mutex::new(LabelProgress { file, states, done, earlier });
+        Self { questions, scale, annotator, progress }
+    }
+
+    /// How far it is.
+    pub fn counts(&self) -> LabelCounts {
+        let LabelProgress { states, done, earlier, .. } = &*self.progress.lock();
+        let of = |state| states.iter().filter(|found| **found == state).count();
+        let given = done[*earlier..].iter().filter(|number| states[**number] == TaskState::Labelled).count();
+        let (labelled, skipped) = (of(TaskState::Labelled), of(TaskState::Skipped));
+        LabelCounts { total: self.questions.len(), labelled, skipped, given }
+    }
+
+    /// What the page shows.
+    pub(super) fn status(&self) -> StatusBody {
+        let (next, done, last) = {
+            let progress = self.progress.lock();
+            let next = progress.states.iter().position(|state| *state == TaskState::Open);
+            (next, progress.done.len(), progress.done.last().copied())
+        };
+        let task = next.map(|number| TaskBody::new(number, &self.questions[number], &self.scale));
+        StatusBody { total: self.questions.len(), done, last, task }
+    }
+
+    /// Keeps an answer. When this returns it is on the disk.
+    pub(super) fn answer(&self, number: usize, answer: Answer, seconds: Option<f64>) -> Result<(), ApiError> {
+        let question = self.question(number)?;
+        let label = question.label(answer, &self.scale).map_err(|why| ApiError::field("answer", why))?;
+        let mut progress = self.progress.lock();
+        if progress.states[number] != TaskState::Open {
+            let message = "the task is labelled already; another page may have done it";
+            return Err(ApiError::new(StatusCode::CONFLICT, message).with_code("already_labelled"));
+        }
+        let state = TaskState::of(&label);
+        progress.file.append(&self.row(question, label, seconds)).map_err(|error| not_kept(&error))?;
+        progress.states[number] = state;
+        progress.done.push(number);
+        Ok(())
+    }
+
+    /// Takes back what was labelled last. The request names it, so that sent twice it takes back one.
+    pub(super) fn undo(&self, number: usize) -> Result<(), ApiError> {
+        let question = self.question(number)?;
+        let mut progress = self.progress.lock();
+        if progress.done.last() != Some(&number) {
+            let message = "the task is not the one that was labelled last";
+            return Err(ApiError::new(StatusCode::CONFLICT, message).with_code("not_the_last"));
+        }
+        progress.file.append(&self.row(question, Label::Withdrawn, None)).map_err(|error| not_kept(&error))?;
+        progress.states[number] = TaskState::Open;
+        progress.done.pop();
+        progress.earlier = progress.earlier.min(progress.done.len());
+        Ok(())
+    }
+
+    fn question(&self, number: usize) -> Result<&LabelQuestion, ApiError> {
+        self.questions.get(number).ok_or_else(|| ApiError::field("task", "there is no task of that number"))
+    }
+
+    fn row(&self, question: &LabelQuestion, label: Label, seconds: Option<f64>) -> LabelRow {
+        LabelRow { task: question.task.clone(), label, annotator: self.annotator.clone(), seconds }
+    }
+}
+
+/// That a label is not in the file.
+fn not_kept(error: &LabelFileError) -> ApiError {
+    let why = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("not kept: {}{why}", told(error))).with_code("not_kept")
+}
