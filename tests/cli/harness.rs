@@ -35,11 +35,11 @@ pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
     }
 }
 
-/// The methods that judge candidates of samples, each by itself: what learns from labels and what was learnt have tests
-/// of their own.
+/// The methods that judge candidates of samples, each by itself: what learns from labels, what was learnt and attacks have
+/// tests of their own.
 pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
     let methods = probity_methods::methods().iter().filter(|method| method.needs().samples);
-    methods.map(|method| method.name()).filter(|name| !name.starts_with("learn"))
+    methods.map(|method| method.name()).filter(|name| !name.starts_with("learn") && *name != "attack")
 }
 
 /// The table that tells of each candidate what a method makes of it then, and how many rows a candidate has.

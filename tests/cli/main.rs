@@ -5,6 +5,7 @@ mod harness;
 #[path = "../../crates/runtime/src/hub/test_hub.rs"]
 mod hub;
 
+mod attack;
 mod critiques;
 mod data;
 mod determinism;

@@ -438,8 +438,16 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     assert_eq!(pairs["kept"], 68);
     // Those that nobody has seen, and that are near each other.
     let back = world.rows("m/to_label.jsonl");
-    let items: Vec<&str> = back.iter().map(|row| row["item"].as_str().expect("a name")).collect();
+    let mut items: Vec<&str> = back.iter().map(|row| row["item"].as_str().expect("a name")).collect();
+    // In an order that is drawn.
+    items.sort_unstable();
     assert_eq!(items, ["i63", "i70", "i77"]);
+    // And candidates whose labels would say most of the systems' means: those of both by turns.
+    let open = world.rows("m/scores_to_label.jsonl");
+    assert_eq!(open.len(), 40);
+    assert!(
+        open[..10].iter().any(|row| row["candidate"] == "a") && open[..10].iter().any(|row| row["candidate"] == "b")
+    );
     // Both systems have a mean over all items, and so has what parts them.
     assert_eq!(trust["systems"].as_array().map(Vec::len), Some(2));
     assert_eq!((&trust["lead"]["system"], &trust["lead"]["unlabelled"]), (&json!("a − b"), &json!(20)));
@@ -450,4 +458,60 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     for wrong in [["--alpha", "0"], ["--delta", "1"], ["--alpha", "-1"]] {
         meta(&wrong).fails_with(&[wrong[0], "between 0 and 1"]);
     }
+}
+
+#[test]
+fn what_people_said_when_they_were_asked_counts_beside_gold() {
+    let world = World::new();
+    let rows: Vec<String> = (0..40).map(|k| format!("i{k},a,{}\ni{k},b,0\n", k + 1)).collect();
+    let scores = world.file("scores.csv", &format!("item,candidate,m\n{}", rows.concat()));
+    let sample = |k: usize| json!({"id": format!("i{k}"), "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]});
+    let samples: Vec<String> = (0..40).map(|k| format!("{}\n", sample(k))).collect();
+    let gold = world.file("samples.jsonl", &samples.concat());
+    let pair = |k: usize, preferred: &str| {
+        let line = json!({"item": format!("i{k}"), "candidate_i": "a", "candidate_j": "b", "preferred": preferred});
+        format!("{line}\n")
+    };
+    // The five nearest pairs are seen otherwise, one is a tie, and one was labelled by two people of two minds.
+    let mut lines: String = (0..30).map(|k| pair(k, if k < 5 { "b" } else { "a" })).collect();
+    lines += &pair(30, "tie");
+    for (who, preferred) in [("one", "a"), ("two", "b")] {
+        let line = json!({
+            "item": "i31", "candidate_i": "a", "candidate_j": "b", "preferred": preferred, "annotator": who
+        });
+        lines += &format!("{line}\n");
+    }
+    let labels = world.file("labels.jsonl", &lines);
+    let meta = |labels: &str| {
+        world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", labels, "--out", "m", "--overwrite"])
+    };
+    let ran = meta(&labels).exits(0);
+    assert!(ran.stdout.contains("in 83.3 % of 30 samples"), "{}", ran.stdout);
+    let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
+    let pairs = &summary["values"]["trust"][0]["pairs"];
+    assert_eq!((&pairs["labelled"], &pairs["disagreements"]), (&json!(30), &json!(5)), "{pairs}");
+    assert_eq!(
+        (&pairs["selection"]["labelled"], &pairs["selection"]["disagreements"]),
+        (&json!(27), &json!(2)),
+        "{pairs}"
+    );
+    // Scores by hand: the mean over people, under their attribute.
+    let score = |who: &str, score: f64| {
+        let line = json!({"item": "i0", "attribute": "tone", "candidate": "a", "score": score, "annotator": who});
+        format!("{line}\n")
+    };
+    let of_scores: String = (1..6)
+        .map(|k| {
+            let line = json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": k});
+            format!("{line}\n")
+        })
+        .collect();
+    let labels = world.file("scored.jsonl", &(score("one", 1.0) + &score("two", 4.0) + &of_scores));
+    meta(&labels).exits(0);
+    let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
+    let metric = &summary["values"]["metrics"][0];
+    assert_eq!((&metric["attribute"], &metric["counts"]["compared"]), (&json!("tone"), &json!(6)));
+    let unknown = world.file("unknown.jsonl", &(pair(0, "a") + &pair(99, "a")));
+    meta(&unknown).fails_with(&["unknown.jsonl:2", "candidate `a` of item `i99`"]);
+    meta(&world.file("broken.jsonl", "{\"item\": 3}\n")).fails_with(&["broken.jsonl", "line 1"]);
 }

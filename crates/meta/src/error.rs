@@ -20,6 +20,23 @@ pub enum MetaError {
         /// The file.
         file: String,
     },
+    /// A label is of something that gold does not have.
+    #[error("{place}: candidate `{candidate}` of item `{item}` is not in {gold}")]
+    #[diagnostic(help("give the samples that were labelled as --gold, or labels of those that were scored"))]
+    UnknownLabel {
+        /// Its file and line.
+        place: String,
+        /// The item's id.
+        item: String,
+        /// The candidate's.
+        candidate: String,
+        /// Where gold is from.
+        gold: String,
+    },
+    /// A file of labels cannot be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Labels(DataError),
     /// The folder of a run has no table of scores.
     #[error("{path} holds no {name}")]
     #[diagnostic(help("give the folder of a finished run of `probity metrics` or of a method that scores"))]
@@ -186,6 +203,7 @@ impl MetaError {
     pub fn option(&self) -> &'static str {
         match self {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
+            Self::UnknownLabel { .. } | Self::Labels(_) => "labels",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
             Self::NoBaseline

@@ -182,6 +182,11 @@ impl Evaluation {
         });
         conclusions.extend(best_agreement(None, found.collect()));
         if conclusions.is_empty() {
+            // Pairs alone have been labelled.
+            let found = self.trust.iter().filter_map(|one| Some(named(&one.about(), one.agreement()?)));
+            conclusions.extend(best_agreement(None, found.collect()));
+        }
+        if conclusions.is_empty() {
             conclusions.push(Conclusion::without_agreement());
         }
         conclusions
@@ -191,9 +196,17 @@ impl Evaluation {
     pub(crate) fn trust(&mut self, aligned: &[AlignedScores<'_>], gold: &GoldScores, promise: Promise) -> ToLabel {
         let mut back = ToLabel::default();
         let prefers = gold.items.iter().any(|item| item.preference.is_some());
+        // Attributes of which people have seen pairs alone.
+        let of_pairs: BTreeSet<Option<&str>> = gold.labelled.iter().map(|pair| pair.attribute.as_deref()).collect();
         for one in aligned {
             let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
-            for attribute in attributes.chain(prefers.then_some(None)) {
+            let mut all: Vec<Option<&str>> = attributes.chain(prefers.then_some(None)).collect();
+            let own = |name: &Option<&str>| {
+                name.is_none() || one.metric.attribute.is_none() || *name == one.metric.attribute.as_deref()
+            };
+            let more = of_pairs.iter().copied().filter(own).filter(|name| !all.contains(name)).collect::<Vec<_>>();
+            all.extend(more);
+            for attribute in all {
                 let items = judged_items(one, gold, attribute);
                 let (trusted, more) = Trusted::of(&one.metric.name, attribute, &items, promise);
                 self.trust.push(trusted);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use probity_data::{Preference, Sample, TIE, read_scores};
+use probity_data::{Label, LabelFile, LabelSubject, LabelTask, Preference, Sample, TIE, read_scores};
 use probity_report::text::visible_line;
 
 use crate::error::MetaError;
@@ -31,7 +31,19 @@ pub(crate) struct GoldScores {
     pub(crate) file: String,
     pub(crate) items: Vec<GoldItem>,
     pub(crate) attributes: Vec<String>,
+    /// Pairs that people have seen.
+    pub(crate) labelled: Vec<LabelledPair>,
     places: BTreeMap<String, usize>,
+}
+
+/// That people like one of two candidates better.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LabelledPair {
+    /// Absent where they were compared as a whole.
+    pub(crate) attribute: Option<String>,
+    pub(crate) item: String,
+    pub(crate) preferred: String,
+    pub(crate) other: String,
 }
 
 impl GoldScores {
@@ -40,7 +52,7 @@ impl GoldScores {
             items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
         let attributes = names.into_iter().cloned().collect();
         let places = items.iter().enumerate().map(|(place, item)| (item.id.clone(), place)).collect();
-        Self { file, items, attributes, places }
+        Self { file, items, attributes, labelled: Vec::new(), places }
     }
 
     pub(crate) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
@@ -91,13 +103,71 @@ impl GoldScores {
         Ok(Self::new(table.file, items))
     }
 
+    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people.
+    ///
+    /// # Errors
+    /// Where a label is of something that gold does not know.
+    pub(crate) fn with_labels(mut self, labels: &[LabelFile]) -> Result<Self, MetaError> {
+        let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
+        for (file, line, row) in
+            labels.iter().flat_map(|labels| labels.rows.iter().map(|(n, row)| (&labels.file, *n, row)))
+        {
+            let LabelTask { item, attribute, subject } = &row.task;
+            let find = |candidate: &String| {
+                self.find(item, Some(candidate)).ok_or_else(|| MetaError::UnknownLabel {
+                    place: format!("{}:{line}", visible_line(file)),
+                    item: visible_line(item),
+                    candidate: visible_line(candidate),
+                    gold: self.file.clone(),
+                })
+            };
+            match (subject, &row.label) {
+                (LabelSubject::Candidate(candidate), Label::Score(score)) => {
+                    let (item, candidate) = find(candidate)?;
+                    let attribute = attribute.clone().unwrap_or_else(|| "score".to_owned());
+                    scores.entry((item, candidate, attribute)).or_default().push(*score);
+                }
+                (LabelSubject::Pair { i, j }, Label::Preferred(Preference::Candidate(preferred))) => {
+                    find(i)?;
+                    find(j)?;
+                    let other = if preferred == i { j } else { i };
+                    self.labelled.push(LabelledPair {
+                        attribute: attribute.clone(),
+                        item: item.clone(),
+                        preferred: preferred.clone(),
+                        other: other.clone(),
+                    });
+                }
+                // A tie says that there is no difference, of which none can be right or wrong.
+                _ => {}
+            }
+        }
+        for ((item, candidate, attribute), said) in scores {
+            let mean = said.iter().sum::<f64>() / said.len() as f64;
+            self.items[item].candidates[candidate].scores.entry(attribute.clone()).or_insert(mean);
+            if !self.attributes.contains(&attribute) {
+                self.attributes.push(attribute);
+            }
+        }
+        self.attributes.sort_unstable();
+        self.labelled.sort_unstable();
+        Ok(self)
+    }
+
     /// Only the named attributes; all where none is named. Gold without scores may have preferences.
     pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
-        let names = named(names, &self.attributes, "gold attribute", "attribute")?;
-        if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
+        let of_pairs = self.labelled.iter().filter_map(|pair| pair.attribute.clone());
+        let mut known: Vec<String> = self.attributes.iter().cloned().chain(of_pairs).collect();
+        known.sort_unstable();
+        known.dedup();
+        let names = named(names, &known, "gold attribute", "attribute")?;
+        let prefers = self.items.iter().any(|item| item.preference.is_some());
+        if self.attributes.is_empty() && self.labelled.is_empty() && !prefers {
             return Err(MetaError::NothingInGold { file: self.file });
         }
         self.attributes.retain(|name| names.is_empty() || names.contains(name));
+        self.labelled
+            .retain(|pair| pair.attribute.as_ref().is_none_or(|name| names.is_empty() || names.contains(name)));
         Ok(self)
     }
 

@@ -21,6 +21,9 @@ pub struct MetaParams {
     /// kept
     #[schemars(extend("form" = "FILE"))]
     pub gold: Option<PathBuf>,
+    /// What people said when `probity label` asked them: besides gold, of what gold says nothing; once for each file
+    #[schemars(extend("form" = "FILE"))]
+    pub labels: Vec<PathBuf>,
     /// How samples that are gold are read.
     #[serde(flatten)]
     pub read: ReadOptions,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use probity_data::{Sample, is_score_table};
+use probity_data::{Sample, is_score_table, read_labels};
 use probity_methods::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Run, RunSummary, Signature};
 use probity_options::{GivenOptions, OptionSpec, read, specs};
 use probity_stats::Resampling;
@@ -84,7 +84,8 @@ impl MetaInputs {
         } else {
             GoldScores::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
         };
-        let gold = gold.chosen(&params.attribute)?;
+        let labels = params.labels.iter().map(|path| read_labels(path)).collect::<Result<Vec<_>, _>>();
+        let gold = gold.with_labels(&labels.map_err(MetaError::Labels)?)?.chosen(&params.attribute)?;
         let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
         Ok(Self { metrics, gold, pairs })
     }
@@ -107,7 +108,8 @@ impl Configured for MetaConfiguration {
 
     fn inputs(&self) -> Vec<Input> {
         let scores = self.params.scores.iter().map(|path| Input { option: "scores", path: file_of(path) });
-        scores.chain(gold_path(&self.params).map(|path| Input { option: "gold", path })).collect()
+        let labels = self.params.labels.iter().map(|path| Input { option: "labels", path: path.clone() });
+        scores.chain(gold_path(&self.params).map(|path| Input { option: "gold", path })).chain(labels).collect()
     }
 
     fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {

@@ -28,5 +28,8 @@ pub(crate) fn judged_items<'a>(
         let candidate = row.candidate.as_deref().unwrap_or_default();
         items.add(&row.item, JudgedText { candidate, score: one.metric.direction.upwards(score), people });
     }
+    for pair in gold.labelled.iter().filter(|pair| pair.attribute.as_deref() == attribute) {
+        items.prefer(&pair.item, &pair.preferred, &pair.other);
+    }
     items
 }

@@ -266,6 +266,13 @@ impl Outcomes {
         }
     }
 
+    /// Counts all of another's.
+    pub(crate) fn extend(&mut self, more: &Self) {
+        for (name, count) in &more.0 {
+            *self.0.entry(name.clone()).or_default() += count;
+        }
+    }
+
     /// How many answers ended so.
     pub fn get(&self, name: &str) -> usize {
         self.0.get(name).copied().unwrap_or(0)

@@ -71,11 +71,12 @@ the attack, turned) and `summary.json`.";
         let variants = Variants::new(&items, &attacks);
         run.table(ATTACKS, attacks.len())?;
         attacks.iter().enumerate().try_for_each(|(index, attack)| run.row(ATTACKS, index, attack))?;
-        let mut found = Vec::new();
+        let (mut found, mut outcomes) = (Vec::new(), Outcomes::default());
         for (target, defence) in
             targets.iter().flat_map(|target| defences.iter().map(move |defence| (target, *defence)))
         {
             let verdicts = target.judge(defence, &variants.samples, run)?;
+            outcomes.extend(&verdicts.outcomes);
             let name = defence.map_or("none", Defence::name);
             found.push(PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts));
         }
@@ -83,7 +84,7 @@ the attack, turned) and `summary.json`.";
             return Err(MethodError::Rehearsed);
         }
         write_items(&found, &items, &attacks, run)?;
-        Ok(report(params, &found, &attacks, &items, run))
+        Ok(report(params, &found, &attacks, &items, outcomes, run))
     }
 }
 
@@ -174,6 +175,7 @@ fn report(
     found: &[PromptFigures],
     attacks: &[AttackText],
     items: &[AttackedItem<'_>],
+    outcomes: Outcomes,
     run: &Run<'_>,
 ) -> MethodReport {
     let texts = attacks.iter().flat_map(|one| [one.name.as_str(), one.text.as_str()]);
@@ -185,16 +187,8 @@ fn report(
         .with("defences", &signed(&params.defence))
         .with("items", &items.len())
         .with("seed", &params.seed);
-    let mut outcomes = Outcomes::default();
-    for attacked in found.iter().flat_map(|one| one.items.iter().flatten()) {
-        outcomes.add_named(if attacked.score.is_some() && attacked.control.is_some() {
-            "scored"
-        } else {
-            "not_judged"
-        });
-    }
     let mut of_prompts = report::prompts(found);
-    outcomes.notes(None, &mut of_prompts);
+    outcomes.notes(Some(run.model().description()), &mut of_prompts);
     let without_gold = items.iter().filter(|item| !item.has_gold).count();
     if without_gold > 0 {
         of_prompts.note(format!(

@@ -8,7 +8,7 @@ use probity_options::{GivenOptions, read_pair};
 use serde_json::Value;
 
 use super::options::AttackParams;
-use crate::{Configured, Defence, DynMethod, MethodError, Run, RunOutput, Staging, methods};
+use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, Staging, methods};
 
 /// A method with the options that it was named with.
 pub(super) struct Target {
@@ -104,15 +104,15 @@ impl Target {
         let (cost, scores) = (nested.cost(), nested.take_scores());
         let shares = kept.shares;
         run.spend(&cost);
-        let within = match ended {
-            Ok(summary) => summary.scores_within,
+        let (within, outcomes) = match ended {
+            Ok(summary) => (summary.scores_within, summary.outcomes),
             // What comes behind is rehearsed too.
-            Err(MethodError::Rehearsed) => None,
+            Err(MethodError::Rehearsed) => (None, Outcomes::default()),
             Err(error) => return Err(error),
         };
         let score = |row: &Value| Some((key(row, "candidate")?, row["score"].as_f64()?));
         let scores = scores.iter().filter_map(score).collect();
-        Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]) })
+        Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]), outcomes })
     }
 }
 
@@ -125,6 +125,8 @@ pub(super) struct TargetVerdicts {
     /// How probable it is that a candidate is the better one of its pair, where the method says so.
     shares: Scores,
     within: [f64; 2],
+    /// How its answers ended.
+    pub(super) outcomes: Outcomes,
 }
 
 impl TargetVerdicts {

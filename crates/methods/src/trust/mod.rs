@@ -13,6 +13,8 @@ use probity_stats::{
 };
 use serde::Serialize;
 
+use crate::{Conclusion, agreement_with_preferences};
+
 use items::apart;
 pub use items::{JudgedItems, JudgedText};
 pub(crate) use of_run::tell;
@@ -126,6 +128,18 @@ pub struct HandedBack {
 }
 
 impl Trusted {
+    /// What it is of: the metric, and the attribute where there is one.
+    pub fn about(&self) -> String {
+        self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))
+    }
+
+    /// What the pairs that people have seen say of the metric, one of each item; absent without any.
+    pub fn agreement(&self) -> Option<Conclusion> {
+        let TrustedPairs { labelled, disagreements, .. } = self.pairs;
+        let points: Vec<f64> = (0..labelled).map(|place| f64::from(u8::from(place >= disagreements))).collect();
+        agreement_with_preferences(&points, &vec![0.5; labelled], None)
+    }
+
     /// Of a metric and an attribute, with what people should look at.
     pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
         let (trusted, threshold) = of_pairs(items, promise);

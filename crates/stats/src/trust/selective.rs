@@ -126,12 +126,15 @@ impl SelectionRule {
     /// Says why nothing can be trusted.
     pub fn select(self, verdicts: &[CheckedVerdict], thresholds: &[f64]) -> Result<Selection, NoSelection> {
         let needed = self.labels_needed();
+        // One disagreement among the fewest labels ends everything: so the first test is of half of them, but of no more
+        // than thirty.
+        let first = needed.max((verdicts.len() / 2).min(30));
         let mut found = Err(NoSelection::TooFew { labels: verdicts.len(), needed });
         for &threshold in thresholds {
             let sure = || verdicts.iter().filter(|verdict| verdict.confidence >= threshold);
             let (labelled, disagreements) = (sure().count(), sure().filter(|verdict| verdict.disagrees).count());
             // How many there are is no matter of what they say: passing over a threshold tests nothing.
-            if labelled < needed {
+            if labelled < first {
                 continue;
             }
             let bound = self.bound(disagreements, labelled);

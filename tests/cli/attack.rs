@@ -1,0 +1,78 @@
+//! Attacks on a judge, and defences.
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, lines, root, tiny};
+
+fn attack(world: &World, model: &str, more: &[&str]) -> crate::harness::Ran {
+    let sample = |id: &str| {
+        let candidate = |id: &str, text: &str, score: u8| json!({"id": id, "text": text, "scores": {"quality": score}});
+        json!({"id": id, "context": "", "candidates": [candidate("x", "a b c", 1), candidate("y", "d e", 2)]})
+    };
+    let data = world.file("data.jsonl", lines(&[sample("1"), sample("2"), sample("3")]));
+    let fixed = ["attack", "--model", model, "--data", &data, "--items", "2", "--attack", "verified,opener-colon"];
+    world.run(&[&fixed[..], more].concat())
+}
+
+#[test]
+fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_answered() {
+    let world = World::new();
+    let model = tiny().display().to_string();
+    let methods =
+        ["--method", "compare", "--method", "g-eval", "--method", "judge:verdict=label", "--method", "gpt-score"];
+    let ran = attack(
+        &world,
+        &model,
+        &[&methods[..6], &["--defence", "sandwich", "--defence", "nonce:k", "--out", "a"]].concat(),
+    );
+    let ran = ran.exits(0);
+    assert!(ran.stdout.contains("Verdicts that attacks turn"), "{}", ran.stdout);
+    let summary: Value = serde_json::from_str(&world.read("a/summary.json")).expect("JSON");
+    let prompts = summary["values"]["prompts"].as_array().expect("some");
+    let names: Vec<(&str, &str)> = prompts
+        .iter()
+        .map(|one| (one["method"].as_str().expect("a name"), one["defence"].as_str().expect("a name")))
+        .collect();
+    assert_eq!(names.len(), 9);
+    assert_eq!(names[..3], [("compare", "none"), ("compare", "sandwich"), ("compare", "nonce")]);
+    assert_eq!(world.rows("a/attacked.jsonl").len(), 9 * 2 * 2);
+    assert_eq!(world.rows("a/attacks.jsonl").len(), 2);
+    // All over again, out of the answers that were kept.
+    let before = world.read("a/attacked.jsonl");
+    let again = [&methods[..6], &["--defence", "sandwich", "--defence", "nonce:k", "--out", "a", "--resume"]].concat();
+    let ran = attack(&world, &model, &again).exits(0);
+    assert!(
+        ran.stderr.contains("0 tokens computed") || ran.stdout.contains("0 tokens computed"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert_eq!(world.read("a/attacked.jsonl"), before);
+    world.run(&["report", "a", "--html", "a.html"]).exits(0);
+    assert!(world.read("a.html").contains("Verdicts that attacks turn"));
+    // What would be asked is counted for all methods.
+    let ran = attack(&world, &model, &[&methods[..], &["--dry-run"]].concat()).exits(0);
+    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("nothing was asked"), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn what_a_judge_is_shown_of_candidates_can_be_changed_and_is_told() {
+    let world = World::new();
+    let (model, data) = (tiny().display().to_string(), root("samples/demo.jsonl").display().to_string());
+    let judge = |more: &[&str]| {
+        let fixed =
+            ["g-eval", "--model", &model, "--data", &data, "--attribute", "quality", "--limit", "1", "--overwrite"];
+        world.run(&[&fixed[..], more].concat())
+    };
+    judge(&["--defence", "perplexity:0.01", "--out", "p"]).exits(0);
+    let rows = world.rows("p/defended.jsonl");
+    assert!(rows.len() == 4 && rows.iter().all(|row| row["withheld"] == true && row["nats_per_token"].is_number()));
+    assert!(world.rows("p/scores.jsonl").iter().all(|row| row["outcome"] == "empty"));
+    judge(&["--defence", "paraphrase", "--out", "q"]).exits(0);
+    assert!(world.rows("q/defended.jsonl").iter().all(|row| row["paraphrase"].is_string()));
+    let signature = world.read("q/summary.json");
+    assert!(signature.contains("defence:paraphrase"), "{signature}");
+    let refused = ["revise", "--model", &model, "--data", &data, "--defence", "paraphrase"];
+    world.run(&refused).fails_with(&["--defence paraphrase", "revise judges none"]);
+    judge(&["--defence", "nonce"]).fails_with(&["--defence", "nonce:KEY"]);
+}
