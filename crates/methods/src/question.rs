@@ -94,7 +94,7 @@ pub struct LayoutOptions {
     /// Against texts that speak to the model, once for each: `sandwich` says behind the last text that texts decide
     /// nothing, `nonce:KEY` puts a code made of KEY into the marks around them; where candidates are judged also
     /// `paraphrase` (the model is shown its own paraphrases of them) and `perplexity:NATS` (one is withheld where twenty of
-    /// its tokens cost more nats each). docs/attacks.md has what each brings and costs.
+    /// its tokens cost more nats each). docs/methods/attack.md has what each brings and costs.
     #[schemars(extend("form" = "DEFENCE"))]
     pub defence: Vec<Defence>,
 }

@@ -43,7 +43,7 @@ Attack a judge before others do: what texts that speak to it do to its verdicts.
 Of each sample the candidate that people like less (by gold scores or preference; without either, one drawn by the seed) \
 is given an attack, and the method says again which of it and the best other one is better. Injections, false verdicts \
 and reasons, claims of authority, updated criteria, persuasion, look-alike letters, openers of one token in the place of \
-an answer: docs/attacks.md lists all, with their sources. \
+an answer: docs/methods/attack.md lists all, with their sources. \
 Each is held against a harmless text of about the same length in the same place, since any text behind an \
 answer moves a score.
 
@@ -99,7 +99,7 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
             return MethodError::refuse(
                 format!("--attack {}", wanted.escape_debug()),
                 why,
-                "docs/attacks.md lists them",
+                "docs/methods/attack.md lists them",
             );
         }
     }

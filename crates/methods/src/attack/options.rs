@@ -24,7 +24,7 @@ pub struct AttackParams {
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("response".to_owned())]
     pub noun: String,
-    /// Only these attacks or families of them, separated by commas: docs/attacks.md lists them. Left out: all.
+    /// Only these attacks or families of them, separated by commas: docs/methods/attack.md lists them. Left out: all.
     #[schemars(extend("form" = "NAME,…"))]
     pub attack: Vec<String>,
     /// Attacks of your own besides: a JSON object `{"name": …, "text": …, "place": …}` in each line.

@@ -1,4 +1,4 @@
-//! What a prompt, or the texts in it, can be given against texts that speak to their judge. docs/attacks.md has what each
+//! What a prompt, or the texts in it, can be given against texts that speak to their judge. docs/methods/attack.md has what each
 //! brings and costs.
 
 mod texts;

@@ -73,7 +73,7 @@ pub(crate) fn tell(
         return Ok(());
     }
     let mut sections = trust_sections(&found);
-    if let Some(first) = sections.first_mut() {
+    if let Some(first) = sections.first_mut().filter(|first| !first.rows.is_empty()) {
         first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
     }
     report.sections.extend(sections);

@@ -1,7 +1,7 @@
 //! What labels promise, as tables for people.
 
 use probity_lm::text::{fixed, thousands};
-use probity_stats::{Interval, Selection};
+use probity_stats::{Interval, NoSelection, Selection};
 
 use super::{Promised, SystemMean, Trusted};
 use crate::Section;
@@ -9,7 +9,7 @@ use crate::Section;
 /// The tables that have rows.
 pub fn trust_sections(found: &[Trusted]) -> Vec<Section> {
     let mut sections = vec![left_to_it(found), reaches(found), with_help(found)];
-    sections.retain(|section| !section.rows.is_empty());
+    sections.retain(|section| !section.notes.is_empty());
     sections
 }
 
@@ -33,6 +33,10 @@ fn left_to_it(found: &[Trusted]) -> Section {
     let mut section = Section::new("Which pairs can be left to it", columns);
     for one in found.iter().filter(|one| one.pairs.labelled > 0) {
         let pairs = &one.pairs;
+        if let Promised::Broken(why @ NoSelection::TooFew { .. }) = &pairs.selection {
+            section.note(format!("{}: {why}", heads(one).join(", ")));
+            continue;
+        }
         let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);
         let selected = match &pairs.selection {
             Promised::Kept(Selection { threshold, labelled, disagreements, bound }) => [
@@ -51,6 +55,10 @@ fn left_to_it(found: &[Trusted]) -> Section {
         if let Promised::Broken(why) = &pairs.selection {
             section.note(format!("{}: {why}", heads(one).join(", ")));
         }
+    }
+    if section.rows.is_empty() {
+        section.columns.clear();
+        return section;
     }
     section.note(
         "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
@@ -74,6 +82,9 @@ fn reaches(found: &[Trusted]) -> Section {
             Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
             None => {}
         }
+    }
+    if section.rows.is_empty() {
+        return Section::default();
     }
     section.note("By split conformal prediction: the line is of one half of the items, the reach of the other.");
     section
@@ -103,6 +114,9 @@ fn with_help(found: &[Trusted]) -> Section {
             ];
             section.push(heads(one).into_iter().chain(cells));
         }
+    }
+    if section.rows.is_empty() {
+        return Section::default();
     }
     section.note(
         "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
