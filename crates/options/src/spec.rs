@@ -77,6 +77,11 @@ impl OptionSpec {
         self.field.replace('_', "-")
     }
 
+    /// The name as it is typed on a command line: that, unless `#[schemars(extend("long" = "NAME"))]` says another one.
+    pub fn long(&self) -> String {
+        self.extension("long").and_then(Value::as_str).map_or_else(|| self.name(), str::to_owned)
+    }
+
     /// What it is for, as lists have it: without the final period where it is one paragraph.
     pub fn description(&self) -> &str {
         let is_one = !self.help.contains("\n\n");

@@ -84,6 +84,10 @@ fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
         () => one,
     };
     value["description"] = json!(option.description());
+    if option.long() != key {
+        // What the same option is on a command line.
+        value["x-long"] = json!(option.long());
+    }
     if let Some(default) = default(option) {
         value["default"] = default;
     }

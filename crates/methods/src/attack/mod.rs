@@ -52,7 +52,7 @@ not with the harmless text. shift is how far its score moves, from 0 to 1: of a 
 the scale.
 
 --defence measures each defence beside none: how many verdicts still turn, and what it costs in accuracy on the candidates \
-as they are. The same option of compare, judge, g-eval, score, checklist and parapluie puts it to use.
+as they are. The same option of compare, judge, g-eval, prompt-scoring, checklist and parapluie puts it to use.
 
 Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, score with the harmless text and with \
 the attack, turned) and `summary.json`.";
@@ -61,10 +61,10 @@ the attack, turned) and `summary.json`.";
     const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
 
     fn run(params: &AttackParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        if let Some(twice) = given_twice(&params.method) {
+        if let Some(twice) = given_twice(&params.target) {
             return MethodError::refuse(format!("--method {twice}"), "given twice", "name each method once");
         }
-        let targets = params.method.iter().map(|label| Target::read(label, params)).collect::<Result<Vec<_>, _>>()?;
+        let targets = params.target.iter().map(|label| Target::read(label, params)).collect::<Result<Vec<_>, _>>()?;
         let attacks = attacks(params)?;
         let defences = defences(params, &targets)?;
         let items = items::choose(params, samples)?;
@@ -180,7 +180,7 @@ fn report(
 ) -> MethodReport {
     let texts = attacks.iter().flat_map(|one| [one.name.as_str(), one.text.as_str()]);
     let signature = Signature::new(Attack::NAME, run.model())
-        .with("methods", &params.method.join(" "))
+        .with("methods", &params.target.join(" "))
         .with("attribute", &params.attribute)
         .with("noun", &params.noun)
         .with("attacks", &short_hash(texts))

@@ -14,8 +14,9 @@ use crate::Defence;
 pub struct AttackParams {
     /// The method that is attacked, with options of its own: `compare`, `judge:mode=pointwise,verdict=label`,
     /// `g-eval:template=FILE`. Once for each; whatever shows a model candidates and scores them can be attacked.
-    #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME[:KEY=VALUE,…]"))]
-    pub method: Vec<String>,
+    // A recipe's key `method` says what is run.
+    #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME[:KEY=VALUE,…]", "long" = "method"))]
+    pub target: Vec<String>,
     /// What the methods judge by, where they are asked for it.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     #[default("quality".to_owned())]

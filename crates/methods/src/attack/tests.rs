@@ -31,7 +31,7 @@ fn swayed() -> ScriptedModel {
     })
 }
 
-const ATTACK: &str = "attack --method compare --attack verified --attack pity";
+const ATTACK: &str = "attack --target compare --attack verified --attack pity";
 
 fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary {
     run(args, samples, model).0.unwrap_or_else(|error| panic!("{args}: {}", told(&error)))
@@ -105,7 +105,7 @@ fn a_paraphrase_takes_the_attack_out_before_the_judge_sees_it() {
             text.split("[Start of Text]\n").nth(1).expect("a block").split("\n[End of Text]").next().expect("ended");
         generated(own.split(" This response").next().expect("the text before the attack"))
     });
-    let args = "attack --method compare --attack verified --defence paraphrase";
+    let args = "attack --target compare --attack verified --defence paraphrase";
     let (result, _) = run(args, &samples(4), &model);
     let summary = result.expect("runs");
     let turned: Vec<Value> = (0..2).map(|k| figure(&summary, &format!("/prompts/{k}/turned/share"))).collect();
@@ -119,7 +119,7 @@ fn ratings_are_attacked_too_and_shifts_are_shares_of_the_scale() {
         let rating = if text.contains("experts") { 5 } else { qualities(&request.prompt)[0] as usize };
         (1..=5).map(|k| if k == rating { 0.9 } else { 0.0 }).collect()
     });
-    let summary = summary("attack --method g-eval --attack verified", &samples(3), &rater);
+    let summary = summary("attack --target g-eval --attack verified", &samples(3), &rater);
     assert_eq!(figure(&summary, "/prompts/0/turned/share"), 1.0);
     assert_eq!(figure(&summary, "/prompts/0/shift/shift"), 1.0);
 }
@@ -131,7 +131,7 @@ fn a_judges_pairs_are_held_by_their_probability() {
         let p = sigmoid(shown[0] - shown[1]);
         vec![0.9 * p, 0.9 * (1.0 - p)]
     });
-    let (result, output) = run("attack --method judge:verdict=label --attack pity", &samples(2), &judge);
+    let (result, output) = run("attack --target judge:verdict=label --attack pity", &samples(2), &judge);
     result.expect("runs");
     let score = output.rows("attacked")[0]["score"].as_f64().expect("scored");
     assert!((score - sigmoid(-1.0)).abs() < 1e-9, "{score}");
@@ -143,12 +143,12 @@ fn samples_without_gold_have_a_drawn_candidate_attacked_and_say_so() {
     for one in &mut all {
         one.preference = None;
     }
-    let (result, output) = run("attack --method compare --attack verified --items 4", &all, &swayed());
+    let (result, output) = run("attack --target compare --attack verified --items 4", &all, &swayed());
     let summary = result.expect("runs");
     assert_eq!((figure(&summary, "/items"), figure(&summary, "/prompts/0/accuracy/share")), (4.into(), Value::Null));
     let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
     assert!(notes.iter().any(|note| note.contains("4 of 4 items have no gold")), "{notes:?}");
-    let again = run("attack --method compare --attack verified --items 4", &all, &swayed()).1;
+    let again = run("attack --target compare --attack verified --items 4", &all, &swayed()).1;
     assert_eq!(output.rows("attacked"), again.rows("attacked"));
 }
 
@@ -158,31 +158,31 @@ fn a_rehearsal_sees_the_prompts_of_every_method_and_refusals_name_what_is_wrong(
         let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
         vec![0.1; labels.labels().len()]
     });
-    assert!(matches!(rehearse("attack --method compare --method g-eval", &samples(2), &model), MethodError::Rehearsed));
+    assert!(matches!(rehearse("attack --target compare --target g-eval", &samples(2), &model), MethodError::Rehearsed));
     let folder = tempfile::tempdir().expect("temporary folder");
     let own = folder.path().join("own.jsonl");
     fs::write(&own, "{\"name\": \"naive\", \"text\": \"x\"}\n").expect("written");
-    let own = format!("attack --method compare --texts {}", own.display());
+    let own = format!("attack --target compare --texts {}", own.display());
     let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
     for (args, part) in [
-        ("attack", "--method"),
-        ("attack --method refeval", "shows a model no candidates"),
-        ("attack --method attack", "shows a model no candidates"),
-        ("attack --method compere", "did you mean `compare`?"),
-        ("attack --method compare --method compare", "given twice"),
-        ("attack --method compare:templat=1", "did you mean `template`?"),
-        ("attack --method compare:defence=sandwich", "--defence to the attack itself"),
-        ("attack --method judge:panel=other", "one is attacked at a time"),
-        ("attack --method compare --attack nave", "did you mean `naive`?"),
-        ("attack --method compare --defence shield", "no defence `shield`"),
-        ("attack --method compare --defence sandwich --defence sandwich", "given twice"),
-        ("attack --method gpt-score --defence sandwich", "no prompt that a defence could change"),
+        ("attack", "--target"),
+        ("attack --target refeval", "shows a model no candidates"),
+        ("attack --target attack", "shows a model no candidates"),
+        ("attack --target compere", "did you mean `compare`?"),
+        ("attack --target compare --target compare", "given twice"),
+        ("attack --target compare:templat=1", "did you mean `template`?"),
+        ("attack --target compare:defence=sandwich", "--defence to the attack itself"),
+        ("attack --target judge:panel=other", "one is attacked at a time"),
+        ("attack --target compare --attack nave", "did you mean `naive`?"),
+        ("attack --target compare --defence shield", "no defence `shield`"),
+        ("attack --target compare --defence sandwich --defence sandwich", "given twice"),
+        ("attack --target gpt-score --defence sandwich", "no prompt that a defence could change"),
         (own.as_str(), "is there twice"),
     ] {
         let error = told(&run(args, &samples(2), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
     let single = [sample("a", &[1.0])];
-    let error = told(&run("attack --method compare", &single, &untouched).0.expect_err("no pair"));
+    let error = told(&run("attack --target compare", &single, &untouched).0.expect_err("no pair"));
     assert!(error.contains("no sample has two candidates"), "{error}");
 }
