@@ -464,24 +464,19 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
 fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let world = World::new();
     let rows: Vec<String> = (0..40).map(|k| format!("i{k},a,{}\ni{k},b,0\n", k + 1)).collect();
-    let scores = world.file("scores.csv", &format!("item,candidate,m\n{}", rows.concat()));
+    let scores = world.file("scores.csv", format!("item,candidate,m\n{}", rows.concat()));
     let sample = |k: usize| json!({"id": format!("i{k}"), "context": "", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]});
-    let samples: Vec<String> = (0..40).map(|k| format!("{}\n", sample(k))).collect();
-    let gold = world.file("samples.jsonl", &samples.concat());
-    let pair = |k: usize, preferred: &str| {
-        let line = json!({"item": format!("i{k}"), "candidate_i": "a", "candidate_j": "b", "preferred": preferred});
-        format!("{line}\n")
-    };
+    let gold = world.file("samples.jsonl", lines(&(0..40).map(sample).collect::<Vec<_>>()));
+    let pair = |k: usize, preferred: &str| json!({"item": format!("i{k}"), "candidate_i": "a", "candidate_j": "b", "preferred": preferred});
     // The five nearest pairs are seen otherwise, one is a tie, and one was labelled by two people of two minds.
-    let mut lines: String = (0..30).map(|k| pair(k, if k < 5 { "b" } else { "a" })).collect();
-    lines += &pair(30, "tie");
+    let mut said: Vec<Value> = (0..30).map(|k| pair(k, if k < 5 { "b" } else { "a" })).collect();
+    said.push(pair(30, "tie"));
     for (who, preferred) in [("one", "a"), ("two", "b")] {
-        let line = json!({
-            "item": "i31", "candidate_i": "a", "candidate_j": "b", "preferred": preferred, "annotator": who
-        });
-        lines += &format!("{line}\n");
+        let mut one = pair(31, preferred);
+        one["annotator"] = json!(who);
+        said.push(one);
     }
-    let labels = world.file("labels.jsonl", &lines);
+    let labels = world.file("labels.jsonl", lines(&said));
     let meta = |labels: &str| {
         world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", labels, "--out", "m", "--overwrite"])
     };
@@ -496,22 +491,15 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
         "{pairs}"
     );
     // Scores by hand: the mean over people, under their attribute.
-    let score = |who: &str, score: f64| {
-        let line = json!({"item": "i0", "attribute": "tone", "candidate": "a", "score": score, "annotator": who});
-        format!("{line}\n")
-    };
-    let of_scores: String = (1..6)
-        .map(|k| {
-            let line = json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": k});
-            format!("{line}\n")
-        })
-        .collect();
-    let labels = world.file("scored.jsonl", &(score("one", 1.0) + &score("two", 4.0) + &of_scores));
+    let score = |k: usize, who: &str, score: f64| json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": score, "annotator": who});
+    let mut said = vec![score(0, "one", 1.0), score(0, "two", 4.0)];
+    said.extend((1..6).map(|k| score(k, "one", k as f64)));
+    let labels = world.file("scored.jsonl", lines(&said));
     meta(&labels).exits(0);
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let metric = &summary["values"]["metrics"][0];
     assert_eq!((&metric["attribute"], &metric["counts"]["compared"]), (&json!("tone"), &json!(6)));
-    let unknown = world.file("unknown.jsonl", &(pair(0, "a") + &pair(99, "a")));
+    let unknown = world.file("unknown.jsonl", lines(&[pair(0, "a"), pair(99, "a")]));
     meta(&unknown).fails_with(&["unknown.jsonl:2", "candidate `a` of item `i99`"]);
     meta(&world.file("broken.jsonl", "{\"item\": 3}\n")).fails_with(&["broken.jsonl", "line 1"]);
 }

@@ -201,11 +201,12 @@ impl Evaluation {
         for one in aligned {
             let attributes = attributes(one, gold).into_iter().map(|attribute| Some(attribute.as_str()));
             let mut all: Vec<Option<&str>> = attributes.chain(prefers.then_some(None)).collect();
-            let own = |name: &Option<&str>| {
-                name.is_none() || one.metric.attribute.is_none() || *name == one.metric.attribute.as_deref()
-            };
-            let more = of_pairs.iter().copied().filter(own).filter(|name| !all.contains(name)).collect::<Vec<_>>();
-            all.extend(more);
+            let own = one.metric.attribute.as_deref();
+            for name in of_pairs.iter().copied().filter(|name| name.is_none() || own.is_none() || *name == own) {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
             for attribute in all {
                 let items = judged_items(one, gold, attribute);
                 let (trusted, more) = Trusted::of(&one.metric.name, attribute, &items, promise);

@@ -13,6 +13,7 @@ mod checklist;
 mod comparative;
 mod conclusion;
 mod defence;
+mod defended;
 mod error;
 mod figures;
 mod flags;

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::defence::defended;
+use crate::defended::defended;
 use crate::flags::Flags;
 use crate::question::LayoutOptions;
 use crate::trust;

@@ -17,7 +17,8 @@ use serde_json::json;
 pub use options::AttackParams;
 
 use crate::builtin::Builtin;
-use crate::defence::{Defence, PARAPHRASE, signed};
+use crate::defence::{Defence, signed};
+use crate::defended::PARAPHRASE;
 use crate::question::{given_twice, short_hash};
 use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature};
 use figures::{Attacked, PromptFigures};

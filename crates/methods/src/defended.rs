@@ -7,8 +7,8 @@ use probity_data::Sample;
 use probity_lm::{Ask, GenerateRequest, Prompt, ScoreRequest, ScoreResult};
 use serde::Serialize;
 
-use super::Defence;
 use crate::builtin::{Builtin, DataSlot};
+use crate::defence::Defence;
 use crate::question::LayoutOptions;
 use crate::template::Template;
 use crate::{MethodError, MethodReport, Run, Section};
@@ -19,7 +19,7 @@ const DEFENDED: &str = "defended";
 /// The prompt of paraphrases.
 pub(crate) const PARAPHRASE: Builtin = Builtin {
     name: "paraphrase",
-    source: include_str!("../prompts/defence_paraphrase.j2"),
+    source: include_str!("prompts/defence_paraphrase.j2"),
     data: &[DataSlot::required("candidate")],
 };
 

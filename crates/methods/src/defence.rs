@@ -1,8 +1,6 @@
 //! What a prompt, or the texts in it, can be given against texts that speak to their judge. docs/methods/attack.md has what each
 //! brings and costs.
 
-mod texts;
-
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,8 +8,6 @@ use probity_lm::Role;
 use probity_lm::text::fixed;
 use probity_options::written_as_text;
 use sha2::{Digest, Sha256};
-
-pub(crate) use texts::{PARAPHRASE, defended};
 
 /// A defence.
 #[derive(Debug, Clone, PartialEq)]
