@@ -1,79 +1,27 @@
 // Opens reports in Chromium and does what a reader does. See README.md beside this file.
-import { createRequire } from "node:module";
-import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import assert from "node:assert/strict";
+import { DESK, PHONE, accessible, fits, launch, step } from "./browser.mjs";
 
 const { values: options } = parseArgs({
   options: {
     modules: { type: "string" }, real: { type: "string" }, runs: { type: "string" }, hostile: { type: "string" }, large: { type: "string" }, shots: { type: "string" },
   },
 });
-const require = createRequire(pathToFileURL(resolve(options.modules) + "/"));
-const { chromium } = require("playwright-core");
-const axe = require.resolve("axe-core/axe.min.js");
+const { browser, visit, shot } = await launch(options);
 
-const DESK = { width: 1280, height: 900 };
-const PHONE = { width: 390, height: 844 };
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-});
-if (options.shots) mkdirSync(options.shots, { recursive: true });
-
-/** A page that must stay silent: no error, no warning, no dialog, no request but for the file itself, no violation of its policy. */
-async function open(file, { viewport = DESK, colorScheme = "light", bypassCSP = false, hash = "" } = {}) {
-  const context = await browser.newContext({ viewport, colorScheme, bypassCSP, deviceScaleFactor: viewport === PHONE ? 2 : 1, hasTouch: viewport === PHONE });
-  const page = await context.newPage();
-  const noise = [];
+/** A report: nothing is asked for but the file itself. */
+function open(file, { hash = "", ...more } = {}) {
   const url = pathToFileURL(resolve(file)).href;
-  page.on("console", (message) => noise.push(`console ${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => noise.push(`error: ${error.message}`));
-  page.on("request", (request) => { if (request.url().split("#")[0] !== url) noise.push(`request: ${request.url()}`); });
-  page.on("dialog", (dialog) => { noise.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on("popup", () => noise.push("popup"));
-  await page.addInitScript(() => {
-    window.violations = [];
-    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
-  });
-  await page.goto(url + hash);
-  await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
-  const silent = async () => {
-    assert.deepEqual(noise, []);
-    assert.deepEqual(await page.evaluate(() => window.violations), []);
-  };
-  return { page, silent, close: () => context.close() };
-}
-
-async function accessible(page, what) {
-  await page.addScriptTag({ path: axe });
-  const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
-  const told = found.violations.map((v) => `${v.id}: ${v.help}\n    ${v.nodes.slice(0, 4).map((n) => n.html.slice(0, 160) + "  " + (n.any[0]?.message ?? "")).join("\n    ")}`);
-  assert.deepEqual(told, [], what);
-}
-
-async function shot(page, name, full = false) {
-  if (options.shots) await page.screenshot({ path: `${options.shots}/${name}.png`, fullPage: full });
+  return visit(url + hash, { may: (asked) => asked.split("#")[0] === url, ready: "html[data-ready]", ...more });
 }
 
 /** A field of the tools above the list, by its label. */
 const field = (page, label) => page.getByRole("search").getByLabel(label);
 const rows = (page) => page.locator(".list tbody tr");
 const counted = async (page) => Number((await page.locator(".status[role=status]").first().textContent()).split(" of ")[0].replaceAll(",", ""));
-
-async function step(name, work) {
-  const began = performance.now();
-  await work();
-  console.log(`ok  ${name}  (${((performance.now() - began) / 1000).toFixed(1)} s)`);
-}
-
-/** No part of the page is wider than the window. */
-async function fits(page) {
-  const [inner, outer] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
-  assert.ok(inner <= outer, `the page is ${inner} wide in a window of ${outer}`);
-}
 
 async function reader(file, name) {
   for (const [size, viewport] of [["desk", DESK], ["phone", PHONE]]) {
