@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import assert from "node:assert/strict";
@@ -28,7 +28,7 @@ const children = [];
 /** The command, with its page's address and what it has kept. */
 async function label(name, ...more) {
   const out = join(folder, `${name}.jsonl`);
-  const child = spawn(options.probity, ["label", "--out", out, ...more], { cwd: folder, stdio: ["ignore", "pipe", "ignore"] });
+  const child = spawn(resolve(options.probity), ["label", "--out", out, ...more], { cwd: folder, stdio: ["ignore", "pipe", "ignore"] });
   children.push(child);
   const [address] = await once(createInterface(child.stdout), "line");
   const origin = new URL(address).origin;
