@@ -20,9 +20,6 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         comparisons(evaluation, resampling),
         counts(evaluation),
     ];
-    let trusted = trust_sections(&evaluation.trust);
-    let last = sections.len() - 1;
-    sections.splice(last..last, trusted);
     sections[0].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
          contexts; over few of them the interval, which is made on Fisher's scale, says how sure it is, and p says too \
@@ -42,6 +39,9 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
          pairs: across contexts.",
     );
     sections.retain(|section| !section.rows.is_empty());
+    // Before what was compared; of these one may have no more to say than why there is no promise.
+    let last = sections.len().saturating_sub(1);
+    sections.splice(last..last, trust_sections(&evaluation.trust));
     // Behind whatever stands first: where no sample has several candidates there is no table per context.
     if let Some(first) = sections.first_mut()
         && !evaluation.lower_is_better.is_empty()

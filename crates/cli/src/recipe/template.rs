@@ -68,6 +68,7 @@ fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
         "head" => Some(json!("runs/learn")),
         "out" => Some(json!("runs/{run}")),
         "html" => Some(json!("report.html")),
+        "target" => Some(json!(["compare"])),
         "attribute" if option.is_required => Some(json!(["coherence"])),
         _ => option.is_required.then(|| json!(form(option))),
     }
