@@ -208,15 +208,14 @@ fn signature(
         .with("debias", &name(&params.debias))
         .with("decide", &params.decide)
         .with("seed", &params.seed);
-    if params.budget.is_none() {
-        signature = signature.with("pairs", &params.pairs);
-    }
-    if let Some(budget) = params.budget {
-        signature = signature.with("budget", &budget).with("choose", &name(&params.choose));
-        if budget == Budget::Auto {
-            signature = signature.with("stop", &name(&params.stop)).with("sure", &params.sure);
+    signature = match params.budget {
+        None => signature.with("pairs", &params.pairs),
+        Some(budget) => {
+            let of_budget = signature.with("budget", &budget).with("choose", &name(&params.choose));
+            let of_budget = of_budget.with("stop", &name(&params.stop));
+            if budget == Budget::Auto { of_budget.with("sure", &params.sure) } else { of_budget }
         }
-    }
+    };
     // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);

@@ -108,7 +108,7 @@ impl Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PairOrder {
-    /// That of which most is learnt about the places of texts, for its tokens: what is clear is not asked again.
+    /// That of which most is learnt about what --stop names, for its tokens: what is clear is not asked again.
     #[default]
     Adaptive,
     /// That of whose difference least is known, for its tokens, whatever was answered.
@@ -117,7 +117,7 @@ pub enum PairOrder {
     Random,
 }
 
-/// What has to be settled before `--budget auto` asks no more.
+/// What is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StopAt {
@@ -226,7 +226,7 @@ impl<'s> ContextPlan<'s> {
             self.ended = Some(if self.most == n * (n - 1) / 2 { Ended::All } else { Ended::Budget });
             return Vec::new();
         }
-        self.choose((n / 2).clamp(1, left), params.choose)
+        self.choose((n / 2).clamp(1, left), params.choose, params.stop)
     }
 
     /// The same draws whenever it is asked, so that a run that is resumed ends where it would have.
@@ -234,9 +234,9 @@ impl<'s> ContextPlan<'s> {
         seed_for(params.seed, &["certainty", &self.sample.id, &self.asked.len().to_string()])
     }
 
-    fn choose(&mut self, count: usize, order: PairOrder) -> Vec<(usize, usize)> {
+    fn choose(&mut self, count: usize, order: PairOrder, aim: StopAt) -> Vec<(usize, usize)> {
         let noise = self.experts.noise().filter(|noise| *noise > 0.0 && self.experts.spare() >= SPARE_FOR_NOISE);
-        let noise = noise.filter(|_| order == PairOrder::Adaptive);
+        let aim = noise.filter(|_| order == PairOrder::Adaptive).map(|noise| (aim.into(), noise));
         let mut expected = self.experts.clone();
         let mut chosen = Vec::with_capacity(count);
         for _ in 0..count {
@@ -249,7 +249,7 @@ impl<'s> ContextPlan<'s> {
                     (!all.is_empty()).then(|| all[self.random.random_range(0..all.len())])
                 }
                 PairOrder::Gain | PairOrder::Adaptive => {
-                    expected.next_pair(noise, |i, j| open(i, j).then(|| self.cost(i, j)))
+                    expected.next_pair(aim, |i, j| open(i, j).then(|| self.cost(i, j)))
                 }
             };
             let Some((i, j)) = pair else { break };
@@ -267,7 +267,7 @@ impl<'s> ContextPlan<'s> {
             self.experts.expect(i, j);
         }
         let left = self.most.saturating_sub(pairs.len());
-        pairs.extend(self.choose(left, PairOrder::Gain));
+        pairs.extend(self.choose(left, PairOrder::Gain, params.stop));
         pairs
     }
 
@@ -325,7 +325,7 @@ pub(super) struct AskedContext {
 pub(super) struct BudgetFigures {
     budget: String,
     choose: String,
-    stop: Option<String>,
+    stop: String,
     sure: Option<f64>,
     pairs: usize,
     all_pairs: usize,
@@ -351,7 +351,7 @@ impl BudgetFigures {
         Self {
             budget: budget.to_string(),
             choose: name(&params.choose),
-            stop: is_auto.then(|| name(&params.stop)),
+            stop: name(&params.stop),
             sure: is_auto.then_some(params.sure),
             pairs: contexts.iter().map(|one| one.pairs).sum(),
             all_pairs: contexts.iter().map(|one| one.all_pairs).sum(),
@@ -378,7 +378,8 @@ impl BudgetFigures {
              that its best text is the one found, and that its places are off by less than one each; the mean over contexts, \
              each in budget.jsonl. It says how well the judge's ranking is known, not how right the judge is.",
         );
-        if let (Some(stop), Some(sure)) = (&self.stop, self.sure) {
+        if let Some(sure) = self.sure {
+            let stop = &self.stop;
             table.note(format!(
                 "{} ended early: --stop {stop} was {sure} sure (docs/budget.md has how often that errs)",
                 counted(self.settled, "context")

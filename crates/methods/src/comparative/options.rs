@@ -48,7 +48,7 @@ pub struct ComparativeParams {
     pub budget: Option<Budget>,
     /// Of --budget: which pair is asked about next.
     pub choose: PairOrder,
-    /// Of --budget auto: what has to be settled.
+    /// Of --budget: what is to be found. Pairs are chosen for it, and `auto` asks until it is settled.
     pub stop: StopAt,
     /// Of --budget auto: how sure that has to be.
     #[schemars(extend("form" = "SHARE"))]

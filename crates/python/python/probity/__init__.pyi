@@ -769,7 +769,7 @@ def learned(
 def attack(
     data: str | os.PathLike[str] | Frame,
     *,
-    method: str | Sequence[str],
+    target: str | Sequence[str],
     model: str | os.PathLike[str] | Model | None = ...,
     attribute: str = ...,
     noun: str = ...,

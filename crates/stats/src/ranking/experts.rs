@@ -64,21 +64,32 @@ impl ProductOfExperts {
     }
 
     /// The pair that says most for its cost, the first among equals; absent of fewer than two candidates, and where `cost`
-    /// gives none for any. Without a noise what a pair says is its [`gain`](Self::gain). With one that counts by how
-    /// probable it is that the two stand in the wrong order: what is clear need not be asked again.
+    /// gives none for any. Without an aim what a pair says is its [`gain`](Self::gain). With one, and the variance of the
+    /// noise, that counts by what it says of the aim: of all places, by how probable it is that the two stand in the wrong
+    /// order; of the best, by how probable it is that each of them is it. What is clear need not be asked again.
     pub fn next_pair(
         &self,
-        noise: Option<f64>,
+        aim: Option<(Settled, f64)>,
         mut cost: impl FnMut(usize, usize) -> Option<f64>,
     ) -> Option<(usize, usize)> {
         let scores = self.scores();
+        let first = (0..self.candidates).reduce(|a, b| if scores[b] > scores[a] { b } else { a });
+        let wrong = |i: usize, j: usize, noise: f64| wrong_order(scores[i] - scores[j], self.variance(i, j, noise));
+        // The best by its score may be; another one as it may stand in the wrong order with that.
+        let may_be_best = |i: usize, noise: f64| match first {
+            Some(first) if first != i => 2.0 * wrong(first, i, noise),
+            _ => 1.0,
+        };
         let mut best: Option<(f64, (usize, usize))> = None;
         for i in 0..self.candidates {
             for j in i + 1..self.candidates {
                 let Some(cost) = cost(i, j) else { continue };
-                let gain = self.gain(i, j);
-                let wrong = noise.map_or(1.0, |noise| wrong_order(scores[i] - scores[j], gain * noise));
-                let worth = gain * wrong / cost;
+                let open = match aim {
+                    None => 1.0,
+                    Some((Settled::Ranks, noise)) => wrong(i, j, noise),
+                    Some((Settled::Best, noise)) => may_be_best(i, noise) * may_be_best(j, noise),
+                };
+                let worth = self.gain(i, j) * open / cost;
                 if best.is_none_or(|(most, _)| worth > most) {
                     best = Some((worth, (i, j)));
                 }
@@ -200,6 +211,11 @@ pub enum Settled {
 }
 
 impl Settled {
+    /// Whether two scorings of the same candidates agree in this respect.
+    pub fn agrees(self, found: &[f64], other: &[f64]) -> bool {
+        self.holds(&places(found), &places(other))
+    }
+
     fn holds(self, places: &[usize], drawn: &[usize]) -> bool {
         match self {
             Self::Best => places.iter().zip(drawn).any(|(place, drawn)| *place == 0 && *drawn == 0),
@@ -444,12 +460,12 @@ mod tests {
             if stopped {
                 break;
             }
-            let noise = found.noise().filter(|_| found.spare() >= 4);
+            let aim = found.noise().filter(|_| found.spare() >= 4).map(|noise| (of, noise));
             let mut expected = found.clone();
             let mut chosen = Vec::new();
             for _ in 0..candidates / 2 {
                 let open = |i: usize, j: usize| (!asked.contains(&(i, j))).then_some(1.0);
-                let Some((i, j)) = expected.next_pair(noise, open) else { break };
+                let Some((i, j)) = expected.next_pair(aim, open) else { break };
                 expected.expect(i, j);
                 asked.insert((i, j));
                 chosen.push((i, j));
@@ -458,7 +474,7 @@ mod tests {
                 found.add(i, j, said(i, j));
             }
         }
-        let wrong = !of.holds(&places(&found.scores()), &places(&truth));
+        let wrong = !of.agrees(&found.scores(), &truth);
         Simulated { stopped, wrong, share: asked.len() as f64 / all as f64 }
     }
 

@@ -471,7 +471,8 @@ pub(crate) mod tests {
         let hint = "elo".parse::<RankMethod>().expect_err("unknown").help().expect("a hint").to_string();
         assert_eq!(
             hint,
-            "the methods are win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"
+            "the methods are win-ratio, mean-prob, bradley-terry, experts, likelihood, hard-likelihood, \
+             hard-likelihood-symmetric"
         );
     }
 

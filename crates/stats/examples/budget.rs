@@ -1,0 +1,177 @@
+//! What fewer comparisons lose with a judge whose truth is known: Spearman of the scores against the truth and against
+//! those of all comparisons, by the share that was asked and the order in which pairs are chosen; then how often a
+//! ranking that is called settled is wrong. docs/budget.md has the tables.
+//!
+//!     cargo run --release -p probity-stats --example budget
+
+use std::collections::BTreeSet;
+
+use probity_stats::{ProductOfExperts, Settled, log_odds, spearman};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// A judge whose log-odds are the difference of true scores and a noise of each pair.
+struct NoisyJudge {
+    truth: Vec<f64>,
+    noise: Vec<f64>,
+}
+
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let mut uniform = || (f64::from(random.next_u32()) + 1.0) / 4_294_967_296.0;
+    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
+}
+
+impl NoisyJudge {
+    fn new(candidates: usize, spread: f64, noise: f64, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let truth = (0..candidates).map(|_| spread * normal(&mut random)).collect();
+        Self { truth, noise: (0..candidates * candidates).map(|_| noise * normal(&mut random)).collect() }
+    }
+
+    fn outcome(&self, i: usize, j: usize) -> f64 {
+        let odds = self.truth[i] - self.truth[j] + self.noise[i * self.truth.len() + j];
+        log_odds(1.0 / (1.0 + (-odds).exp()))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Order {
+    Random,
+    Gain,
+    Adaptive,
+    AdaptiveBest,
+}
+
+/// A context that is asked about a few pairs at a time, as `compare --budget` does.
+struct Rounds<'j> {
+    judge: &'j NoisyJudge,
+    experts: ProductOfExperts,
+    asked: BTreeSet<(usize, usize)>,
+    random: ChaCha8Rng,
+}
+
+impl<'j> Rounds<'j> {
+    fn new(judge: &'j NoisyJudge, seed: u64) -> Self {
+        let n = judge.truth.len();
+        let mut asked = Self {
+            judge,
+            experts: ProductOfExperts::new(n),
+            asked: BTreeSet::new(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+        };
+        (1..n).for_each(|j| asked.ask(j - 1, j));
+        asked
+    }
+
+    fn ask(&mut self, i: usize, j: usize) {
+        self.asked.insert((i, j));
+        self.experts.add(i, j, self.judge.outcome(i, j));
+    }
+
+    fn pairs(&self) -> usize {
+        let n = self.judge.truth.len();
+        n * (n - 1) / 2
+    }
+
+    fn round(&mut self, order: Order, most: usize) {
+        let n = self.judge.truth.len();
+        let aim = match order {
+            Order::Random | Order::Gain => None,
+            Order::Adaptive => Some(Settled::Ranks),
+            Order::AdaptiveBest => Some(Settled::Best),
+        };
+        let noise = self.experts.noise().filter(|_| self.experts.spare() >= 4);
+        let mut expected = self.experts.clone();
+        let mut chosen = Vec::new();
+        for _ in 0..(n / 2).min(most - self.asked.len()) {
+            let pair = if order == Order::Random {
+                let open: Vec<(usize, usize)> = (0..n)
+                    .flat_map(|i| (i + 1..n).map(move |j| (i, j)))
+                    .filter(|pair| !self.asked.contains(pair))
+                    .collect();
+                (!open.is_empty()).then(|| open[self.random.next_u32() as usize % open.len()])
+            } else {
+                expected.next_pair(aim.zip(noise), |i, j| (!self.asked.contains(&(i, j))).then_some(1.0))
+            };
+            let Some((i, j)) = pair else { break };
+            expected.expect(i, j);
+            self.asked.insert((i, j));
+            chosen.push((i, j));
+        }
+        for (i, j) in chosen {
+            self.experts.add(i, j, self.judge.outcome(i, j));
+        }
+    }
+
+    fn until(&mut self, order: Order, share: f64) {
+        let most = ((share * self.pairs() as f64).round() as usize).max(self.asked.len());
+        while self.asked.len() < most {
+            self.round(order, most);
+        }
+    }
+}
+
+fn curves(candidates: usize, spread: f64, noise: f64, contexts: u64) {
+    println!("\n{candidates} candidates, scores spread by {spread}, noise {noise}, {contexts} contexts");
+    println!("| order | share | against the truth | against all | same best |");
+    println!("|---|---|---|---|---|");
+    for order in [Order::Random, Order::Gain, Order::Adaptive, Order::AdaptiveBest] {
+        for share in [0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0] {
+            let mut sums = [0.0; 3];
+            for seed in 0..contexts {
+                let judge = NoisyJudge::new(candidates, spread, noise, seed);
+                let mut asked = Rounds::new(&judge, seed);
+                let mut all = Rounds::new(&judge, seed);
+                asked.until(order, share);
+                all.until(Order::Gain, 1.0);
+                let (found, full) = (asked.experts.scores(), all.experts.scores());
+                let best = |scores: &[f64]| (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+                sums[0] += spearman(&found, &judge.truth).unwrap_or(0.0);
+                sums[1] += spearman(&found, &full).unwrap_or(0.0);
+                sums[2] += f64::from(u8::from(best(&found) == best(&judge.truth)));
+            }
+            let [truth, full, best] = sums.map(|sum| sum / contexts as f64);
+            println!("| {order:?} | {share} | {truth:.3} | {full:.3} | {best:.2} |");
+        }
+    }
+}
+
+/// How often what is called settled is not.
+fn stops(candidates: usize, spread: f64, noise: f64, contexts: u64) {
+    for of in [Settled::Best, Settled::Ranks] {
+        let (mut stopped, mut wrong, mut share) = (0, 0, 0.0);
+        for seed in 0..contexts {
+            let judge = NoisyJudge::new(candidates, spread, noise, seed);
+            let mut asked = Rounds::new(&judge, seed);
+            let all = asked.pairs();
+            loop {
+                let settled = asked.experts.is_settled(of, 0.95, seed * 1_000 + asked.asked.len() as u64);
+                if settled {
+                    stopped += 1;
+                    wrong += usize::from(!of.agrees(&asked.experts.scores(), &judge.truth));
+                }
+                if settled || asked.asked.len() == all {
+                    break;
+                }
+                asked.round(if of == Settled::Best { Order::AdaptiveBest } else { Order::Adaptive }, all);
+            }
+            share += asked.asked.len() as f64 / all as f64;
+        }
+        println!(
+            "| {candidates} | {spread} | {noise} | {of:?} | {stopped} of {contexts} | {wrong} ({:.1} %) | {:.3} |",
+            100.0 * wrong as f64 / f64::from(stopped.max(1)),
+            share / contexts as f64
+        );
+    }
+}
+
+fn main() {
+    curves(16, 1.0, 0.7, 200);
+    curves(64, 1.0, 1.0, 20);
+    println!("\n| candidates | spread | noise | settled | ended | wrong | share asked |");
+    println!("|---|---|---|---|---|---|---|");
+    for (spread, noise) in [(1.0, 0.3), (1.0, 0.7), (2.0, 1.0), (1.0, 1.5)] {
+        stops(10, spread, noise, 500);
+        stops(16, spread, noise, 500);
+    }
+}
