@@ -322,6 +322,9 @@ impl<M: Method> Configured for WithOptions<M> {
         }
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
+        if M::JUDGES_CANDIDATES {
+            run.keep_scores();
+        }
         let mut report = M::run(params, &shown.samples, run)?;
         shown.tell(defences, &mut report);
         if M::JUDGES_CANDIDATES && self.options_in_force()["no_gold"] != true {

@@ -148,8 +148,8 @@ pub struct Run<'a> {
     /// The stages that are done in rounds, as far as they have come.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
-    /// Rows of the table of scores, by their places.
-    scores: BTreeMap<usize, Vec<Value>>,
+    /// Rows of the table of scores, by their places, where somebody wants them.
+    scores: Option<BTreeMap<usize, Vec<Value>>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
             given: Vec::new(),
             rounds: Vec::new(),
             quoted: Quoted::default(),
-            scores: BTreeMap::new(),
+            scores: None,
             usage: Usage::default(),
             requests: 0,
             started: Instant::now(),
@@ -328,13 +328,18 @@ impl<'a> Run<'a> {
         write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
     }
 
-    /// The rows of scores that were written, in the table's order.
+    /// Keeps the rows of scores that come.
+    pub(crate) fn keep_scores(&mut self) {
+        self.scores = Some(BTreeMap::new());
+    }
+
+    /// The rows of scores that were kept, in the table's order.
     pub(crate) fn take_scores(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.scores).into_values().flatten().collect()
+        self.scores.take().into_iter().flat_map(BTreeMap::into_values).flatten().collect()
     }
 
     fn keeping(&mut self) -> KeepingScores<'_> {
-        KeepingScores { output: &mut *self.output, scores: &mut self.scores }
+        KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() }
     }
 
     /// Where rows go.
@@ -520,7 +525,7 @@ impl<'a> Run<'a> {
         }
         self.requests += total;
         let mut done = 0;
-        let output: &mut dyn RunOutput = &mut KeepingScores { output: &mut *self.output, scores: &mut self.scores };
+        let output: &mut dyn RunOutput = &mut KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() };
         output.progress(0, total);
         let usage = answer(&mut requests, &mut |index, result| {
             each(index, result, output)?;
@@ -542,7 +547,7 @@ const SCORES: &str = "scores";
 /// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
 struct KeepingScores<'o> {
     output: &'o mut dyn RunOutput,
-    scores: &'o mut BTreeMap<usize, Vec<Value>>,
+    scores: Option<&'o mut BTreeMap<usize, Vec<Value>>>,
 }
 
 impl RunOutput for KeepingScores<'_> {
@@ -551,12 +556,12 @@ impl RunOutput for KeepingScores<'_> {
     }
 
     fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
-        if table == SCORES {
+        if let (SCORES, Some(scores)) = (table, self.scores.as_mut()) {
             let short = |row: &Value| {
                 let fields = ["item", "attribute", "candidate", "score"];
                 fields.iter().map(|field| ((*field).to_owned(), row[*field].clone())).collect()
             };
-            self.scores.insert(index, rows.iter().map(short).collect());
+            scores.insert(index, rows.iter().map(short).collect());
         }
         self.output.rows(table, index, rows)
     }

@@ -114,10 +114,11 @@ def _doc(kind, options, has_data):
 
 
 #: What an example gives for options that have to be given.
-_EXAMPLES = {"attribute": "quality", "model": "smollm2-135m-instruct", "metric": "levenshtein-source"}
+_EXAMPLES = {"attribute": "quality", "model": "smollm2-135m-instruct", "metric": "levenshtein-source", "target": "compare"}
 
 #: What it gives besides.
 _BESIDES = {
+    "attack": {"attack": ["verified"]},
     "checklist": {"attribute": "coherence", "no_gold": True},
     "judge": {"verdict": "label"},
     "learn": {"attribute": "quality"},
