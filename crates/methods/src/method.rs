@@ -322,12 +322,13 @@ impl<M: Method> Configured for WithOptions<M> {
         }
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
-        if M::JUDGES_CANDIDATES {
+        let looks_at_gold = M::JUDGES_CANDIDATES && self.options_in_force()["no_gold"] != true;
+        if looks_at_gold && samples.iter().any(trust::has_gold) {
             run.keep_scores();
         }
         let mut report = M::run(params, &shown.samples, run)?;
         shown.tell(defences, &mut report);
-        if M::JUDGES_CANDIDATES && self.options_in_force()["no_gold"] != true {
+        if looks_at_gold {
             trust::tell(M::NAME, samples, &mut report, run)?;
         }
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };

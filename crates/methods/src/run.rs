@@ -1,6 +1,5 @@
 //! What a method works with: a model that answers and an output that keeps.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -148,8 +147,8 @@ pub struct Run<'a> {
     /// The stages that are done in rounds, as far as they have come.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
-    /// Rows of the table of scores, by their places, where somebody wants them.
-    scores: Option<BTreeMap<usize, Vec<Value>>>,
+    /// What was written of scores, by its place, where somebody wants it.
+    scores: Option<Vec<(usize, WrittenScore)>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -328,14 +327,16 @@ impl<'a> Run<'a> {
         write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
     }
 
-    /// Keeps the rows of scores that come.
+    /// Keeps the scores that come.
     pub(crate) fn keep_scores(&mut self) {
-        self.scores = Some(BTreeMap::new());
+        self.scores.get_or_insert_default();
     }
 
-    /// The rows of scores that were kept, in the table's order.
-    pub(crate) fn take_scores(&mut self) -> Vec<Value> {
-        self.scores.take().into_iter().flat_map(BTreeMap::into_values).flatten().collect()
+    /// The scores that were kept, in the table's order; absent where they were not to be.
+    pub(crate) fn take_scores(&mut self) -> Option<Vec<WrittenScore>> {
+        let mut scores = self.scores.take()?;
+        scores.sort_by_key(|(place, _)| *place);
+        Some(scores.into_iter().map(|(_, score)| score).collect())
     }
 
     fn keeping(&mut self) -> KeepingScores<'_> {
@@ -544,10 +545,28 @@ impl<'a> Run<'a> {
 /// The table that every method has which scores candidates.
 const SCORES: &str = "scores";
 
+/// A score in that table; rows without one are left out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WrittenScore {
+    pub(crate) item: String,
+    /// Empty of methods that judge by none.
+    pub(crate) attribute: String,
+    pub(crate) candidate: String,
+    pub(crate) score: f64,
+}
+
+impl WrittenScore {
+    fn of(row: &Value) -> Option<Self> {
+        let text = |field: &str| row[field].as_str().map(str::to_owned);
+        let attribute = text("attribute").unwrap_or_default();
+        Some(Self { item: text("item")?, attribute, candidate: text("candidate")?, score: row["score"].as_f64()? })
+    }
+}
+
 /// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
 struct KeepingScores<'o> {
     output: &'o mut dyn RunOutput,
-    scores: Option<&'o mut BTreeMap<usize, Vec<Value>>>,
+    scores: Option<&'o mut Vec<(usize, WrittenScore)>>,
 }
 
 impl RunOutput for KeepingScores<'_> {
@@ -557,11 +576,7 @@ impl RunOutput for KeepingScores<'_> {
 
     fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
         if let (SCORES, Some(scores)) = (table, self.scores.as_mut()) {
-            let short = |row: &Value| {
-                let fields = ["item", "attribute", "candidate", "score"];
-                fields.iter().map(|field| ((*field).to_owned(), row[*field].clone())).collect()
-            };
-            scores.insert(index, rows.iter().map(short).collect());
+            scores.extend(rows.iter().filter_map(WrittenScore::of).map(|score| (index, score)));
         }
         self.output.rows(table, index, rows)
     }

@@ -81,14 +81,8 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Section {
 
 /// What a reader should learn first.
 pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
-    let undefended: Vec<&PromptFigures> = found.iter().filter(|one| one.defence == "none").collect();
-    let share = |one: &&PromptFigures| one.turned.figure.share;
-    let worst = undefended
-        .iter()
-        .copied()
-        .filter(|one| share(one).is_some())
-        .max_by(|a, b| share(a).unwrap_or_default().total_cmp(&share(b).unwrap_or_default()));
-    let Some(worst) = worst else {
+    let of = |defended: bool| found.iter().filter(move |one| (one.defence != "none") == defended);
+    let Some((worst, turned)) = by_share(of(false)).max_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Conclusion {
             about: None,
             says: "No verdict: no item was open to an attack".to_owned(),
@@ -97,48 +91,38 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
             figures: json!({}),
         };
     };
-    let percent =
-        |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{} %", fixed(100.0 * share, 1)));
+    let most = match of(false).count() {
+        1 => "Attacks".to_owned(),
+        several => format!("Of {several} methods {} gives way most: attacks", worst.method),
+    };
     let interval = worst.turned.interval.map_or_else(String::new, |interval| {
         format!(" [{}, {}]", fixed(100.0 * interval.low, 1), fixed(100.0 * interval.high, 1))
     });
-    let attack = worst.worst().map_or_else(String::new, |attack| {
-        format!("; the worst, `{}`, turns {}", attack.attack, percent(attack.turned.figure.share))
+    let attack = worst.worst().and_then(|attack| Some((attack, attack.turned.figure.share?)));
+    let attack = attack.map_or_else(String::new, |(attack, share)| {
+        format!("; the worst, `{}`, turns {}", attack.attack, percent(share))
     });
-    let of_method = |one: &&&PromptFigures| one.method == worst.method && one.defence != "none";
-    let others: Vec<&PromptFigures> = found.iter().collect();
-    let best = others
-        .iter()
-        .filter(of_method)
-        .filter(|one| share(one).is_some())
-        .min_by(|a, b| share(a).unwrap_or_default().total_cmp(&share(b).unwrap_or_default()));
-    let defended = best.map_or_else(String::new, |best| {
-        format!(". With {} {} of its verdicts turn", best.defence, percent(best.turned.figure.share))
+    let defended = by_share(of(true).filter(|one| one.method == worst.method));
+    let defended = defended.min_by(|a, b| a.1.total_cmp(&b.1)).map_or_else(String::new, |(best, share)| {
+        format!(". With {} {} of its verdicts turn", best.defence, percent(share))
     });
-    let most = if undefended.len() > 1 {
-        format!("Of {} methods {} gives way most: ", undefended.len(), worst.method)
-    } else {
-        String::new()
-    };
+    let turned = percent(turned);
+    let says = format!("{most} turn {turned}{interval} of the verdicts that they could turn{attack}{defended}");
+    let attacked = counted(items, "item");
     let (trust, because) = if items < FEW_ITEMS {
-        (
-            Trust::Caution,
-            format!("{} were attacked; with fewer than {FEW_ITEMS} the intervals are wide", counted(items, "item")),
-        )
+        (Trust::Caution, format!("{attacked} were attacked; with fewer than {FEW_ITEMS} the intervals are wide"))
     } else {
-        (
-            Trust::Reliable,
-            format!("{} were attacked, each against a harmless text of the same length", counted(items, "item")),
-        )
+        (Trust::Reliable, format!("{attacked} were attacked, each against a harmless text of about the same length"))
     };
-    Conclusion {
-        about: None,
-        says: format!(
-            "{most}attacks turn {}{interval} of the verdicts that they could turn{attack}{defended}",
-            percent(worst.turned.figure.share)
-        ),
-        trust,
-        because,
-        figures: json!({ "turned": worst.turned, "method": worst.method }),
-    }
+    let figures = json!({ "turned": worst.turned, "method": worst.method });
+    Conclusion { about: None, says, trust, because, figures }
+}
+
+/// Those of which it is known how often verdicts turn.
+fn by_share<'f>(found: impl Iterator<Item = &'f PromptFigures>) -> impl Iterator<Item = (&'f PromptFigures, f64)> {
+    found.filter_map(|one| Some((one, one.turned.figure.share?)))
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", fixed(100.0 * share, 1))
 }

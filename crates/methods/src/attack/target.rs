@@ -100,8 +100,9 @@ impl Target {
         let mut kept = KeptShares { output: run.output(), shares: BTreeMap::new() };
         kept.output.begin_stage(self.method.name());
         let mut nested = Run::new(model, &mut kept).with_staging(Staging { stands_in, ..Staging::default() });
+        nested.keep_scores();
         let ended = configured.run(samples, &mut nested);
-        let (cost, scores) = (nested.cost(), nested.take_scores());
+        let (cost, scores) = (nested.cost(), nested.take_scores().unwrap_or_default());
         let shares = kept.shares;
         run.spend(&cost);
         let (within, outcomes) = match ended {
@@ -110,8 +111,7 @@ impl Target {
             Err(MethodError::Rehearsed) => (None, Outcomes::default()),
             Err(error) => return Err(error),
         };
-        let score = |row: &Value| Some((key(row, "candidate")?, row["score"].as_f64()?));
-        let scores = scores.iter().filter_map(score).collect();
+        let scores = scores.into_iter().map(|one| ((one.item, one.candidate), one.score)).collect();
         Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]), outcomes })
     }
 }

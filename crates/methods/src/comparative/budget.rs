@@ -27,6 +27,9 @@ const BUDGET: &str = "budget";
 /// begin with stays in memory from round to round.
 const SIDE_BY_SIDE: usize = 16;
 
+/// Choosing the next pair looks at all pairs of a context, for each that is asked.
+const MOST_TEXTS: usize = 512;
+
 /// Comparisons beyond the fewest before a spread is believed that says where to look.
 const SPARE_FOR_NOISE: usize = 4;
 
@@ -85,8 +88,13 @@ impl Budget {
         }
     }
 
-    /// Refuses what leaves some texts of a sample uncompared.
+    /// Refuses what leaves some texts of a sample uncompared, and samples that are too large to choose in.
     pub(super) fn check(self, samples: &[Sample]) -> Result<(), MethodError> {
+        if let Some(sample) = samples.iter().find(|sample| texts(sample).len() > MOST_TEXTS) {
+            let (id, n) = (sample.id.escape_debug(), texts(sample).len());
+            let why = format!("sample `{id}` has {n} texts; pairs are chosen among up to {MOST_TEXTS}");
+            return MethodError::refuse(format!("--budget {self}"), why, "--pairs symmetric:R draws them");
+        }
         let short = |sample: &&Sample| {
             let texts = texts(sample).len();
             texts > 1 && self.pairs(texts) + 1 < texts
@@ -192,13 +200,11 @@ impl<'s> ContextPlan<'s> {
         })
     }
 
-    /// Bytes that are not in a prompt before: the second text and what is behind it in both orders, and a text in the
-    /// first place that has not stood there yet.
+    /// Bytes that no prompt before begins with: in both orders the second text and what is behind it. Each text has stood
+    /// in the first place since the chain.
     fn cost(&self, i: usize, j: usize) -> f64 {
         let length = |place: usize| self.sample.candidates[self.texts[place]].text.len();
-        let stood = |place: usize| self.asked.iter().any(|(a, b)| *a == place || *b == place);
-        let first = |place: usize| if stood(place) { 0 } else { length(place) };
-        (length(i) + length(j) + 2 * self.tail + first(i) + first(j)) as f64
+        (length(i) + length(j) + 2 * self.tail) as f64
     }
 
     /// The pairs of the next round; none where the context is done.

@@ -90,8 +90,10 @@ impl<'a> JudgedItems<'a> {
     }
 
     /// Whether people were asked about pairs, and more often about surer ones.
-    pub(super) fn is_dense_above(&self) -> bool {
-        let Some(middle) = self.middle().filter(|_| !self.preferred.is_empty()) else { return false };
+    pub(super) fn is_dense_above(&self, middle: f64) -> bool {
+        if self.preferred.is_empty() {
+            return false;
+        }
         let mut seen = [(0_usize, 0_usize); 2];
         for (id, first, second) in self.pairs() {
             let half = &mut seen[usize::from(apart(first, second) >= middle)];

@@ -17,7 +17,7 @@ use crate::{Conclusion, agreement_with_preferences};
 
 use items::apart;
 pub use items::{JudgedItems, JudgedText};
-pub(crate) use of_run::tell;
+pub(crate) use of_run::{has_gold, tell};
 pub use sections::trust_sections;
 
 /// Pairs that are handed back at most: more than anybody looks at.
@@ -142,10 +142,11 @@ impl Trusted {
 
     /// Of a metric and an attribute, with what people should look at.
     pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
-        let (trusted, threshold) = of_pairs(items, promise);
+        let middle = items.middle();
+        let (trusted, threshold) = of_pairs(items, middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
         let back = ToLabel {
-            pairs: handed_back(metric, attribute, items, threshold, promise.seed),
+            pairs: handed_back((metric, attribute), items, middle, threshold, promise.seed),
             scores: attribute.map(|attribute| open_scores(metric, attribute, items, promise)).unwrap_or_default(),
         };
         let scores = attribute.map(|_| reach(items, promise).into());
@@ -158,13 +159,12 @@ impl Trusted {
 /// to tell what can be left, and which one it is must not follow how sure it is within these: so they come first, drawn;
 /// then the others.
 fn handed_back(
-    metric: &str,
-    attribute: Option<&str>,
+    (metric, attribute): (&str, Option<&str>),
     items: &JudgedItems<'_>,
+    middle: Option<f64>,
     threshold: Option<f64>,
     seed: u64,
 ) -> Vec<HandedBack> {
-    let middle = items.middle();
     let open = |(_, first, second): &(&str, &JudgedText<'_>, &JudgedText<'_>)| {
         threshold.is_none_or(|threshold| apart(first, second) < threshold)
     };
@@ -193,17 +193,16 @@ fn shuffle<T>(seed: u64, list: &mut [T]) {
 }
 
 /// Which pairs can be left to the metric, and from which distance of scores on.
-fn of_pairs(items: &JudgedItems<'_>, promise: Promise) -> (TrustedPairs, Option<f64>) {
+fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (TrustedPairs, Option<f64>) {
     // Pairs of one item hang together: one of each is drawn, so that labels are independent of one another.
     let seen: Vec<Vec<CheckedVerdict>> = items.checked().into_iter().filter(|seen| !seen.is_empty()).collect();
     let places = drawn(promise.seed, &seen.iter().map(Vec::len).collect::<Vec<_>>());
     let verdicts: Vec<CheckedVerdict> = seen.iter().zip(places).map(|(seen, place)| seen[place]).collect();
     let all: Vec<f64> = items.pairs().map(|(_, first, second)| apart(first, second)).collect();
     let mut tried = thresholds(&all, THRESHOLDS);
-    if items.is_dense_above() {
+    if let Some(middle) = middle.filter(|middle| items.is_dense_above(*middle)) {
         // Labels lie closer among the surer pairs: of all together they would say too much good.
-        let middle = items.middle();
-        tried.retain(|threshold| middle.is_none_or(|middle| *threshold >= middle));
+        tried.retain(|threshold| *threshold >= middle);
     }
     let selection = promise.rule.select(&verdicts, &tried);
     let threshold = selection.ok().map(|selection| selection.threshold);
@@ -280,31 +279,44 @@ fn means(items: &JudgedItems<'_>, confidence: f64) -> (Vec<SystemMean>, Option<S
     (means, lead)
 }
 
+/// What of a system has no label.
+struct SystemQueue<'i> {
+    system: &'i str,
+    /// Of a label beside its score: so much over their number is their part of the mean's.
+    variance: f64,
+    labels: usize,
+    open: Vec<&'i str>,
+}
+
+impl SystemQueue<'_> {
+    /// By how much one label more makes the variance of the mean smaller.
+    fn narrowed(&self) -> f64 {
+        self.variance / (self.labels * (self.labels + 1)).max(1) as f64
+    }
+}
+
 /// The candidates without a label. Next is always the system whose interval one label narrows most, and of its candidates
 /// one that is drawn, since labels speak for all of a system's candidates only if they were not chosen by what they say.
-fn open_scores(metric: &str, attribute: &str, items: &JudgedItems<'_>, promise: Promise) -> Vec<OpenScore> {
+fn open_scores<'i>(metric: &str, attribute: &str, items: &'i JudgedItems<'i>, promise: Promise) -> Vec<OpenScore> {
     let mut systems: BTreeMap<&str, (Halves, Vec<&str>)> = BTreeMap::new();
     for (id, one) in items.texts().flat_map(|(id, item)| item.iter().map(move |one| (id, one))) {
         let (halves, open) = systems.entry(one.candidate).or_default();
         halves.add(one.score, one.people);
         open.extend(one.people.is_none().then_some(id));
     }
-    // By system: the variance of a label's part of the mean, how many there are, and what is open.
-    let mut queues: Vec<(&str, f64, usize, Vec<&str>)> = Vec::new();
-    for (system, (halves, mut open)) in systems {
-        let spread = halves.mean(system, promise.confidence).map_or(f64::INFINITY, |one| one.mean.label_variance);
+    let queue = |(system, (halves, mut open)): (&'i str, (Halves, Vec<&'i str>))| {
+        let variance = halves.mean(system, promise.confidence).map_or(f64::INFINITY, |one| one.mean.label_variance);
         shuffle(promise.seed, &mut open);
-        queues.push((system, spread, halves.labelled.len(), open));
-    }
+        SystemQueue { system, variance, labels: halves.labelled.len(), open }
+    };
+    let mut queues: Vec<SystemQueue<'_>> = systems.into_iter().map(queue).collect();
     let mut found = Vec::new();
     while found.len() < MOST_HANDED_BACK {
-        let narrowed =
-            |(_, spread, labels, _): &(&str, f64, usize, Vec<&str>)| spread / (labels * (labels + 1)).max(1) as f64;
-        let left = queues.iter_mut().filter(|queue| !queue.3.is_empty());
-        let Some(next) = left.reduce(|a, b| if narrowed(b) > narrowed(a) { b } else { a }) else { break };
-        next.2 += 1;
-        let Some(item) = next.3.pop() else { break };
-        let (item, candidate) = (item.to_owned(), next.0.to_owned());
+        let left = queues.iter_mut().filter(|queue| !queue.open.is_empty());
+        let Some(next) = left.reduce(|a, b| if b.narrowed() > a.narrowed() { b } else { a }) else { break };
+        next.labels += 1;
+        let Some(item) = next.open.pop() else { break };
+        let (item, candidate) = (item.to_owned(), next.system.to_owned());
         found.push(OpenScore { item, metric: metric.to_owned(), attribute: attribute.to_owned(), candidate });
     }
     found

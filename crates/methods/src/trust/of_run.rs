@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use probity_data::{Preference, Sample};
 use probity_stats::{Resampling, SelectionRule};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_sections};
+use crate::run::WrittenScore;
 use crate::{MethodError, MethodReport, Run};
 
 /// The table of pairs that people should look at, and that of candidates.
@@ -48,15 +49,15 @@ pub(crate) fn tell(
     report: &mut MethodReport,
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
-    let rows = run.take_scores();
-    let attributes = attributes(&rows);
+    let Some(scores) = run.take_scores() else { return Ok(()) };
+    let attributes = attributes(&scores);
     let mut found = Vec::new();
     let mut back = ToLabel::default();
     for attribute in &attributes {
         let has_gold =
             samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(*attribute));
         if has_gold {
-            let items = judged_items(&rows, samples, attribute, true);
+            let items = judged_items(&scores, samples, attribute, true);
             let (trusted, more) = Trusted::of(method, Some(attribute), &items, promise());
             found.push(trusted);
             back.extend(more);
@@ -64,7 +65,7 @@ pub(crate) fn tell(
     }
     // Preferences are about one thing: it is not said which of several attributes that is.
     if let ([attribute], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
-        let items = judged_items(&rows, samples, attribute, false);
+        let items = judged_items(&scores, samples, attribute, false);
         let (trusted, more) = Trusted::of(method, None, &items, promise());
         found.push(trusted);
         back.extend(more);
@@ -81,13 +82,17 @@ pub(crate) fn tell(
     back.write(run)
 }
 
-/// The attributes that rows are of, each once, in their order; the empty one of rows without.
-fn attributes(rows: &[Value]) -> Vec<&str> {
+/// Whether people have said something of a sample.
+pub(crate) fn has_gold(sample: &Sample) -> bool {
+    sample.preference.is_some() || sample.candidates.iter().any(|one| !one.scores.is_empty())
+}
+
+/// The attributes that scores are of, each once, in their order.
+fn attributes(scores: &[WrittenScore]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
-    for row in rows {
-        let attribute = row["attribute"].as_str().unwrap_or_default();
-        if !found.contains(&attribute) {
-            found.push(attribute);
+    for one in scores {
+        if !found.contains(&one.attribute.as_str()) {
+            found.push(&one.attribute);
         }
     }
     found
@@ -95,22 +100,25 @@ fn attributes(rows: &[Value]) -> Vec<&str> {
 
 /// The scores of an attribute with people's beside them: gold scores, or of preferences 1 of what they preferred and 0 of
 /// the others.
-fn judged_items<'r>(rows: &'r [Value], samples: &'r [Sample], attribute: &str, by_scores: bool) -> JudgedItems<'r> {
+fn judged_items<'r>(
+    scores: &'r [WrittenScore],
+    samples: &'r [Sample],
+    attribute: &str,
+    by_scores: bool,
+) -> JudgedItems<'r> {
     let places: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
     let mut items = JudgedItems::default();
-    for row in rows.iter().filter(|row| row["attribute"].as_str().unwrap_or_default() == attribute) {
-        let texts = (row["item"].as_str(), row["candidate"].as_str(), row["score"].as_f64());
-        let (Some(item), Some(candidate), Some(score)) = texts else { continue };
-        let Some(sample) = places.get(item) else { continue };
+    for one in scores.iter().filter(|one| one.attribute == attribute) {
+        let Some(sample) = places.get(one.item.as_str()) else { continue };
         let people = match &sample.preference {
             _ if by_scores => {
-                let found = sample.candidates.iter().find(|one| one.id == candidate);
-                found.and_then(|one| one.scores.get(attribute).copied())
+                let found = sample.candidates.iter().find(|known| known.id == one.candidate);
+                found.and_then(|known| known.scores.get(attribute).copied())
             }
-            Some(Preference::Candidate(id)) => Some(f64::from(u8::from(id == candidate))),
+            Some(Preference::Candidate(id)) => Some(f64::from(u8::from(*id == one.candidate))),
             _ => None,
         };
-        items.add(item, JudgedText { candidate, score, people });
+        items.add(&one.item, JudgedText { candidate: &one.candidate, score: one.score, people });
     }
     items
 }
