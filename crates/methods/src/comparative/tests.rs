@@ -742,5 +742,8 @@ fn budgets_that_connect_nothing_or_contradict_are_refused() {
         let error = told(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
+    let crowd = [sample("crowd", &(0..513).map(f64::from).collect::<Vec<_>>())];
+    let error = told(&run(&format!("{COMPARE} --budget auto"), &crowd, &untouched).0.expect_err("too many"));
+    assert!(error.contains("has 513 texts; pairs are chosen among up to 512"), "{error}");
     assert!(matches!(rehearse(&format!("{COMPARE} --budget auto"), &crowds(0.3), &noisy(1.0)), MethodError::Rehearsed));
 }
