@@ -292,9 +292,10 @@ pub fn check_writable(folder: &Path) -> io::Result<()> {
     }
     // The ancestors of a relative path end in nothing, which is the folder that we are in.
     let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Permissions alone do not tell (a medium may be mounted for reading), so it is tried.
-    let trial = there.join(format!(".probity-{}", std::process::id()));
-    fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial))
+    // Permissions alone do not tell (a medium may be mounted for reading), so it is tried, by a name that no other
+    // thread or machine takes at the same time. The error would name that.
+    let trial = tempfile::Builder::new().prefix(".probity-").tempdir_in(there).and_then(tempfile::TempDir::close);
+    trial.map_err(|error| error.kind().into())
 }
 
 /// Whether a path that is no folder yet is called as files are: a run writes several into a folder.
@@ -517,6 +518,18 @@ mod tests {
         let error =
             RunFolder::look(Path::new("/proc/run"), Existing::Refuse).expect_err("no place for folders").to_string();
         assert!(error.contains("/proc/run could not be created"), "{error}");
+    }
+
+    #[test]
+    fn many_may_look_at_one_place_at_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        std::thread::scope(|scope| {
+            let look = |_| scope.spawn(|| (0..200).try_for_each(|_| check_writable(&folder.path().join("run"))));
+            let looking: Vec<_> = (0..4).map(look).collect();
+            for thread in looking {
+                thread.join().expect("no panic").expect("writable");
+            }
+        });
     }
 
     #[test]
