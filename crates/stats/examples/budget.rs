@@ -3,17 +3,26 @@
 //! ranking that is called settled is wrong. docs/budget.md has the tables.
 //!
 //!     cargo run --release -p probity-stats --example budget
+//!
+//! With a judge's scores for its truth (JSON lines with item, candidate and score, such as the tables of runs) and
+//! samples that people judged by an attribute, also Spearman against people:
+//!
+//!     cargo run --release -p probity-stats --example budget -- scores.jsonl samples.jsonl coherence
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use probity_stats::{ProductOfExperts, Settled, log_odds, spearman};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde_json::Value;
 
 /// A judge whose log-odds are the difference of true scores and a noise of each pair.
 struct NoisyJudge {
     truth: Vec<f64>,
     noise: Vec<f64>,
+    /// People's scores of the same texts; empty where nobody judged them.
+    people: Vec<f64>,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
@@ -25,7 +34,12 @@ impl NoisyJudge {
     fn new(candidates: usize, spread: f64, noise: f64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let truth = (0..candidates).map(|_| spread * normal(&mut random)).collect();
-        Self { truth, noise: (0..candidates * candidates).map(|_| noise * normal(&mut random)).collect() }
+        Self::of(truth, Vec::new(), noise, &mut random)
+    }
+
+    fn of(truth: Vec<f64>, people: Vec<f64>, noise: f64, random: &mut ChaCha8Rng) -> Self {
+        let noise = (0..truth.len() * truth.len()).map(|_| noise * normal(random)).collect();
+        Self { truth, noise, people }
     }
 
     fn outcome(&self, i: usize, j: usize) -> f64 {
@@ -111,29 +125,80 @@ impl<'j> Rounds<'j> {
     }
 }
 
-fn curves(candidates: usize, spread: f64, noise: f64, contexts: u64) {
-    println!("\n{candidates} candidates, scores spread by {spread}, noise {noise}, {contexts} contexts");
-    println!("| order | share | against the truth | against all | same best |");
-    println!("|---|---|---|---|---|");
+fn curves(judges: &[NoisyJudge]) {
+    println!("| order | share | against the truth | against all | against people | same best |");
+    println!("|---|---|---|---|---|---|");
     for order in [Order::Random, Order::Gain, Order::Adaptive, Order::AdaptiveBest] {
         for share in [0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0] {
-            let mut sums = [0.0; 3];
-            for seed in 0..contexts {
-                let judge = NoisyJudge::new(candidates, spread, noise, seed);
-                let mut asked = Rounds::new(&judge, seed);
-                let mut all = Rounds::new(&judge, seed);
+            let mut sums = [0.0; 4];
+            for (judge, seed) in judges.iter().zip(0..) {
+                let mut asked = Rounds::new(judge, seed);
+                let mut all = Rounds::new(judge, seed);
                 asked.until(order, share);
                 all.until(Order::Gain, 1.0);
                 let (found, full) = (asked.experts.scores(), all.experts.scores());
                 let best = |scores: &[f64]| (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
                 sums[0] += spearman(&found, &judge.truth).unwrap_or(0.0);
                 sums[1] += spearman(&found, &full).unwrap_or(0.0);
-                sums[2] += f64::from(u8::from(best(&found) == best(&judge.truth)));
+                if !judge.people.is_empty() {
+                    sums[2] += spearman(&found, &judge.people).unwrap_or(0.0);
+                }
+                sums[3] += f64::from(u8::from(best(&found) == best(&judge.truth)));
             }
-            let [truth, full, best] = sums.map(|sum| sum / contexts as f64);
-            println!("| {order:?} | {share} | {truth:.3} | {full:.3} | {best:.2} |");
+            let [truth, full, people, best] = sums.map(|sum| sum / judges.len() as f64);
+            println!("| {order:?} | {share} | {truth:.3} | {full:.3} | {people:.3} | {best:.2} |");
         }
     }
+}
+
+fn simulated(candidates: usize, spread: f64, noise: f64, contexts: u64) {
+    println!("\n{candidates} candidates, scores spread by {spread}, noise {noise}, {contexts} contexts; no people");
+    let judges: Vec<NoisyJudge> =
+        (0..contexts).map(|seed| NoisyJudge::new(candidates, spread, noise, seed)).collect();
+    curves(&judges);
+}
+
+fn rows(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(Path::new(file)).expect("a file that can be read");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// The judge's scores in units of what they deviate within a context, and people's.
+fn of_files(scores: &str, samples: &str, attribute: &str, noise: f64) {
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let mut people: BTreeMap<(String, String), f64> = BTreeMap::new();
+    for sample in rows(samples) {
+        for candidate in sample["candidates"].as_array().into_iter().flatten() {
+            if let Some(score) = candidate["scores"][attribute].as_f64() {
+                people.insert((text(&sample, "id"), text(candidate, "id")), score);
+            }
+        }
+    }
+    let mut contexts: BTreeMap<String, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for row in rows(scores) {
+        let about = (text(&row, "item"), text(&row, "candidate"));
+        if let (Some(score), Some(said)) = (row["score"].as_f64(), people.get(&about)) {
+            let context = contexts.entry(about.0).or_default();
+            context.0.push(score);
+            context.1.push(*said);
+        }
+    }
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let squares = contexts.values().flat_map(|(own, _)| {
+        let middle = mean(own);
+        own.iter().map(move |score| (score - middle).powi(2))
+    });
+    let unit = mean(&squares.collect::<Vec<f64>>()).sqrt();
+    let judges: Vec<NoisyJudge> = contexts
+        .into_values()
+        .zip(0..)
+        .map(|((own, people), seed)| {
+            let truth = own.iter().map(|score| score / unit).collect();
+            NoisyJudge::of(truth, people, noise, &mut ChaCha8Rng::seed_from_u64(seed))
+        })
+        .collect();
+    println!("\n{scores}, noise {noise} of the scores' deviation, {} contexts", judges.len());
+    curves(&judges);
 }
 
 /// How often what is called settled is not.
@@ -166,8 +231,12 @@ fn stops(candidates: usize, spread: f64, noise: f64, contexts: u64) {
 }
 
 fn main() {
-    curves(16, 1.0, 0.7, 200);
-    curves(64, 1.0, 1.0, 20);
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    if let [scores, samples, attribute] = given.as_slice() {
+        return of_files(scores, samples, attribute, 0.7);
+    }
+    simulated(16, 1.0, 0.7, 200);
+    simulated(64, 1.0, 1.0, 20);
     println!("\n| candidates | spread | noise | settled | ended | wrong | share asked |");
     println!("|---|---|---|---|---|---|---|");
     for (spread, noise) in [(1.0, 0.3), (1.0, 0.7), (2.0, 1.0), (1.0, 1.5)] {
