@@ -153,8 +153,7 @@ fn curves(judges: &[NoisyJudge]) {
 
 fn simulated(candidates: usize, spread: f64, noise: f64, contexts: u64) {
     println!("\n{candidates} candidates, scores spread by {spread}, noise {noise}, {contexts} contexts; no people");
-    let judges: Vec<NoisyJudge> =
-        (0..contexts).map(|seed| NoisyJudge::new(candidates, spread, noise, seed)).collect();
+    let judges: Vec<NoisyJudge> = (0..contexts).map(|seed| NoisyJudge::new(candidates, spread, noise, seed)).collect();
     curves(&judges);
 }
 
