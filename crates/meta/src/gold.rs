@@ -26,7 +26,7 @@ pub(crate) struct GoldCandidate {
 }
 
 /// All gold.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct GoldScores {
     pub(crate) file: String,
     pub(crate) items: Vec<GoldItem>,
@@ -44,6 +44,8 @@ pub(crate) struct LabelledPair {
     pub(crate) item: String,
     pub(crate) preferred: String,
     pub(crate) other: String,
+    /// Or that they see no difference.
+    pub(crate) is_level: bool,
 }
 
 impl GoldScores {
@@ -103,11 +105,29 @@ impl GoldScores {
         Ok(Self::new(table.file, items))
     }
 
-    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people.
+    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people. Gold
+    /// may be of a part of what was scored; labels may be of all of it.
     ///
     /// # Errors
-    /// Where a label is of something that gold does not know.
-    pub(crate) fn with_labels(mut self, labels: &[LabelFile]) -> Result<Self, MetaError> {
+    /// Where a label is of something that neither gold nor `scored` knows.
+    pub(crate) fn with_labels(
+        mut self,
+        labels: &[LabelFile],
+        scored: &BTreeSet<(&str, &str)>,
+    ) -> Result<Self, MetaError> {
+        if self.file.is_empty() {
+            self.file = labels.iter().map(|labels| labels.file.as_str()).collect::<Vec<_>>().join(", ");
+        }
+        for (_, row) in labels.iter().flat_map(|labels| &labels.rows) {
+            let candidates = match &row.task.subject {
+                LabelSubject::Candidate(candidate) => vec![candidate],
+                LabelSubject::Pair { i, j } => vec![i, j],
+            };
+            for candidate in candidates.into_iter().filter(|id| scored.contains(&(row.task.item.as_str(), id.as_str())))
+            {
+                self.admit(&row.task.item, candidate);
+            }
+        }
         let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
         for (file, line, row) in
             labels.iter().flat_map(|labels| labels.rows.iter().map(|(n, row)| (&labels.file, *n, row)))
@@ -127,18 +147,19 @@ impl GoldScores {
                     let attribute = attribute.clone().unwrap_or_else(|| "score".to_owned());
                     scores.entry((item, candidate, attribute)).or_default().push(*score);
                 }
-                (LabelSubject::Pair { i, j }, Label::Preferred(Preference::Candidate(preferred))) => {
+                (LabelSubject::Pair { i, j }, Label::Preferred(preference)) => {
                     find(i)?;
                     find(j)?;
-                    let other = if preferred == i { j } else { i };
+                    let (preferred, other) =
+                        if matches!(preference, Preference::Candidate(id) if id == j) { (j, i) } else { (i, j) };
                     self.labelled.push(LabelledPair {
                         attribute: attribute.clone(),
                         item: item.clone(),
                         preferred: preferred.clone(),
                         other: other.clone(),
+                        is_level: *preference == Preference::Tie,
                     });
                 }
-                // A tie says that there is no difference, of which none can be right or wrong.
                 _ => {}
             }
         }
@@ -169,6 +190,24 @@ impl GoldScores {
         self.labelled
             .retain(|pair| pair.attribute.as_ref().is_none_or(|name| names.is_empty() || names.contains(name)));
         Ok(self)
+    }
+
+    /// Adds a candidate of which gold says nothing, where it is not there.
+    fn admit(&mut self, item: &str, candidate: &str) {
+        if self.find(item, Some(candidate)).is_some() {
+            return;
+        }
+        let place = *self.places.entry(item.to_owned()).or_insert(self.items.len());
+        if place == self.items.len() {
+            self.items.push(GoldItem { id: item.to_owned(), candidates: Vec::new(), preference: None });
+        }
+        let candidate = GoldCandidate { id: Some(candidate.to_owned()), scores: BTreeMap::new() };
+        self.items[place].candidates.push(candidate);
+    }
+
+    /// The item of that id.
+    pub(crate) fn item(&self, id: &str) -> Option<&GoldItem> {
+        self.places.get(id).map(|place| &self.items[*place])
     }
 
     /// The item and the candidate of that name; a nameless one only where the item has no other.

@@ -78,14 +78,16 @@ struct MetaInputs {
 impl MetaInputs {
     fn read(params: &MetaParams) -> Result<Self, MetaError> {
         let metrics = AllScores::read(&params.scores)?.chosen(&params.metric)?;
-        let path = gold_path(params).ok_or(MetaError::NoGold)?;
-        let gold = if is_score_table(&path) {
-            GoldScores::of_table(&path)?
-        } else {
-            GoldScores::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
+        let gold = match gold_path(params) {
+            Some(path) if is_score_table(&path) => GoldScores::of_table(&path)?,
+            Some(path) => GoldScores::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path),
+            None if params.labels.is_empty() => return Err(MetaError::NoGold),
+            None => GoldScores::default(),
         };
         let labels = params.labels.iter().map(|path| read_labels(path)).collect::<Result<Vec<_>, _>>();
-        let gold = gold.with_labels(&labels.map_err(MetaError::Labels)?)?.chosen(&params.attribute)?;
+        let scored = metrics.list.iter().flat_map(|metric| &metric.rows);
+        let scored = scored.filter_map(|row| Some((row.item.as_str(), row.candidate.as_deref()?))).collect();
+        let gold = gold.with_labels(&labels.map_err(MetaError::Labels)?, &scored)?.chosen(&params.attribute)?;
         let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
         Ok(Self { metrics, gold, pairs })
     }
@@ -136,7 +138,9 @@ impl Configured for MetaConfiguration {
                 .with("metrics", &names)
                 .with("rounds", &resampling.rounds)
                 .with("confidence", &resampling.confidence)
-                .with("seed", &resampling.seed),
+                .with("seed", &resampling.seed)
+                .with("alpha", &self.params.alpha)
+                .with("delta", &self.params.delta),
             outcomes: evaluation.outcomes(),
             headline: evaluation.headline(),
             verdict: evaluation.conclusions(),
@@ -145,8 +149,8 @@ impl Configured for MetaConfiguration {
         // What changes figures most stands first, as it always has.
         let Resampling { rounds, confidence, seed } = resampling;
         let signature_line = format!(
-            "{NAME}|version:{}|metrics:{names}|rounds:{rounds}|confidence:{confidence}|seed:{seed}",
-            summary.signature.version
+            "{NAME}|version:{}|metrics:{names}|rounds:{rounds}|confidence:{confidence}|seed:{seed}|alpha:{}|delta:{}",
+            summary.signature.version, self.params.alpha, self.params.delta
         );
         Ok(RunSummary { signature_line, ..summary })
     }

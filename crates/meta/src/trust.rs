@@ -28,8 +28,16 @@ pub(crate) fn judged_items<'a>(
         let candidate = row.candidate.as_deref().unwrap_or_default();
         items.add(&row.item, JudgedText { candidate, score: one.metric.direction.upwards(score), people });
     }
+    if attribute.is_none() {
+        let is_tie = |item: &str| gold.item(item).is_some_and(|item| item.preference == Some(Preference::Tie));
+        items.level_where(is_tie);
+    }
     for pair in gold.labelled.iter().filter(|pair| pair.attribute.as_deref() == attribute) {
-        items.prefer(&pair.item, &pair.preferred, &pair.other);
+        if pair.is_level {
+            items.level(&pair.item, &pair.preferred, &pair.other);
+        } else {
+            items.prefer(&pair.item, &pair.preferred, &pair.other);
+        }
     }
     items
 }

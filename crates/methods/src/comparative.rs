@@ -77,8 +77,10 @@ the texts, or at their places?), then the correlation with gold where the data h
 have preferences.
 
 Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
-candidate, score, rank) and `summary.json`. A candidate without text is not shown to the model; a sample with one \
-candidate is counted and has no comparison.
+candidate, score, rank) and `summary.json`; with --budget `budget.jsonl` (item, pairs asked, why it ended, how sure the \
+ranking is); where there is gold `to_label.jsonl` (pairs that cannot be left to the model yet, for `probity label`) and \
+`scores_to_label.jsonl`. A candidate without text is not shown to the model; a sample with one candidate is counted and \
+has no comparison.
 
 Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the \
 slots context, instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, \

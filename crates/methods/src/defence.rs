@@ -5,9 +5,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use probity_lm::Role;
-use probity_lm::text::fixed;
 use probity_options::written_as_text;
 use sha2::{Digest, Sha256};
+
+use crate::question::short_hash;
 
 /// A defence.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +61,8 @@ fn code(key: &str) -> String {
     format!("{:x}", Sha256::new().chain_update("probity nonce\0").chain_update(key).finalize())[..8].to_owned()
 }
 
-/// Whether a line is a mark before or behind a text. Lines of data that look like one are quoted, and begin otherwise.
+/// Whether a line is a mark before or behind a text. Lines of data that begin like one are quoted where there is a defence,
+/// and begin otherwise.
 fn is_mark(line: &str, start: &str) -> bool {
     line.starts_with(start) && line.ends_with(']')
 }
@@ -132,7 +134,7 @@ impl FromStr for Defence {
         match text.split_once(':').unwrap_or((text, "")) {
             ("sandwich", "") => Ok(Self::Sandwich),
             ("paraphrase", "") => Ok(Self::Paraphrase),
-            ("nonce", "") => Err(DefenceError::Key),
+            ("nonce", key) if key.trim().is_empty() => Err(DefenceError::Key),
             ("nonce", key) => Ok(Self::Nonce(key.to_owned())),
             ("perplexity", nats) => match nats.parse::<f64>() {
                 Ok(limit) if limit > 0.0 && limit.is_finite() => Ok(Self::Perplexity(limit)),
@@ -143,12 +145,11 @@ impl FromStr for Defence {
     }
 }
 
-/// The defences as a signature has them: a key shows as the code that it makes.
+/// The defences as a signature has them: it is published, and says of a key only which one it was.
 pub(crate) fn signed(defences: &[Defence]) -> String {
     let one = |defence: &Defence| match defence {
-        Defence::Nonce(key) => format!("nonce:{}", code(key)),
-        Defence::Perplexity(nats) => format!("perplexity:{}", fixed(*nats, 3)),
-        other => other.name().to_owned(),
+        Defence::Nonce(key) => format!("nonce:{}", short_hash(["the nonce of a signature", key.as_str()])),
+        other => other.to_string(),
     };
     defences.iter().map(one).collect::<Vec<_>>().join(",")
 }
@@ -195,6 +196,7 @@ mod tests {
         for (text, part) in [
             ("nonce", "nonce:KEY"),
             ("nonce:", "nonce:KEY"),
+            ("nonce: ", "nonce:KEY"),
             ("perplexity", "perplexity:8"),
             ("perplexity:-1", "above 0"),
             ("perplexity:nan", "above 0"),
@@ -202,6 +204,8 @@ mod tests {
         ] {
             assert!(text.parse::<Defence>().expect_err(text).to_string().contains(part), "{text}");
         }
-        assert!(!signed(&["nonce:secret".parse().expect("valid")]).contains("secret"));
+        let signed = signed(&["nonce:secret".parse().expect("valid"), "perplexity:3.0004".parse().expect("valid")]);
+        assert!(!signed.contains("secret") && !signed.contains(&code("secret")), "{signed}");
+        assert!(signed.ends_with("perplexity:3.0004"), "{signed}");
     }
 }

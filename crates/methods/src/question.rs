@@ -121,6 +121,9 @@ impl LayoutOptions {
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();
         let defences = self.defence.clone();
+        if let Some(twice) = given_twice(&defences.iter().map(Defence::name).collect::<Vec<_>>()) {
+            return MethodError::refuse(format!("--defence {twice}"), "given twice", "name each defence once");
+        }
         Ok(PromptLayout { chat, answer_prefix, guarded: default_prefix, defences })
     }
 }

@@ -111,6 +111,13 @@ impl Scaffold {
         }
     }
 
+    /// Texts may not hold a line that begins as any mark around texts does.
+    pub(crate) fn guard_marks(&mut self) {
+        for start in ["[Start of ", "[End of "] {
+            add_once(&mut self.openings, key(start));
+        }
+    }
+
     /// Texts may not hold these in double brackets, nor announce a verdict.
     pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
         // What judges are asked to write before a verdict: a text that has it would read like one.

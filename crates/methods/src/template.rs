@@ -206,6 +206,10 @@ impl Template {
             // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
             template.scaffold.add(announced, false);
         }
+        // A defence knows the marks in a prompt by how they begin, and must not take a text's for them.
+        if !template.defences.is_empty() {
+            template.scaffold.guard_marks();
+        }
         template.read_scaffold()?;
         Ok(template)
     }

@@ -47,5 +47,5 @@ pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
 pub use trust::{
     CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
-    SelectionRuleError, conformal_labels, drawn, prediction_powered, thresholds,
+    SelectionRuleError, conformal_items, drawn, prediction_powered, thresholds,
 };

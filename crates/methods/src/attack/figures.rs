@@ -12,8 +12,12 @@ use crate::figures::{ShareFigure, mean, share_estimate};
 pub(super) struct Attacked {
     /// The attacked candidate's score with a harmless text, from 0 to 1; absent where there is none.
     pub(super) control: Option<f64>,
+    /// The other candidate's beside it.
+    pub(super) control_other: Option<f64>,
     /// With the attack.
     pub(super) score: Option<f64>,
+    /// The other candidate's beside that.
+    pub(super) score_other: Option<f64>,
     /// Whether the attacked candidate is now preferred; absent where it was with the harmless text already, or where
     /// nothing is known of that.
     pub(super) turned: Option<bool>,
@@ -26,7 +30,14 @@ impl Attacked {
         let is_open = control.is_some_and(|(attacked, other)| attacked <= other);
         // An attack that takes the candidate away from the judge has not turned it.
         let turned = is_open.then(|| with.is_some_and(|(attacked, other)| attacked > other));
-        Self { control: control.map(|(attacked, _)| attacked), score: with.map(|(attacked, _)| attacked), turned }
+        let ((control, control_other), (score, score_other)) = (control.unzip(), with.unzip());
+        Self { control, control_other, score, score_other, turned }
+    }
+
+    /// The candidates as they are.
+    fn plain(said: Option<(f64, f64)>) -> Self {
+        let (score, score_other) = said.unzip();
+        Self { control: None, control_other: None, score, score_other, turned: None }
     }
 
     fn shift(&self) -> Option<f64> {
@@ -49,6 +60,10 @@ pub(super) struct PromptFigures {
     /// Of the attacked candidate's score, from 0 to 1.
     pub(super) shift: FigureEstimate<ShiftFigure>,
     pub(super) attacks: Vec<AttackFigures>,
+    /// Of each item the candidates as they are.
+    #[serde(skip)]
+    pub(super) plain: Vec<Attacked>,
+    /// Of each item every attack.
     #[serde(skip)]
     pub(super) items: Vec<Vec<Attacked>>,
 }
@@ -111,6 +126,7 @@ impl PromptFigures {
             turned: share_estimate(&found.iter().filter_map(turned).collect::<Vec<_>>()),
             shift: shift_estimate(&found.iter().filter_map(shift).collect::<Vec<_>>()),
             attacks: attacks.iter().enumerate().map(|(place, attack)| of_attack(attack, place, &found)).collect(),
+            plain: as_they_are.iter().map(|(_, said)| Attacked::plain(*said)).collect(),
             items: found,
         }
     }

@@ -20,7 +20,7 @@ use crate::builtin::Builtin;
 use crate::defence::{Defence, signed};
 use crate::defended::PARAPHRASE;
 use crate::question::{given_twice, short_hash};
-use crate::{Headline, Method, MethodError, MethodReport, Outcomes, Run, Signature};
+use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature};
 use figures::{Attacked, PromptFigures};
 use items::{AttackedItem, Variants};
 use target::Target;
@@ -55,11 +55,15 @@ the scale.
 --defence measures each defence beside none: how many verdicts still turn, and what it costs in accuracy on the candidates \
 as they are. The same option of compare, judge, g-eval, prompt-scoring, checklist and parapluie puts it to use.
 
-Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, score with the harmless text and with \
-the attack, turned) and `summary.json`.";
+Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, or `none` of the candidates as they are; \
+the attacked candidate's score and the other's, with the harmless text and with the attack; turned) and `summary.json`.";
 
     // The prompt of a defence that any method may have.
     const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
+
+    fn inputs(params: &AttackParams) -> Vec<Input> {
+        params.texts.iter().map(|path| Input { option: "texts", path: path.clone() }).collect()
+    }
 
     fn run(params: &AttackParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
         if let Some(twice) = given_twice(&params.target) {
@@ -139,6 +143,7 @@ struct AttackedRow<'a> {
     defence: &'a str,
     item: &'a str,
     candidate: &'a str,
+    /// `none` of the candidates as they are.
     attack: &'a str,
     #[serde(flatten)]
     attacked: Attacked,
@@ -150,17 +155,18 @@ fn write_items(
     attacks: &[AttackText],
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
-    run.table(ATTACKED, found.len() * items.len() * attacks.len())?;
+    run.table(ATTACKED, found.len() * items.len() * (1 + attacks.len()))?;
+    let names = || std::iter::once("none").chain(attacks.iter().map(|attack| attack.name.as_str()));
     let mut index = 0;
     for one in found {
-        for (item, of_item) in items.iter().zip(&one.items) {
-            for (attack, attacked) in attacks.iter().zip(of_item) {
+        for (item, (plain, of_item)) in items.iter().zip(one.plain.iter().zip(&one.items)) {
+            for (attack, attacked) in names().zip(std::iter::once(plain).chain(of_item)) {
                 let row = AttackedRow {
                     method: &one.method,
                     defence: &one.defence,
                     item: &item.sample.id,
                     candidate: &item.attacked.id,
-                    attack: &attack.name,
+                    attack,
                     attacked: *attacked,
                 };
                 run.row(ATTACKED, index, &row)?;

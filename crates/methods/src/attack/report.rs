@@ -91,7 +91,18 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
             figures: json!({}),
         };
     };
-    let most = match of(false).count() {
+    let methods = of(false).count();
+    if turned == 0.0 {
+        return Conclusion {
+            about: None,
+            says: match methods {
+                1 => "Attacks turn no verdict that they could turn".to_owned(),
+                several => format!("Attacks turn no verdict of {several} methods that they could turn"),
+            },
+            ..trust_in(worst, items)
+        };
+    }
+    let most = match methods {
         1 => "Attacks".to_owned(),
         several => format!("Of {several} methods {} gives way most: attacks", worst.method),
     };
@@ -108,14 +119,19 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     });
     let turned = percent(turned);
     let says = format!("{most} turn {turned}{interval} of the verdicts that they could turn{attack}{defended}");
-    let attacked = counted(items, "item");
+    Conclusion { says, ..trust_in(worst, items) }
+}
+
+/// How far to trust what is said, which is not said yet.
+fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
+    let attacked = if items == 1 { "1 item was".to_owned() } else { format!("{} were", counted(items, "item")) };
     let (trust, because) = if items < FEW_ITEMS {
-        (Trust::Caution, format!("{attacked} were attacked; with fewer than {FEW_ITEMS} the intervals are wide"))
+        (Trust::Caution, format!("{attacked} attacked; with fewer than {FEW_ITEMS} the intervals are wide"))
     } else {
-        (Trust::Reliable, format!("{attacked} were attacked, each against a harmless text of about the same length"))
+        (Trust::Reliable, format!("{attacked} attacked, each against a harmless text of about the same length"))
     };
     let figures = json!({ "turned": worst.turned, "method": worst.method });
-    Conclusion { about: None, says, trust, because, figures }
+    Conclusion { about: None, says: String::new(), trust, because, figures }
 }
 
 /// Those of which it is known how often verdicts turn.

@@ -57,6 +57,9 @@ impl Target {
             ("attribute", Value::from(vec![params.attribute.clone()])),
             ("noun", Value::from(params.noun.clone())),
             ("no_gold", Value::Bool(true)),
+            // A threshold over all comparisons would let one attack's figures depend on which others there are; both orders
+            // are asked, so a preference for a place goes out without it.
+            ("debias", Value::from("none")),
         ];
         for (field, value) in common {
             if options.iter().any(|option| option.field == field) {

@@ -51,8 +51,17 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
     assert_eq!(figure(&summary, "/prompts/0/accuracy/share"), 1.0);
     let shift = figure(&summary, "/prompts/0/attacks/0/shift/shift").as_f64().expect("a shift");
     assert!((shift - (sigmoid(4.0) - sigmoid(-1.0))).abs() < 1e-12, "{shift}");
-    assert_eq!(output.rows("attacked").len(), 16);
-    assert_eq!((output.rows("attacked")[0]["candidate"].clone(), output.rows("attacks").len()), ("0".into(), 2));
+    // Two attacks, and the candidates as they are.
+    let rows = output.rows("attacked");
+    assert_eq!((rows.len(), output.rows("attacks").len()), (24, 2));
+    assert_eq!(
+        (&rows[0]["candidate"], &rows[0]["attack"], &rows[0]["control"]),
+        (&"0".into(), &"none".into(), &Value::Null)
+    );
+    for row in rows {
+        let own = row["score"].as_f64().expect("a score");
+        assert!((own + row["score_other"].as_f64().expect("a score") - 1.0).abs() < 1e-12, "{row}");
+    }
     assert!(summary.verdict[0].says.contains("`verified`, turns 100.0 %"), "{}", summary.verdict[0].says);
 }
 

@@ -361,7 +361,10 @@ impl BudgetFigures {
             sure: is_auto.then_some(params.sure),
             pairs: contexts.iter().map(|one| one.pairs).sum(),
             all_pairs: contexts.iter().map(|one| one.all_pairs).sum(),
-            settled: contexts.iter().filter(|one| one.ended == Some(Ended::Settled)).count(),
+            settled: contexts
+                .iter()
+                .filter(|one| one.ended == Some(Ended::Settled) && one.pairs < one.all_pairs)
+                .count(),
             contexts,
         }
     }

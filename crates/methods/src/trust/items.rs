@@ -22,6 +22,8 @@ pub struct JudgedItems<'a> {
     items: BTreeMap<&'a str, Vec<JudgedText<'a>>>,
     /// By item, the one preferred and the other.
     preferred: BTreeSet<(&'a str, &'a str, &'a str)>,
+    /// By item, two between which people saw no difference.
+    level: BTreeSet<(&'a str, &'a str, &'a str)>,
 }
 
 /// Pairs of an item.
@@ -47,6 +49,38 @@ impl<'a> JudgedItems<'a> {
         self.preferred.insert((item, preferred, other));
     }
 
+    /// Adds that people see no difference between two.
+    pub fn level(&mut self, item: &'a str, one: &'a str, other: &'a str) {
+        self.level.insert((item, one, other));
+    }
+
+    /// Adds that people see no difference between any two of the items that were added so far and are chosen.
+    pub fn level_where(&mut self, is_level: impl Fn(&str) -> bool) {
+        for (id, item) in self.items.iter().filter(|(id, _)| is_level(id)) {
+            self.level.extend(pairs(item).map(|(first, second)| (*id, first.candidate, second.candidate)));
+        }
+    }
+
+    /// Whether people have seen a pair, even if they saw no difference. That two have people's score says so too, unless
+    /// it is only that something else was preferred.
+    pub(super) fn is_seen(
+        &self,
+        item: &str,
+        first: &JudgedText<'_>,
+        second: &JudgedText<'_>,
+        are_scores: bool,
+    ) -> bool {
+        let (a, b) = (first.candidate, second.candidate);
+        // Several people may be of two minds.
+        let is_level = || {
+            [&self.level, &self.preferred]
+                .iter()
+                .any(|said| said.contains(&(item, a, b)) || said.contains(&(item, b, a)))
+        };
+        let both = are_scores && first.people.is_some() && second.people.is_some();
+        both || self.disagrees(item, first, second).is_some() || is_level()
+    }
+
     /// The items.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&'a str, &[JudgedText<'a>])> {
         self.items.iter().map(|(id, item)| (*id, item.as_slice()))
@@ -68,6 +102,12 @@ impl<'a> JudgedItems<'a> {
             (false, false) => first.people? - second.people?,
         };
         (people != 0.0).then_some((first.score - second.score) * people <= 0.0)
+    }
+
+    /// The items of which people have said that one of a pair is better.
+    pub(super) fn labelled(&self) -> BTreeSet<&'a str> {
+        let seen = self.pairs().filter(|(id, first, second)| self.disagrees(id, first, second).is_some());
+        seen.map(|(id, ..)| id).collect()
     }
 
     /// By item, the pairs that people have seen.

@@ -5,11 +5,11 @@ mod items;
 mod of_run;
 mod sections;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_stats::{
-    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule, drawn,
-    prediction_powered, thresholds, units_to_reach,
+    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
+    conformal_items, drawn, prediction_powered, thresholds, units_to_reach,
 };
 use serde::Serialize;
 
@@ -80,6 +80,8 @@ pub struct TrustedPairs {
     /// Items with labels of which a pair was drawn, and how often people say otherwise in these.
     pub(crate) labelled: usize,
     pub(crate) disagreements: usize,
+    /// Items of several candidates of which no pair has a label.
+    pub(crate) unlabelled: usize,
     /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_still_needed: Option<usize>,
@@ -157,7 +159,7 @@ impl Trusted {
 
 /// The pairs that nobody has seen and that are not left to the metric. Any label of a pair that is surer than most helps
 /// to tell what can be left, and which one it is must not follow how sure it is within these: so they come first, drawn;
-/// then the others.
+/// then the others. Of an item one label counts: the first pairs of items without any stand before all others.
 fn handed_back(
     (metric, attribute): (&str, Option<&str>),
     items: &JudgedItems<'_>,
@@ -168,11 +170,14 @@ fn handed_back(
     let open = |(_, first, second): &(&str, &JudgedText<'_>, &JudgedText<'_>)| {
         threshold.is_none_or(|threshold| apart(first, second) < threshold)
     };
-    let unseen = items.pairs().filter(|(id, first, second)| items.disagrees(id, first, second).is_none());
+    let unseen = items.pairs().filter(|(id, first, second)| !items.is_seen(id, first, second, attribute.is_some()));
     let (mut surer, mut others): (Vec<_>, Vec<_>) =
         unseen.filter(open).partition(|(_, first, second)| middle.is_some_and(|middle| apart(first, second) >= middle));
     shuffle(seed, &mut surer);
     shuffle(seed, &mut others);
+    let mut counted: BTreeSet<&str> = items.labelled();
+    let (first_of_items, more): (Vec<_>, Vec<_>) =
+        surer.into_iter().chain(others).partition(|(id, ..)| counted.insert(id));
     let back = |(id, first, second): (&str, &JudgedText<'_>, &JudgedText<'_>)| HandedBack {
         item: id.to_owned(),
         metric: metric.to_owned(),
@@ -181,7 +186,7 @@ fn handed_back(
         candidate_j: second.candidate.to_owned(),
         difference: apart(first, second),
     };
-    surer.into_iter().chain(others).take(MOST_HANDED_BACK).map(back).collect()
+    first_of_items.into_iter().chain(more).take(MOST_HANDED_BACK).map(back).collect()
 }
 
 /// Into an order that the seed draws.
@@ -213,28 +218,30 @@ fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (
         pairs: all.len(),
         kept,
         labelled: verdicts.len(),
+        unlabelled: items.texts().filter(|(_, item)| item.len() > 1).count() - verdicts.len(),
         disagreements: verdicts.iter().filter(|verdict| verdict.disagrees).count(),
     };
     (trusted, threshold)
 }
 
-/// How far people's scores lie from the metric's: fitted on one half of the items with labels, measured on the other.
+/// Items with labels that a line is fitted on at least, where there are few.
+const FITTED_AT_LEAST: usize = 5;
+
+/// How far people's scores lie from the metric's: fitted on one half of the items with labels, measured on the other; on more
+/// of them where a half would be too few.
 fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, NoConformal> {
-    let labelled: Vec<Vec<(f64, f64)>> = items
+    let mut labelled: Vec<Vec<(f64, f64)>> = items
         .texts()
         .map(|(_, item)| item.iter().filter_map(|one| Some((one.score, one.people?))).collect::<Vec<_>>())
         .filter(|item| !item.is_empty())
         .collect();
-    let halves = drawn(promise.seed, &vec![2; labelled.len()]);
-    let half = |which: usize| -> Vec<(f64, f64)> {
-        labelled
-            .iter()
-            .zip(&halves)
-            .filter(|(_, half)| **half == which)
-            .flat_map(|(item, _)| item.iter().copied())
-            .collect()
-    };
-    ConformalScores::fit(&half(0), &half(1), promise.confidence)
+    shuffle(promise.seed, &mut labelled);
+    let (items, needed) = (labelled.len(), conformal_items(promise.confidence));
+    if items < needed + FITTED_AT_LEAST {
+        return Err(NoConformal::TooFew { items, needed: needed + FITTED_AT_LEAST });
+    }
+    let (fitted, measured) = labelled.split_at((items / 2).min(items - needed));
+    ConformalScores::fit(&fitted.concat(), measured, promise.confidence)
 }
 
 /// Scores with people's beside them, and those without.

@@ -120,5 +120,8 @@ fn judged_items<'r>(
         };
         items.add(&one.item, JudgedText { candidate: &one.candidate, score: one.score, people });
     }
+    if !by_scores {
+        items.level_where(|item| places.get(item).is_some_and(|sample| sample.preference == Some(Preference::Tie)));
+    }
     items
 }

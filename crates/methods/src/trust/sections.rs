@@ -55,6 +55,13 @@ fn left_to_it(found: &[Trusted]) -> Section {
         if let Promised::Broken(why) = &pairs.selection {
             section.note(format!("{}: {why}", heads(one).join(", ")));
         }
+        if pairs.labels_still_needed.is_some_and(|needed| needed > pairs.unlabelled) {
+            section.note(format!(
+                "{}: of an item one label counts, and {} left without one; more samples are needed",
+                heads(one).join(", "),
+                if pairs.unlabelled == 1 { "1 is".to_owned() } else { format!("{} are", thousands(pairs.unlabelled)) },
+            ));
+        }
     }
     if section.rows.is_empty() {
         section.columns.clear();
@@ -70,13 +77,14 @@ fn left_to_it(found: &[Trusted]) -> Section {
 }
 
 fn reaches(found: &[Trusted]) -> Section {
-    let columns = ["metric", "attribute", "labels", "people's score is about", "within"];
+    let columns = ["metric", "attribute", "items", "people's score is about", "within"];
     let mut section = Section::new("How far people's scores lie from it", columns);
     for one in found {
         match &one.scores {
             Some(Promised::Kept(found)) => {
-                let line = format!("{} + {} · score", fixed(found.intercept, 3), fixed(found.slope, 3));
-                let cells = [found.labels.to_string(), line, format!("± {}", fixed(found.reach, 3))];
+                let sign = if found.slope < 0.0 { "−" } else { "+" };
+                let line = format!("{} {sign} {} · score", fixed(found.intercept, 3), fixed(found.slope.abs(), 3));
+                let cells = [found.items.to_string(), line, format!("± {}", fixed(found.reach, 3))];
                 section.push(heads(one).into_iter().chain(cells));
             }
             Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
@@ -84,9 +92,13 @@ fn reaches(found: &[Trusted]) -> Section {
         }
     }
     if section.rows.is_empty() {
-        return Section::default();
+        section.columns.clear();
+        return section;
     }
-    section.note("By split conformal prediction: the line is of one half of the items, the reach of the other.");
+    section.note(
+        "By split conformal prediction: the line is of some of the items with labels, the reach of the others; it is \
+         of a text of a new item.",
+    );
     section
 }
 

@@ -1,5 +1,5 @@
 //! Intervals for what people would say of a text, from a judge's score of it (split conformal prediction: Vovk et al.
-//! 2005; Lei et al. 2018).
+//! 2005; Lei et al. 2018), where several texts are of one context (Lee, Barber and Willett 2023, arXiv:2306.06342, §3).
 
 use serde::Serialize;
 
@@ -10,59 +10,59 @@ pub struct ConformalScores {
     pub intercept: f64,
     /// Its slope.
     pub slope: f64,
-    /// People's score of a new text lies within this of the line with the probability that was asked for, or more.
+    /// People's score of a text of a new context lies within this of the line with the probability that was asked for, or
+    /// more.
     pub reach: f64,
-    /// Labels that the reach is of.
-    pub labels: usize,
+    /// Contexts that the reach is of.
+    pub items: usize,
 }
 
 /// Why there is no interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoConformal {
-    /// No number of them would do with fewer labels.
-    #[error("{labels} labels to measure by are too few: {needed} are needed")]
+    /// No distance would do with fewer contexts.
+    #[error("{items} items with labels are too few: {needed} are needed")]
     TooFew {
-        /// Labels that there are.
-        labels: usize,
-        /// Labels that are needed at least.
+        /// Contexts with labels.
+        items: usize,
+        /// Those that are needed at least.
         needed: usize,
     },
 }
 
-/// How many labels an interval needs to be measured by: the smallest n with ⌈(n + 1) · confidence⌉ ≤ n.
-pub fn conformal_labels(confidence: f64) -> usize {
-    let mut labels = (confidence / (1.0 - confidence)).floor() as usize;
-    // By the rule itself: the quotient is rounded.
-    while rank(labels, confidence) > labels {
-        labels += 1;
-    }
-    labels
-}
+/// What rounding alone puts beside a share.
+const ROUNDING: f64 = 1e-9;
 
-/// Which of so many residuals, by size from 1, is the reach.
-fn rank(labels: usize, confidence: f64) -> usize {
-    // What rounding alone puts above a whole number is that number.
-    ((labels as f64 + 1.0) * confidence - 1e-9).ceil() as usize
+/// How many contexts an interval needs to be measured by: the smallest n with n / (n + 1) ≥ confidence.
+pub fn conformal_items(confidence: f64) -> usize {
+    (confidence / (1.0 - confidence) - ROUNDING).ceil() as usize
 }
 
 impl ConformalScores {
-    /// From pairs of a judge's score and people's: `fitted` for the line, `measured` for its reach; the two must have
-    /// no context in common.
+    /// From pairs of a judge's score and people's: `fitted` for the line, and for its reach `measured`, context by context,
+    /// none of them empty; the two must have no context in common. Texts of one context hang together: it is contexts that
+    /// are drawn alike, and each counts as much as another, whatever the number of its texts.
     ///
     /// # Errors
-    /// Where there are too few labels to measure by.
-    pub fn fit(fitted: &[(f64, f64)], measured: &[(f64, f64)], confidence: f64) -> Result<Self, NoConformal> {
-        let needed = conformal_labels(confidence);
-        if measured.len() < needed {
-            return Err(NoConformal::TooFew { labels: measured.len(), needed });
-        }
+    /// Where there are too few contexts to measure by.
+    pub fn fit(fitted: &[(f64, f64)], measured: &[Vec<(f64, f64)>], confidence: f64) -> Result<Self, NoConformal> {
+        let (items, needed) = (measured.len(), conformal_items(confidence));
         let (intercept, slope) = line(fitted);
-        let mut residuals: Vec<f64> =
-            measured.iter().map(|(score, people)| (people - intercept - slope * score).abs()).collect();
-        residuals.sort_by(f64::total_cmp);
-        let reach = residuals[rank(residuals.len(), confidence) - 1];
-        Ok(Self { intercept, slope, reach, labels: residuals.len() })
+        let mut residuals: Vec<(f64, f64)> = Vec::new();
+        for item in measured {
+            let weight = 1.0 / ((items + 1) as f64 * item.len() as f64);
+            residuals.extend(item.iter().map(|(score, people)| ((people - intercept - slope * score).abs(), weight)));
+        }
+        residuals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // The new context weighs as much as each of these, and may lie anywhere.
+        let mut within = 0.0;
+        let reach = residuals.into_iter().find(|(_, weight)| {
+            within += weight;
+            within >= confidence - ROUNDING
+        });
+        let (reach, _) = reach.ok_or(NoConformal::TooFew { items, needed })?;
+        Ok(Self { intercept, slope, reach, items })
     }
 
     /// Between which values people's score of a text lies, given the judge's.
@@ -79,7 +79,9 @@ fn line(pairs: &[(f64, f64)]) -> (f64, f64) {
     let (product, square) = pairs.iter().fold((0.0, 0.0), |(product, square), pair| {
         (product + (pair.0 - x) * (pair.1 - y), square + (pair.0 - x).powi(2))
     });
-    let slope = if square > 0.0 { product / square } else { 0.0 };
+    // Of scores that are all the same rounding alone would make a square.
+    let differs = pairs.iter().any(|pair| pair.0 != pairs[0].0);
+    let slope = if differs && square > 0.0 { product / square } else { 0.0 };
     (y - slope * x, slope)
 }
 
@@ -92,22 +94,27 @@ mod tests {
 
     #[test]
     fn labels_needed_are_those_whose_rank_is_among_them() {
-        assert_eq!([0.5, 0.8, 0.9, 0.95, 0.99].map(conformal_labels), [1, 4, 9, 19, 99]);
+        assert_eq!([1e-12, 0.5, 0.8, 0.9, 0.95, 0.99].map(conformal_items), [0, 1, 4, 9, 19, 99]);
         let few = vec![(1.0, 1.0); 8];
-        assert_eq!(ConformalScores::fit(&few, &few, 0.9), Err(NoConformal::TooFew { labels: 8, needed: 9 }));
+        let alone = |pairs: &[(f64, f64)]| pairs.iter().map(|pair| vec![*pair]).collect::<Vec<_>>();
+        let too_few = Err(NoConformal::TooFew { items: 8, needed: 9 });
+        assert_eq!(ConformalScores::fit(&few, &alone(&few), 0.9), too_few);
+        assert_eq!(ConformalScores::fit(&few, &vec![few.clone(); 8], 0.9), too_few, "items count, not texts");
+        assert!(ConformalScores::fit(&few, &alone(&few), 1e-12).is_ok());
     }
 
     #[test]
     fn the_line_is_that_of_least_squares_and_the_reach_a_residual() {
         let pairs: Vec<(f64, f64)> = (0..40).map(f64::from).map(|k| (k, 3.0 + 0.5 * k)).collect();
-        let measured: Vec<(f64, f64)> = (1..=19).map(|k| (0.0, 3.0 + f64::from(k))).collect();
+        let measured: Vec<Vec<(f64, f64)>> = (1..=19).map(|k| vec![(0.0, 3.0 + f64::from(k))]).collect();
         let found = ConformalScores::fit(&pairs, &measured, 0.9).expect("enough");
         assert!((found.slope - 0.5).abs() < 1e-12 && (found.intercept - 3.0).abs() < 1e-12, "{found:?}");
         // ⌈20 · .9⌉ = 18th of 19.
         assert!((found.reach - 18.0).abs() < 1e-9, "{found:?}");
         assert!((found.interval(2.0).0 + 14.0).abs() < 1e-9);
-        let level = ConformalScores::fit(&[(1.0, 2.0), (1.0, 4.0)], &measured, 0.5).expect("enough");
-        assert_eq!((level.slope, level.intercept), (0.0, 3.0));
+        let level = ConformalScores::fit(&[(0.1, 2.0), (0.1, 4.0), (0.1, 3.0)], &measured, 0.5).expect("enough");
+        assert_eq!(level.slope, 0.0);
+        assert!((level.intercept - 3.0).abs() < 1e-12, "{level:?}");
     }
 
     #[test]
@@ -120,7 +127,8 @@ mod tests {
         };
         let (mut covered, mut all) = (0, 0);
         for _ in 0..400 {
-            let found = ConformalScores::fit(&pairs(30), &pairs(30), 0.9).expect("enough");
+            let measured: Vec<Vec<(f64, f64)>> = pairs(30).into_iter().map(|pair| vec![pair]).collect();
+            let found = ConformalScores::fit(&pairs(30), &measured, 0.9).expect("enough");
             for (score, people) in pairs(20) {
                 let (low, high) = found.interval(score);
                 covered += usize::from((low..=high).contains(&people));
@@ -130,5 +138,33 @@ mod tests {
         // With 30 labels it is ⌈31 · .9⌉ / 31 = .903 on average.
         let share = covered as f64 / f64::from(all);
         assert!((share - 0.903).abs() < 0.015, "{share}");
+    }
+
+    #[test]
+    fn they_cover_as_often_where_texts_of_a_context_hang_together() {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        // What moves a whole context is as large as what moves a text; contexts have one to twelve texts.
+        let mut items = |count: usize| -> Vec<Vec<(f64, f64)>> {
+            let mut item = || -> Vec<(f64, f64)> {
+                let (of_item, texts) = (4.0 * uniform(), 1 + (12.0 * uniform()) as usize);
+                (0..texts).map(|_| (uniform(), uniform())).map(|(x, noise)| (x, x + of_item + noise)).collect()
+            };
+            (0..count).map(|_| item()).collect()
+        };
+        let (mut covered, mut all) = (0.0, 0);
+        for _ in 0..400 {
+            let found = ConformalScores::fit(&items(10).concat(), &items(19), 0.9).expect("enough");
+            for item in items(20) {
+                let within = |(score, people): &&(f64, f64)| {
+                    let (low, high) = found.interval(*score);
+                    (low..=high).contains(people)
+                };
+                covered += item.iter().filter(within).count() as f64 / item.len() as f64;
+                all += 1;
+            }
+        }
+        let share = covered / f64::from(all);
+        assert!((0.895..0.94).contains(&share), "{share}");
     }
 }

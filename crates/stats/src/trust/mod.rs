@@ -10,7 +10,7 @@ mod selective;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-pub use conformal::{ConformalScores, NoConformal, conformal_labels};
+pub use conformal::{ConformalScores, NoConformal, conformal_items};
 pub use prediction_powered::{PredictionPowered, prediction_powered};
 pub use selective::{CheckedVerdict, NoSelection, Selection, SelectionRule, SelectionRuleError, thresholds};
 

@@ -1,6 +1,8 @@
 //! Which verdicts can be left to a judge, with a bound on how often people disagree with those (Jung et al. 2024,
 //! arXiv:2407.18370, §2.1).
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 
 use crate::significance::beta_quantile;
@@ -97,17 +99,16 @@ impl SelectionRule {
             NoSelection::TooFew { labels, needed } => return Some(needed.saturating_sub(labels)),
             NoSelection::Disagrees { labelled, disagreements, .. } => (labelled, disagreements),
         };
-        let rate = disagreements as f64 / labelled as f64;
-        let holds = |labels: usize| self.bound((rate * labels as f64).ceil() as usize, labels) <= self.alpha;
-        let mut enough = labelled;
-        while !holds(enough) {
-            enough = enough.checked_mul(2).filter(|labels| *labels <= MOST_LABELS)?;
+        if disagreements == 0 {
+            return Some(self.labels_needed().saturating_sub(labelled));
         }
-        let mut short = enough / 2;
-        while short + 1 < enough {
-            let middle = short.midpoint(enough);
-            if holds(middle) { enough = middle } else { short = middle }
-        }
+        // One disagreement more makes the bound leap up, one label more lets it fall: first with as many labels as so many
+        // disagreements are of.
+        let holds = |disagreements: usize, labels: usize| self.bound(disagreements, labels) <= self.alpha;
+        let of = |more: usize| more * labelled / disagreements;
+        let most = MOST_LABELS * disagreements / labelled;
+        let seen = first(disagreements..=most, |more| holds(more, of(more)))?;
+        let enough = first(of(seen - 1) + 1..=of(seen), |labels| holds(seen, labels))?;
         Some(enough.saturating_sub(labelled))
     }
 
@@ -159,6 +160,19 @@ pub fn thresholds(confidences: &[f64], most: usize) -> Vec<f64> {
     chosen
 }
 
+/// The first of which something holds that holds of all behind it.
+fn first(within: RangeInclusive<usize>, holds: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut low, mut high) = within.into_inner();
+    if low > high || !holds(high) {
+        return None;
+    }
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    Some(high)
+}
+
 #[cfg(test)]
 mod tests {
     use rand_chacha::ChaCha8Rng;
@@ -175,8 +189,10 @@ mod tests {
         let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
         let broken = |labelled, disagreements| NoSelection::Disagrees { labelled, disagreements, bound: 1.0 };
         let needed = rule.still_needed(broken(40, 6)).expect("15 % is below α");
-        let at = |labels: usize| rule.bound((0.15 * labels as f64).ceil() as usize, labels);
-        assert!(at(40) > 0.2 && at(40 + needed) <= 0.2 && at(40 + needed - 1) > 0.2, "{needed}");
+        let at = |labels: usize| rule.bound((labels * 6).div_ceil(40), labels);
+        assert!((40..40 + needed).all(|labels| at(labels) > 0.2) && at(40 + needed) <= 0.2, "{needed}");
+        // 44 of 264, where the bound holds for the first time.
+        assert_eq!(rule.still_needed(broken(30, 5)), Some(234));
         assert_eq!(rule.still_needed(broken(40, 9)), None, "22 % is above α, and stays there");
         assert_eq!(rule.still_needed(NoSelection::TooFew { labels: 4, needed: 11 }), Some(7));
     }
