@@ -35,7 +35,8 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
         .collect();
     assert_eq!(names.len(), 9);
     assert_eq!(names[..3], [("compare", "none"), ("compare", "sandwich"), ("compare", "nonce")]);
-    assert_eq!(world.rows("a/attacked.jsonl").len(), 9 * 2 * 2);
+    // Two items, each as it is and under two attacks.
+    assert_eq!(world.rows("a/attacked.jsonl").len(), 9 * 2 * 3);
     assert_eq!(world.rows("a/attacks.jsonl").len(), 2);
     // All over again, out of the answers that were kept.
     let before = world.read("a/attacked.jsonl");

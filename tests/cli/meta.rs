@@ -1,5 +1,6 @@
 //! `probity meta`: scores against gold.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -490,6 +491,22 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
         (&json!(27), &json!(2)),
         "{pairs}"
     );
+    // What people saw as level, or were of two minds about, has been seen.
+    let strict = ["--alpha", "0.01", "--overwrite"];
+    world
+        .run(
+            &[&["meta", "--scores", &scores, "--gold", &gold, "--labels", &labels, "--out", "m"], &strict[..]].concat(),
+        )
+        .exits(0);
+    let items: BTreeSet<String> =
+        world.rows("m/to_label.jsonl").iter().map(|row| row["item"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(items, (32..40).map(|k| format!("i{k}")).collect());
+    // They may stand alone, and beside gold of other items.
+    world.run(&["meta", "--scores", &scores, "--labels", &labels, "--out", "alone"]).exits(0);
+    let summary: Value = serde_json::from_str(&world.read("alone/summary.json")).expect("JSON");
+    assert_eq!(summary["values"]["trust"][0]["pairs"], *pairs);
+    let part = world.file("part.csv", "item,candidate,tone\ni39,a,3\ni39,b,2\n".to_owned());
+    world.run(&["meta", "--scores", &scores, "--gold", &part, "--labels", &labels, "--out", "part"]).exits(0);
     // Scores by hand: the mean over people, under their attribute.
     let score = |k: usize, who: &str, score: f64| json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": score, "annotator": who});
     let mut said = vec![score(0, "one", 1.0), score(0, "two", 4.0)];
@@ -502,4 +519,20 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let unknown = world.file("unknown.jsonl", lines(&[pair(0, "a"), pair(99, "a")]));
     meta(&unknown).fails_with(&["unknown.jsonl:2", "candidate `a` of item `i99`"]);
     meta(&world.file("broken.jsonl", "{\"item\": 3}\n")).fails_with(&["broken.jsonl", "line 1"]);
+}
+
+#[test]
+fn items_without_a_label_come_before_second_pairs_of_others() {
+    let world = World::new();
+    let rows: Vec<String> =
+        (0..30).flat_map(|k| (0..4).map(move |c| format!("i{k},c{c},{}\n", (k * 7 + c * c * 3) % 11))).collect();
+    let scores = world.file("scores.csv", format!("item,candidate,m\n{}", rows.concat()));
+    let pair = |k: usize| json!({"item": format!("i{k}"), "candidate_i": "c0", "candidate_j": "c1", "preferred": "c1"});
+    let labels = world.file("labels.jsonl", lines(&(0..12).map(pair).collect::<Vec<_>>()));
+    world.run(&["meta", "--scores", &scores, "--labels", &labels, "--out", "m"]).exits(0);
+    let back = world.rows("m/to_label.jsonl");
+    assert_eq!(back.len(), 30 * 6 - 12);
+    let first: BTreeSet<&str> = back[..18].iter().map(|row| row["item"].as_str().expect("a name")).collect();
+    let unlabelled: Vec<String> = (12..30).map(|k| format!("i{k}")).collect();
+    assert_eq!(first, unlabelled.iter().map(String::as_str).collect());
 }
