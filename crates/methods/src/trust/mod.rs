@@ -224,11 +224,11 @@ fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (
     (trusted, threshold)
 }
 
-/// Items with labels that a line is fitted on at least, where there are few.
-const FITTED_AT_LEAST: usize = 5;
+/// Of the items with labels one in so many is what a line is fitted on, and so many items at least.
+const FITTED: usize = 5;
 
-/// How far people's scores lie from the metric's: fitted on one half of the items with labels, measured on the other; on more
-/// of them where a half would be too few.
+/// How far people's scores lie from the metric's: a line needs few labels, and the more items its reach is measured on, the
+/// less it must allow for one that lies anywhere.
 fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, NoConformal> {
     let mut labelled: Vec<Vec<(f64, f64)>> = items
         .texts()
@@ -236,11 +236,11 @@ fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, N
         .filter(|item| !item.is_empty())
         .collect();
     shuffle(promise.seed, &mut labelled);
-    let (items, needed) = (labelled.len(), conformal_items(promise.confidence));
-    if items < needed + FITTED_AT_LEAST {
-        return Err(NoConformal::TooFew { items, needed: needed + FITTED_AT_LEAST });
+    let (items, needed) = (labelled.len(), conformal_items(promise.confidence) + FITTED);
+    if items < needed {
+        return Err(NoConformal::TooFew { items, needed });
     }
-    let (fitted, measured) = labelled.split_at((items / 2).min(items - needed));
+    let (fitted, measured) = labelled.split_at((items / FITTED).max(FITTED));
     ConformalScores::fit(&fitted.concat(), measured, promise.confidence)
 }
 

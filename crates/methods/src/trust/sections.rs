@@ -96,7 +96,7 @@ fn reaches(found: &[Trusted]) -> Section {
         return section;
     }
     section.note(
-        "By split conformal prediction: the line is of some of the items with labels, the reach of the others; it is \
+        "By split conformal prediction: the line is of a fifth of the items with labels, the reach of the others; it is \
          of a text of a new item.",
     );
     section
