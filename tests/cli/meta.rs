@@ -505,7 +505,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     world.run(&["meta", "--scores", &scores, "--labels", &labels, "--out", "alone"]).exits(0);
     let summary: Value = serde_json::from_str(&world.read("alone/summary.json")).expect("JSON");
     assert_eq!(summary["values"]["trust"][0]["pairs"], *pairs);
-    let part = world.file("part.csv", "item,candidate,tone\ni39,a,3\ni39,b,2\n".to_owned());
+    let part = world.file("part.csv", "item,candidate,tone\ni39,a,3\ni39,b,2\n");
     world.run(&["meta", "--scores", &scores, "--gold", &part, "--labels", &labels, "--out", "part"]).exits(0);
     // Scores by hand: the mean over people, under their attribute.
     let score = |k: usize, who: &str, score: f64| json!({"item": format!("i{k}"), "attribute": "tone", "candidate": "a", "score": score, "annotator": who});

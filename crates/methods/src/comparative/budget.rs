@@ -145,12 +145,13 @@ impl From<StopAt> for Settled {
     }
 }
 
-/// The candidates of a sample that are compared: of each text the first.
+/// The candidates of a sample that are compared: of each text the first, and of a sample with one text two, or none of
+/// them would have a score.
 fn texts(sample: &Sample) -> Vec<usize> {
     let mut seen = BTreeSet::new();
-    let places = sample.candidates.iter().enumerate();
-    let first = places.filter(|(_, one)| !one.text.trim().is_empty() && seen.insert(&*one.text));
-    first.map(|(place, _)| place).collect()
+    let places = || sample.candidates.iter().enumerate().filter(|(_, one)| !one.text.trim().is_empty());
+    let first: Vec<usize> = places().filter(|(_, one)| seen.insert(&*one.text)).map(|(place, _)| place).collect();
+    if first.len() > 1 { first } else { places().map(|(place, _)| place).take(2).collect() }
 }
 
 /// Why a context was asked about no more.

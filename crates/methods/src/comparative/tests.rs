@@ -674,6 +674,14 @@ fn a_budget_is_kept_and_every_pair_is_asked_in_both_orders() {
 }
 
 #[test]
+fn texts_that_are_all_the_same_are_level_under_a_budget_too() {
+    let (result, output) = run(&format!("{COMPARE} --budget 1.0"), &[sample("same", &[0.5; 4])], &noisy(1.0));
+    result.expect("runs");
+    assert_eq!(output.rows("comparisons").len(), 2);
+    assert!(output.rows("scores").iter().all(|row| row["rank"] == 2.5), "{:?}", output.rows("scores"));
+}
+
+#[test]
 fn fewer_comparisons_rank_almost_as_all_do_and_chosen_ones_better_than_any() {
     let spearman = |more: &str| {
         let summary = summary(&format!("{COMPARE} {more}"), &crowds(0.3), &noisy(2.0));
