@@ -675,7 +675,10 @@ fn a_budget_is_kept_and_every_pair_is_asked_in_both_orders() {
 
 #[test]
 fn texts_that_are_all_the_same_are_level_under_a_budget_too() {
-    let (result, output) = run(&format!("{COMPARE} --budget 1.0"), &[sample("same", &[0.5; 4])], &noisy(1.0));
+    let mut same = sample("same", &[0.5; 4]);
+    let text = same.candidates[0].text.clone();
+    same.candidates.iter_mut().for_each(|candidate| candidate.text.clone_from(&text));
+    let (result, output) = run(&format!("{COMPARE} --budget 1.0"), &[same], &noisy(1.0));
     result.expect("runs");
     assert_eq!(output.rows("comparisons").len(), 2);
     assert!(output.rows("scores").iter().all(|row| row["rank"] == 2.5), "{:?}", output.rows("scores"));
