@@ -8,8 +8,6 @@ use probity_lm::Role;
 use probity_options::written_as_text;
 use sha2::{Digest, Sha256};
 
-use crate::question::short_hash;
-
 /// A defence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Defence {
@@ -56,9 +54,14 @@ impl Defence {
     }
 }
 
-/// Eight digits that nobody guesses who does not know the key.
+/// Eight digits that nobody guesses who does not know the key: those in prompts.
 fn code(key: &str) -> String {
-    format!("{:x}", Sha256::new().chain_update("probity nonce\0").chain_update(key).finalize())[..8].to_owned()
+    digits("probity nonce", key)
+}
+
+/// Eight digits of a key, others for each purpose.
+fn digits(purpose: &str, key: &str) -> String {
+    format!("{:x}", Sha256::new().chain_update(purpose).chain_update("\0").chain_update(key).finalize())[..8].to_owned()
 }
 
 /// Whether a line is a mark before or behind a text. Lines of data that begin like one are quoted where there is a defence,
@@ -148,7 +151,7 @@ impl FromStr for Defence {
 /// The defences as a signature has them: it is published, and says of a key only which one it was.
 pub(crate) fn signed(defences: &[Defence]) -> String {
     let one = |defence: &Defence| match defence {
-        Defence::Nonce(key) => format!("nonce:{}", short_hash(["the nonce of a signature", key.as_str()])),
+        Defence::Nonce(key) => format!("nonce:{}", digits("probity nonce in a signature", key)),
         other => other.to_string(),
     };
     defences.iter().map(one).collect::<Vec<_>>().join(",")
