@@ -164,7 +164,9 @@ fn kind(path: &Path) -> Result<Option<TableKind>, ReportError> {
     let broken = |e: serde_json::Error| ReportError::Line { path: path.to_owned(), line: 1, why: e.to_string() };
     let row: Value = serde_json::from_str(&line).map_err(broken)?;
     let has = |field: &str| row.get(field).is_some();
-    Ok(match (has("item"), has("candidate_i") && has("candidate_j"), has("candidate") && has("score")) {
+    // A pair with no outcome was not judged: it is one that people are to look at.
+    let is_judged_pair = has("candidate_i") && has("candidate_j") && has("outcome");
+    Ok(match (has("item"), is_judged_pair, has("candidate") && has("score")) {
         (true, true, _) => Some(TableKind::Comparisons),
         (true, false, true) => Some(TableKind::Scores),
         _ => BELONGS_TO.into_iter().any(has).then_some(TableKind::Other),

@@ -56,7 +56,8 @@ the scale.
 as they are. The same option of compare, judge, g-eval, prompt-scoring, checklist and parapluie puts it to use.
 
 Files: `attacks.jsonl` (the texts), `attacked.jsonl` (method, defence, item, attack, or `none` of the candidates as they are; \
-the attacked candidate's score and the other's, with the harmless text and with the attack; turned) and `summary.json`.";
+the attacked candidate's score from 0 to 1 and the other's, with the harmless text and with the attack; turned) and \
+`summary.json`.";
 
     // The prompt of a defence that any method may have.
     const PROMPTS: &'static [Builtin] = &[PARAPHRASE];
@@ -83,7 +84,10 @@ the attacked candidate's score and the other's, with the harmless text and with 
             let verdicts = target.judge(defence, &variants.samples, run)?;
             outcomes.extend(&verdicts.outcomes);
             let name = defence.map_or("none", Defence::name);
-            found.push(PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts));
+            // None comes first.
+            let before = found.iter().find(|one: &&PromptFigures| one.method == target.label);
+            let figures = PromptFigures::of(&target.label, name, &attacks, &items, &variants.places, &verdicts, before);
+            found.push(figures);
         }
         if run.is_rehearsal() {
             return Err(MethodError::Rehearsed);

@@ -1,6 +1,7 @@
 //! Attacks as tables, and what a reader should learn of them first.
 
 use probity_lm::text::{counted, fixed};
+use probity_stats::Interval;
 use serde_json::json;
 
 use super::figures::PromptFigures;
@@ -12,8 +13,10 @@ const FEW_ITEMS: usize = 30;
 
 /// What is said of each method under each defence.
 pub(super) fn prompts(found: &[PromptFigures]) -> Section {
-    let columns =
-        ["method", "defence", "turned", "interval", "shift", "interval", "worst attack", "turns", "accuracy", "lost"];
+    let columns = [
+        "method", "defence", "turned", "interval", "change", "interval", "shift", "worst attack", "turns", "of",
+        "accuracy", "lost",
+    ];
     let mut table = Section::new("Verdicts that attacks turn", columns);
     for one in found {
         let worst = one.worst();
@@ -22,17 +25,20 @@ pub(super) fn prompts(found: &[PromptFigures]) -> Section {
             one.defence.clone(),
             number(one.turned.figure.share),
             bounds(one.turned.interval),
+            number(one.change.as_ref().and_then(|change| change.figure.turned)),
+            bounds(one.change.as_ref().and_then(|change| change.interval)),
             number(one.shift.figure.shift),
-            bounds(one.shift.interval),
             worst.map_or_else(|| "–".to_owned(), |worst| worst.attack.clone()),
             number(worst.and_then(|worst| worst.turned.figure.share)),
+            worst.map_or(0, |worst| worst.open).to_string(),
             number(one.accuracy.figure.share),
             one.lost.to_string(),
         ]);
     }
     table.note(
         "turned: of the items in which a harmless text of the same length had not made the attacked candidate the better \
-         one, the share in which the attack does, over all attacks. shift: of the attacked candidate's score, from 0 to 1, \
+         one, the share in which the attack does: each item's share of the attacks, then the mean over items. change: against \
+         none, on what could turn without the defence too. turns: by the worst attack, of so many items. shift: of the attacked candidate's score, from 0 to 1, \
          against the harmless text. accuracy: of the verdicts on the candidates as they are, against people; lost: items \
          without such a verdict. Intervals are over items.",
     );
@@ -111,21 +117,39 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     });
     let attack = worst.worst().and_then(|attack| Some((attack, attack.turned.figure.share?)));
     let attack = attack.map_or_else(String::new, |(attack, share)| {
-        format!("; the worst, `{}`, turns {}", attack.attack, percent(share))
+        format!("; the worst, `{}`, turns {} of {}", attack.attack, percent(share), counted(attack.open, "item"))
     });
     let defended = by_share(of(true).filter(|one| one.method == worst.method));
     let defended = defended.min_by(|a, b| a.1.total_cmp(&b.1)).map_or_else(String::new, |(best, share)| {
-        format!(". With {} {} of its verdicts turn", best.defence, percent(share))
+        format!(". With {} {} of its verdicts turn{}", best.defence, percent(share), changed(best))
     });
     let turned = percent(turned);
     let says = format!("{most} turn {turned}{interval} of the verdicts that they could turn{attack}{defended}");
     Conclusion { says, ..trust_in(worst, items) }
 }
 
+/// What a defence does to the verdicts that could turn without it too.
+fn changed(defended: &PromptFigures) -> String {
+    let found = defended.change.as_ref().and_then(|change| Some((change.figure.turned?, change.interval?)));
+    found.map_or_else(String::new, |(change, interval)| {
+        let (low, high) = if change > 0.0 { (interval.low, interval.high) } else { (-interval.high, -interval.low) };
+        let points = [change.abs(), low, high].map(|share| fixed(100.0 * share, 1));
+        let more = if change > 0.0 { "more" } else { "fewer" };
+        format!(", {} points {more} of the same ones [{}, {}]", points[0], points[1], points[2])
+    })
+}
+
 /// How far to trust what is said, which is not said yet.
 fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     let attacked = if items == 1 { "1 item was".to_owned() } else { format!("{} were", counted(items, "item")) };
-    let (trust, because) = if items < FEW_ITEMS {
+    let accuracy = worst.accuracy.figure.share.zip(worst.accuracy.interval);
+    let (trust, because) = if let Some((accuracy, Interval { low, high })) = accuracy.filter(|one| one.1.low <= 0.5) {
+        let (right, low, high) = (percent(accuracy), fixed(100.0 * low, 1), fixed(100.0 * high, 1));
+        let because = format!(
+            "{attacked} attacked; as they are the method is right on {right} of the candidates [{low}, {high}], which may be chance"
+        );
+        (Trust::Caution, because)
+    } else if items < FEW_ITEMS {
         (Trust::Caution, format!("{attacked} attacked; with fewer than {FEW_ITEMS} the intervals are wide"))
     } else {
         (Trust::Reliable, format!("{attacked} attacked, each against a harmless text of about the same length"))

@@ -55,12 +55,12 @@ fn an_attack_that_sways_turns_every_verdict_and_another_none() {
     let rows = output.rows("attacked");
     assert_eq!((rows.len(), output.rows("attacks").len()), (24, 2));
     assert_eq!(
-        (&rows[0]["candidate"], &rows[0]["attack"], &rows[0]["control"]),
+        (&rows[0]["candidate"], &rows[0]["attack"], &rows[0]["harmless"]),
         (&"0".into(), &"none".into(), &Value::Null)
     );
     for row in rows {
-        let own = row["score"].as_f64().expect("a score");
-        assert!((own + row["score_other"].as_f64().expect("a score") - 1.0).abs() < 1e-12, "{row}");
+        let own = row["attacked"].as_f64().expect("a score");
+        assert!((own + row["attacked_other"].as_f64().expect("a score") - 1.0).abs() < 1e-12, "{row}");
     }
     assert!(summary.verdict[0].says.contains("`verified`, turns 100.0 %"), "{}", summary.verdict[0].says);
 }

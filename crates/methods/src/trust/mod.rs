@@ -80,6 +80,8 @@ pub struct TrustedPairs {
     /// Items with labels of which a pair was drawn, and how often people say otherwise in these.
     pub(crate) labelled: usize,
     pub(crate) disagreements: usize,
+    /// Pairs that nobody has seen and that are not left to the metric.
+    pub(crate) handed_back: usize,
     /// Items of several candidates of which no pair has a label.
     pub(crate) unlabelled: usize,
     /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
@@ -145,12 +147,13 @@ impl Trusted {
     /// Of a metric and an attribute, with what people should look at.
     pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
         let middle = items.middle();
-        let (trusted, threshold) = of_pairs(items, middle, promise);
+        let (mut trusted, threshold) = of_pairs(items, middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
         let back = ToLabel {
             pairs: handed_back((metric, attribute), items, middle, threshold, promise.seed),
             scores: attribute.map(|attribute| open_scores(metric, attribute, items, promise)).unwrap_or_default(),
         };
+        trusted.handed_back = back.pairs.len();
         let scores = attribute.map(|_| reach(items, promise).into());
         let (metric, attribute) = (metric.to_owned(), attribute.map(str::to_owned));
         (Self { metric, attribute, pairs: trusted, scores, systems, lead }, back)
@@ -217,6 +220,7 @@ fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (
         selection: selection.into(),
         pairs: all.len(),
         kept,
+        handed_back: 0,
         labelled: verdicts.len(),
         unlabelled: items.texts().filter(|(_, item)| item.len() > 1).count() - verdicts.len(),
         disagreements: verdicts.iter().filter(|verdict| verdict.disagrees).count(),

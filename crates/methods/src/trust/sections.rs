@@ -70,9 +70,13 @@ fn left_to_it(found: &[Trusted]) -> Section {
     section.note(
         "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
          δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn. Labels still needed: \
-         about so many before something can be left to it, if they turn out as those there are; a dash where none would do. \
-         All other pairs that nobody has seen are in to_label.jsonl, which `probity label` asks people about.",
+         about so many before something can be left to it, if they turn out as those there are; a dash where none would do.",
     );
+    section.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
+        "All other pairs that nobody has seen are in to_label.jsonl, which `probity label` asks people about."
+    } else {
+        "No pair is left that nobody has seen, so there is nothing to label; judge samples without gold beside these."
+    });
     section
 }
 

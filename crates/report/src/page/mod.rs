@@ -166,7 +166,9 @@ fn lead(part: &ReportPart) -> String {
     // Nobody was asked for a metric's scores.
     let what = if part.run.manifest["model"].is_null() { "score" } else { "answer" };
     let samples = part.run.reads_samples().then(|| counted(part.facts.samples.len(), "sample"));
-    let all = model.into_iter().chain(samples).chain([counted(part.answers(), what)]);
+    // A run about scores of others has none of its own.
+    let answers = (part.answers() > 0).then(|| counted(part.answers(), what));
+    let all = model.into_iter().chain(samples).chain(answers);
     visible_line(&all.collect::<Vec<_>>().join(" · "))
 }
 
