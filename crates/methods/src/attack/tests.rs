@@ -142,7 +142,7 @@ fn a_judges_pairs_are_held_by_their_probability() {
     });
     let (result, output) = run("attack --target judge:verdict=label --attack pity", &samples(2), &judge);
     result.expect("runs");
-    let score = output.rows("attacked")[0]["score"].as_f64().expect("scored");
+    let score = output.rows("attacked")[1]["attacked"].as_f64().expect("scored");
     assert!((score - sigmoid(-1.0)).abs() < 1e-9, "{score}");
 }
 
