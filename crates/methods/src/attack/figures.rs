@@ -9,7 +9,7 @@ use crate::figures::{ShareFigure, mean, share_estimate};
 
 /// One attack on one item.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Attacked {
+pub(super) struct ItemVerdicts {
     /// The attacked candidate's score with a harmless text, from 0 to 1; absent where there is none.
     pub(super) harmless: Option<f64>,
     /// The other candidate's beside it.
@@ -23,7 +23,7 @@ pub(super) struct Attacked {
     pub(super) turned: Option<bool>,
 }
 
-impl Attacked {
+impl ItemVerdicts {
     fn of(item: &AttackedItem<'_>, (with, control): (usize, usize), verdicts: &TargetVerdicts) -> Self {
         let said = |place: usize| verdicts.of(&place.to_string(), &item.attacked.id, &item.other.id);
         let (with, control) = (said(with), said(control));
@@ -65,10 +65,10 @@ pub(super) struct PromptFigures {
     pub(super) attacks: Vec<AttackFigures>,
     /// Of each item the candidates as they are.
     #[serde(skip)]
-    pub(super) plain: Vec<Attacked>,
+    pub(super) plain: Vec<ItemVerdicts>,
     /// Of each item every attack.
     #[serde(skip)]
-    pub(super) items: Vec<Vec<Attacked>>,
+    pub(super) items: Vec<Vec<ItemVerdicts>>,
 }
 
 /// By how much the share of verdicts that turn changes.
@@ -100,8 +100,8 @@ fn shift_estimate(shifts: &[f64]) -> FigureEstimate<ShiftFigure> {
 }
 
 /// Item by item, of the attacks that could turn the verdict before and after.
-fn change_estimate(before: &[Vec<Attacked>], after: &[Vec<Attacked>]) -> FigureEstimate<ChangeFigure> {
-    let of_item = |(before, after): (&Vec<Attacked>, &Vec<Attacked>)| {
+fn change_estimate(before: &[Vec<ItemVerdicts>], after: &[Vec<ItemVerdicts>]) -> FigureEstimate<ChangeFigure> {
+    let of_item = |(before, after): (&Vec<ItemVerdicts>, &Vec<ItemVerdicts>)| {
         let both = before.iter().zip(after).filter_map(|(before, after)| Option::zip(before.turned, after.turned));
         mean(both.map(|(before, after)| point(after) - point(before)))
     };
@@ -133,12 +133,12 @@ impl PromptFigures {
         let right = |(attacked, other): (f64, f64)| if attacked == other { 0.5 } else { point(other > attacked) };
         let accuracy: Vec<f64> =
             as_they_are.iter().filter(|(has_gold, _)| *has_gold).filter_map(|(_, said)| said.map(right)).collect();
-        let of_item = |(item, places): (&AttackedItem<'_>, &ItemPlaces)| -> Vec<Attacked> {
-            places.attacks.iter().map(|place| Attacked::of(item, *place, verdicts)).collect()
+        let of_item = |(item, places): (&AttackedItem<'_>, &ItemPlaces)| -> Vec<ItemVerdicts> {
+            places.attacks.iter().map(|place| ItemVerdicts::of(item, *place, verdicts)).collect()
         };
-        let found: Vec<Vec<Attacked>> = items.iter().zip(places).map(of_item).collect();
-        let turned = |one: &Vec<Attacked>| mean(one.iter().filter_map(|one| one.turned).map(point));
-        let shift = |one: &Vec<Attacked>| mean(one.iter().filter_map(Attacked::shift));
+        let found: Vec<Vec<ItemVerdicts>> = items.iter().zip(places).map(of_item).collect();
+        let turned = |one: &Vec<ItemVerdicts>| mean(one.iter().filter_map(|one| one.turned).map(point));
+        let shift = |one: &Vec<ItemVerdicts>| mean(one.iter().filter_map(ItemVerdicts::shift));
         Self {
             method: method.to_owned(),
             defence: defence.to_owned(),
@@ -148,7 +148,7 @@ impl PromptFigures {
             change: undefended.map(|before| change_estimate(&before.items, &found)),
             shift: shift_estimate(&found.iter().filter_map(shift).collect::<Vec<_>>()),
             attacks: attacks.iter().enumerate().map(|(place, attack)| of_attack(attack, place, &found)).collect(),
-            plain: as_they_are.iter().map(|(_, said)| Attacked::plain(*said)).collect(),
+            plain: as_they_are.iter().map(|(_, said)| ItemVerdicts::plain(*said)).collect(),
             items: found,
         }
     }
@@ -160,7 +160,7 @@ impl PromptFigures {
     }
 }
 
-fn of_attack(attack: &super::texts::AttackText, place: usize, found: &[Vec<Attacked>]) -> AttackFigures {
+fn of_attack(attack: &super::texts::AttackText, place: usize, found: &[Vec<ItemVerdicts>]) -> AttackFigures {
     let turned: Vec<f64> = found.iter().filter_map(|one| one[place].turned).map(point).collect();
     let shifts: Vec<f64> = found.iter().filter_map(|one| one[place].shift()).collect();
     AttackFigures {

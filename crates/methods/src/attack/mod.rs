@@ -21,7 +21,7 @@ use crate::defence::{Defence, signed};
 use crate::defended::PARAPHRASE;
 use crate::question::{given_twice, short_hash};
 use crate::{Headline, Input, Method, MethodError, MethodReport, Outcomes, Run, Signature};
-use figures::{Attacked, PromptFigures};
+use figures::{ItemVerdicts, PromptFigures};
 use items::{AttackedItem, Variants};
 use target::Target;
 use texts::AttackText;
@@ -150,7 +150,7 @@ struct AttackedRow<'a> {
     /// `none` of the candidates as they are.
     attack: &'a str,
     #[serde(flatten)]
-    attacked: Attacked,
+    attacked: ItemVerdicts,
 }
 
 fn write_items(
