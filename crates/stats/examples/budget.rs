@@ -10,7 +10,6 @@
 //!     cargo run --release -p probity-stats --example budget -- scores.jsonl samples.jsonl coherence
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use probity_stats::{ProductOfExperts, Settled, log_odds, spearman};
 use rand_chacha::ChaCha8Rng;
@@ -158,7 +157,7 @@ fn simulated(candidates: usize, spread: f64, noise: f64, contexts: u64) {
 }
 
 fn rows(file: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(Path::new(file)).expect("a file that can be read");
+    let text = std::fs::read_to_string(file).expect("a file that can be read");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
