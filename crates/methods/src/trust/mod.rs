@@ -240,11 +240,11 @@ fn reach(items: &JudgedItems<'_>, promise: Promise) -> Result<ConformalScores, N
         .filter(|item| !item.is_empty())
         .collect();
     shuffle(promise.seed, &mut labelled);
-    let (items, needed) = (labelled.len(), conformal_items(promise.confidence) + FITTED);
-    if items < needed {
-        return Err(NoConformal::TooFew { items, needed });
-    }
-    let (fitted, measured) = labelled.split_at((items / FITTED).max(FITTED));
+    let (items, measured) = (labelled.len(), conformal_items(promise.confidence));
+    let Some(spare) = items.checked_sub(measured).filter(|spare| *spare >= FITTED) else {
+        return Err(NoConformal::TooFew { items, needed: measured + FITTED });
+    };
+    let (fitted, measured) = labelled.split_at((items / FITTED).clamp(FITTED, spare));
     ConformalScores::fit(&fitted.concat(), measured, promise.confidence)
 }
 
