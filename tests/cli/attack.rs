@@ -50,7 +50,20 @@ fn every_method_is_attacked_under_every_defence_and_the_same_comes_of_what_was_a
     );
     assert_eq!(world.read("a/attacked.jsonl"), before);
     world.run(&["report", "a", "--html", "a.html"]).exits(0);
-    assert!(world.read("a.html").contains("Verdicts that attacks turn"));
+    let page = world.read("a.html");
+    assert!(page.contains("Verdicts that attacks turn"));
+    // Of each method under each defence, and of each attack.
+    let plot = |id: &str| page.split("<svg").find(|svg| svg.contains(id)).unwrap_or_else(|| panic!("no plot {id}"));
+    for (one, share) in prompts.iter().filter_map(|one| Some((one, one["turned"]["share"].as_f64()?))) {
+        let defence = one["defence"].as_str().expect("a name");
+        let method = one["method"].as_str().expect("a name");
+        let name = if defence == "none" { method.to_owned() } else { format!("{method}, {defence}") };
+        let drawn = plot("-attacked-t");
+        assert!(
+            drawn.contains(&format!(">{name}<")) && drawn.contains(&format!(">{share:.3}<")),
+            "{name} {share}: {drawn}"
+        );
+    }
     // What would be asked is counted for all methods.
     let ran = attack(&world, &model, &[&methods[..], &["--dry-run"]].concat()).exits(0);
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("nothing was asked"), "{}{}", ran.stdout, ran.stderr);

@@ -454,7 +454,7 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     assert_eq!((&trust["lead"]["system"], &trust["lead"]["unlabelled"]), (&json!("a − b"), &json!(20)));
     // A bound that no number of these labels can promise.
     let ran = meta(&["--alpha", "0.01", "--delta", "0.05"]).exits(0);
-    assert!(ran.stdout.contains("60 labels promise nothing even where all agree: 299 are needed"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("60 of the 299 labels that a promise takes even where all agree"), "{}", ran.stdout);
     assert_eq!(world.rows("m/to_label.jsonl").len(), 20);
     for wrong in [["--alpha", "0"], ["--delta", "1"], ["--alpha", "-1"]] {
         meta(&wrong).fails_with(&[wrong[0], "between 0 and 1"]);
@@ -516,6 +516,13 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let metric = &summary["values"]["metrics"][0];
     assert_eq!((&metric["attribute"], &metric["counts"]["compared"]), (&json!("tone"), &json!(6)));
+    // What gold says of a candidate stands.
+    let gold = world.file("tone.csv", "item,candidate,tone\ni0,a,9\ni0,b,2\n");
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", &labels]).exits(0);
+    assert!(ran.stdout.contains("2 labels of candidates that gold has a score of: gold's is used"), "{}", ran.stdout);
+    world.run(&["meta", "--scores", &scores, "--scores", &scores, "--gold", &gold]).fails_with(&["is given twice"]);
+    let huge = world.file("huge.jsonl", lines(&[score(0, "one", 1e308)]));
+    meta(&huge).fails_with(&["huge.jsonl", "line 1", "further from 0 than 1e100"]);
     let unknown = world.file("unknown.jsonl", lines(&[pair(0, "a"), pair(99, "a")]));
     meta(&unknown).fails_with(&["unknown.jsonl:2", "candidate `a` of item `i99`"]);
     meta(&world.file("broken.jsonl", "{\"item\": 3}\n")).fails_with(&["broken.jsonl", "line 1"]);

@@ -14,6 +14,9 @@ use crate::{DataError, JsonLines, LineError, LineProblems, Preference, TIE};
 /// The longest file of labels that is read: 1 GiB.
 pub(crate) const LONGEST: u64 = 1 << 30;
 
+/// The largest score: sums of squares of as many as there may be are still numbers.
+const MOST: f64 = 1e100;
+
 const EXAMPLE: &str =
     r#"{"item": "1", "attribute": "coherence", "candidate_i": "a", "candidate_j": "b", "preferred": "a"}"#;
 
@@ -216,6 +219,12 @@ impl LabelLine {
         let empty = |field: &str, text: Option<&String>| {
             text.is_some_and(String::is_empty).then(|| LineError::content(field, "empty"))
         };
+        if self.score.is_some_and(|score| score.abs() > MOST) {
+            wrong.push(LineError::content(
+                "score",
+                format!("further from 0 than {MOST:e}, which cannot be reckoned with"),
+            ));
+        }
         wrong.extend(empty("item", Some(&self.item)));
         wrong.extend(empty("attribute", self.attribute.as_ref()));
         wrong.extend(empty("annotator", self.annotator.as_ref()));

@@ -33,6 +33,13 @@ pub enum MetaError {
         /// Where gold is from.
         gold: String,
     },
+    /// A file or run of scores is named more than once.
+    #[error("--scores {path} is given twice")]
+    #[diagnostic(help("name each file and run once"))]
+    ScoresTwice {
+        /// As given.
+        path: String,
+    },
     /// A file of labels cannot be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -212,7 +219,12 @@ impl MetaError {
             | Self::Shares { .. }
             | Self::TooLarge { .. }
             | Self::Unfinished { .. } => "baseline",
-            Self::NoScores { .. } | Self::Row { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
+            Self::NoScores { .. }
+            | Self::ScoresTwice { .. }
+            | Self::Row { .. }
+            | Self::NoOverlap(_)
+            | Self::Scores(_)
+            | Self::Run(_) => "scores",
         }
     }
 }

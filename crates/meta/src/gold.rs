@@ -1,9 +1,11 @@
 //! What people said, by item and candidate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::path::Path;
 
 use probity_data::{Label, LabelFile, LabelSubject, LabelTask, Preference, Sample, TIE, read_scores};
+use probity_lm::text::counted;
 use probity_report::text::visible_line;
 
 use crate::error::MetaError;
@@ -33,6 +35,8 @@ pub(crate) struct GoldScores {
     pub(crate) attributes: Vec<String>,
     /// Pairs that people have seen.
     pub(crate) labelled: Vec<LabelledPair>,
+    /// Labels of candidates that gold has a score of.
+    pub(crate) passed_over: usize,
     places: BTreeMap<String, usize>,
 }
 
@@ -54,7 +58,7 @@ impl GoldScores {
             items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
         let attributes = names.into_iter().cloned().collect();
         let places = items.iter().enumerate().map(|(place, item)| (item.id.clone(), place)).collect();
-        Self { file, items, attributes, labelled: Vec::new(), places }
+        Self { file, items, attributes, places, ..Self::default() }
     }
 
     pub(crate) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
@@ -118,54 +122,55 @@ impl GoldScores {
         if self.file.is_empty() {
             self.file = labels.iter().map(|labels| labels.file.as_str()).collect::<Vec<_>>().join(", ");
         }
-        for (_, row) in labels.iter().flat_map(|labels| &labels.rows) {
-            let candidates = match &row.task.subject {
-                LabelSubject::Candidate(candidate) => vec![candidate],
-                LabelSubject::Pair { i, j } => vec![i, j],
-            };
-            for candidate in candidates.into_iter().filter(|id| scored.contains(&(row.task.item.as_str(), id.as_str())))
-            {
-                self.admit(&row.task.item, candidate);
-            }
-        }
         let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
         for (file, line, row) in
             labels.iter().flat_map(|labels| labels.rows.iter().map(|(n, row)| (&labels.file, *n, row)))
         {
             let LabelTask { item, attribute, subject } = &row.task;
-            let find = |candidate: &String| {
-                self.find(item, Some(candidate)).ok_or_else(|| MetaError::UnknownLabel {
-                    place: format!("{}:{line}", visible_line(file)),
-                    item: visible_line(item),
-                    candidate: visible_line(candidate),
-                    gold: self.file.clone(),
-                })
+            let mut place = |candidate: &String| {
+                self.find(item, Some(candidate))
+                    .or_else(|| {
+                        scored.contains(&(item.as_str(), candidate.as_str())).then(|| self.admit(item, candidate))
+                    })
+                    .ok_or_else(|| MetaError::UnknownLabel {
+                        place: format!("{}:{line}", visible_line(file)),
+                        item: visible_line(item),
+                        candidate: visible_line(candidate),
+                        gold: self.file.clone(),
+                    })
             };
-            match (subject, &row.label) {
-                (LabelSubject::Candidate(candidate), Label::Score(score)) => {
-                    let (item, candidate) = find(candidate)?;
-                    let attribute = attribute.clone().unwrap_or_else(|| "score".to_owned());
-                    scores.entry((item, candidate, attribute)).or_default().push(*score);
+            match subject {
+                LabelSubject::Candidate(candidate) => {
+                    let (item, candidate) = place(candidate)?;
+                    if let Label::Score(score) = row.label {
+                        let attribute = attribute.clone().unwrap_or_else(|| "score".to_owned());
+                        scores.entry((item, candidate, attribute)).or_default().push(score);
+                    }
                 }
-                (LabelSubject::Pair { i, j }, Label::Preferred(preference)) => {
-                    find(i)?;
-                    find(j)?;
-                    let (preferred, other) =
-                        if matches!(preference, Preference::Candidate(id) if id == j) { (j, i) } else { (i, j) };
-                    self.labelled.push(LabelledPair {
-                        attribute: attribute.clone(),
-                        item: item.clone(),
-                        preferred: preferred.clone(),
-                        other: other.clone(),
-                        is_level: *preference == Preference::Tie,
-                    });
+                LabelSubject::Pair { i, j } => {
+                    place(i)?;
+                    place(j)?;
+                    if let Label::Preferred(preference) = &row.label {
+                        let is_second = matches!(preference, Preference::Candidate(id) if id == j);
+                        let (preferred, other) = if is_second { (j, i) } else { (i, j) };
+                        self.labelled.push(LabelledPair {
+                            attribute: attribute.clone(),
+                            item: item.clone(),
+                            preferred: preferred.clone(),
+                            other: other.clone(),
+                            is_level: *preference == Preference::Tie,
+                        });
+                    }
                 }
-                _ => {}
             }
         }
         for ((item, candidate, attribute), said) in scores {
-            let mean = said.iter().sum::<f64>() / said.len() as f64;
-            self.items[item].candidates[candidate].scores.entry(attribute.clone()).or_insert(mean);
+            match self.items[item].candidates[candidate].scores.entry(attribute.clone()) {
+                Entry::Occupied(_) => self.passed_over += said.len(),
+                Entry::Vacant(entry) => {
+                    entry.insert(said.iter().sum::<f64>() / said.len() as f64);
+                }
+            }
             if !self.attributes.contains(&attribute) {
                 self.attributes.push(attribute);
             }
@@ -192,17 +197,21 @@ impl GoldScores {
         Ok(self)
     }
 
-    /// Adds a candidate of which gold says nothing, where it is not there.
-    fn admit(&mut self, item: &str, candidate: &str) {
-        if self.find(item, Some(candidate)).is_some() {
-            return;
-        }
+    /// Adds a candidate of which gold says nothing, and gives its places.
+    fn admit(&mut self, item: &str, candidate: &str) -> (usize, usize) {
         let place = *self.places.entry(item.to_owned()).or_insert(self.items.len());
         if place == self.items.len() {
             self.items.push(GoldItem { id: item.to_owned(), candidates: Vec::new(), preference: None });
         }
-        let candidate = GoldCandidate { id: Some(candidate.to_owned()), scores: BTreeMap::new() };
-        self.items[place].candidates.push(candidate);
+        let candidates = &mut self.items[place].candidates;
+        candidates.push(GoldCandidate { id: Some(candidate.to_owned()), scores: BTreeMap::new() });
+        (place, candidates.len() - 1)
+    }
+
+    /// What is said of labels that change nothing.
+    pub(crate) fn note(&self) -> Option<String> {
+        let labels = counted(self.passed_over, "label");
+        (self.passed_over > 0).then(|| format!("{labels} of candidates that gold has a score of: gold's is used"))
     }
 
     /// The item of that id.

@@ -71,6 +71,9 @@ impl AllScores {
         let mut files = Vec::new();
         for path in paths {
             let file = file_of(path);
+            if paths[..files.len()].iter().any(|before| file_of(before) == file) {
+                return Err(MetaError::ScoresTwice { path: path.display().to_string() });
+            }
             if path.is_dir() && !file.is_file() {
                 return Err(MetaError::NoScores { path: path.display().to_string(), name: SCORES });
             }

@@ -40,6 +40,12 @@ pub enum OptionCause {
         /// The other's name.
         other: String,
     },
+    /// It is of another, which is not given.
+    #[error("it means nothing without `{other}`")]
+    Alone {
+        /// The other's name.
+        other: String,
+    },
     /// It cannot have its value.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -147,6 +153,11 @@ pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     for spec in &specs {
         if let Some(other) = spec.conflicts().find(|other| is_on(given, &spec.field) && is_on(given, other)) {
             return Err(wrong(&spec.field, OptionCause::Conflict { other: other.replace('_', "-") }));
+        }
+        // All of a run's options are given again where it is gone on with, as they are in force.
+        let is_told = is_on(given, &spec.field) && given.get(&spec.field) != Some(&spec.default);
+        if let Some(other) = spec.needs().find(|other| is_told && !is_on(given, other)) {
+            return Err(wrong(&spec.field, OptionCause::Alone { other: other.replace('_', "-") }));
         }
     }
     // Each was read by itself before, so that what is left is nobody's in particular.

@@ -106,7 +106,16 @@ impl OptionSpec {
 
     /// The fields that cannot be given beside it: `#[schemars(extend("conflicts" = ["FIELD"]))]`.
     pub fn conflicts(&self) -> impl Iterator<Item = &str> {
-        self.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+        self.fields("conflicts")
+    }
+
+    /// The fields without which it means nothing: `#[schemars(extend("needs" = ["FIELD"]))]`.
+    pub fn needs(&self) -> impl Iterator<Item = &str> {
+        self.fields("needs")
+    }
+
+    fn fields(&self, extension: &str) -> impl Iterator<Item = &str> {
+        self.extension(extension).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
     }
 
     /// Something that the adapters know and this crate does not: `#[schemars(extend("KEY" = …))]` of the field.

@@ -1,10 +1,10 @@
 //! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of
-//! comparisons, metrics under every kind of reference, the rounds of an examination, and measures of revision by category
-//! and difficulty, and against each other.
+//! comparisons, metrics under every kind of reference, the rounds of an examination, measures of revision by category and
+//! difficulty and against each other, and verdicts that attacks turn.
 
 use serde_json::Value;
 
-use crate::plot::{Along, CORRELATES, Figure, Point, SERIES, Series, heat, lines, map};
+use crate::plot::{Along, CORRELATES, Figure, ForestEstimate, Point, SERIES, Series, forest, heat, lines, map};
 use crate::run::ReportedRun;
 use crate::text::visible_line;
 
@@ -16,6 +16,7 @@ pub(crate) fn figures(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     figures.extend(units(prefix, run));
     figures.extend(parts(prefix, run));
     figures.extend(correlations(prefix, run));
+    figures.extend(attacks(prefix, run));
     figures
 }
 
@@ -232,4 +233,40 @@ fn correlations(prefix: &str, run: &ReportedRun) -> Option<Figure> {
                    less was edited. What goes with the edit distances measures how much was changed.";
     let title = "Measures against each other and against edit distances".to_owned();
     Some(heat(format!("{prefix}-correlations"), title, caption, &CORRELATES, &names, &cells))
+}
+
+/// The share of verdicts that attacks turn: of each method under each defence, and of each attack on the method that gives
+/// way most.
+fn attacks(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
+    let Some(prompts) = run.summary.pointer("/values/prompts").and_then(Value::as_array) else { return Vec::new() };
+    let estimate = |name: String, turned: &Value| {
+        let interval = turned["interval"]["low"].as_f64().zip(turned["interval"]["high"].as_f64());
+        Some(ForestEstimate { name, value: turned["share"].as_f64()?, interval })
+    };
+    let of_prompt = |one: &Value| {
+        let (method, defence) = (text(one, "method"), text(one, "defence"));
+        let name = if defence == "none" { method } else { format!("{method}, {defence}") };
+        estimate(name, &one["turned"])
+    };
+    let by_prompt: Vec<ForestEstimate> = prompts.iter().filter_map(of_prompt).collect();
+    let share = |one: &&Value| one["turned"]["share"].as_f64();
+    let undefended = prompts.iter().filter(|one| one["defence"] == "none" && share(one).is_some());
+    let worst = undefended.max_by(|a, b| share(a).partial_cmp(&share(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let of_worst = worst.and_then(|worst| worst["attacks"].as_array()).into_iter().flatten();
+    let by_attack: Vec<ForestEstimate> =
+        of_worst.filter_map(|one| estimate(text(one, "attack"), &one["turned"])).collect();
+    let said = "Of the items in which a harmless text of the same length had not made the attacked candidate the better \
+                one, the share in which the attack does, with 95 % intervals over items";
+    let figure = |id: &str, title: String, more: &str, rows: &[ForestEstimate]| {
+        let id = format!("{prefix}-{id}");
+        (!rows.is_empty()).then(|| forest(id, title, format!("{said}{more}."), "verdicts turned", rows, 0.0))
+    };
+    let method = worst.map(|worst| visible_line(&text(worst, "method"))).unwrap_or_default();
+    [
+        figure("attacked", "Verdicts that attacks turn".to_owned(), "; the mean over attacks", &by_prompt),
+        figure("attacks", format!("Attacks on {method}"), "; without a defence", &by_attack),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -123,8 +123,8 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
         None => Ok(all),
         Some(twice) => MethodError::refuse(
             "--texts",
-            format!("the attack `{twice}` is there twice"),
-            "give each a name of its own",
+            format!("`{}` is an attack that ships with probity", twice.escape_debug()),
+            "give each a name of its own, or choose others with --attack",
         ),
     }
 }

@@ -1,5 +1,6 @@
 //! What is put into a candidate so that its judge likes it better, and the harmless texts that it is held against.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use probity_options::read_text;
@@ -208,14 +209,14 @@ pub(super) fn shipped(noun: &str) -> Vec<AttackText> {
 /// Attacks of the user's, a JSON object in each line.
 pub(super) fn read_own(path: &Path, noun: &str) -> Result<Vec<AttackText>, MethodError> {
     let option = || format!("--texts {}", path.display());
-    let text = read_text(path).map_err(|source| MethodError::File {
-        option: "--texts".to_owned(),
-        path: path.display().to_string(),
-        source,
-    })?;
     let form = "each line is {\"name\": …, \"text\": …}, with \"place\" (behind, before, instead or again) and \"family\" \
                 where wanted; NOUN in the text stands for what the prompt calls it";
+    let text = match read_text(path) {
+        Ok(text) => text,
+        Err(error) => return MethodError::refuse(option(), format!("it cannot be read: {error}"), form),
+    };
     let mut all: Vec<AttackText> = Vec::new();
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let place = |why: String| format!("line {}: {why}", number + 1);
         let one: AttackText = match serde_json::from_str(line) {
@@ -224,6 +225,10 @@ pub(super) fn read_own(path: &Path, noun: &str) -> Result<Vec<AttackText>, Metho
         };
         if one.name.trim().is_empty() || (one.text.is_empty() && one.place != Place::Again) {
             return MethodError::refuse(option(), place("`name` or `text` is empty".to_owned()), form);
+        }
+        if let Some(first) = lines.insert(one.name.clone(), number + 1) {
+            let why = place(format!("`{}` is the attack of line {first}", one.name.escape_debug()));
+            return MethodError::refuse(option(), why, "give each a name of its own");
         }
         all.push(AttackText { text: one.text.replace("NOUN", noun), ..one });
     }
@@ -337,6 +342,10 @@ mod tests {
             ("{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": 3}", "line 2"),
             ("{\"name\": \"x\", \"text\": \"y\", \"where\": 1}", "unknown field `where`"),
             ("{\"name\": \"x\", \"text\": \"\"}", "is empty"),
+            (
+                "{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": \"x\", \"text\": \"z\"}",
+                "line 2: `x` is the attack of line 1",
+            ),
         ] {
             assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
         }

@@ -47,11 +47,13 @@ pub struct ComparativeParams {
     #[schemars(extend("form" = "N|SHARE|auto", "conflicts" = ["pairs", "analyses"]))]
     pub budget: Option<Budget>,
     /// Of --budget: which pair is asked about next.
+    #[schemars(extend("needs" = ["budget"]))]
     pub choose: PairOrder,
     /// Of --budget: what is to be found. Pairs are chosen for it, and `auto` asks until it is settled.
+    #[schemars(extend("needs" = ["budget"]))]
     pub stop: StopAt,
     /// Of --budget auto: how sure that has to be.
-    #[schemars(extend("form" = "SHARE"))]
+    #[schemars(extend("form" = "SHARE", "needs" = ["budget"]))]
     #[default(0.95)]
     pub sure: f64,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product

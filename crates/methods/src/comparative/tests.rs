@@ -749,6 +749,9 @@ fn budgets_that_connect_nothing_or_contradict_are_refused() {
         ("--budget some", "auto"),
         ("--budget auto --sure 1", "--sure"),
         ("--budget auto --sure 0", "--sure"),
+        ("--sure 0.9", "it means nothing without `budget`"),
+        ("--stop best", "it means nothing without `budget`"),
+        ("--choose gain", "it means nothing without `budget`"),
     ] {
         let error = told(&run(&format!("{COMPARE} {args}"), &crowds(0.3), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");

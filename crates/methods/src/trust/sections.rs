@@ -27,7 +27,7 @@ fn estimate(value: f64, Interval { low, high }: Interval) -> String {
 
 fn left_to_it(found: &[Trusted]) -> Section {
     let columns = [
-        "metric", "attribute", "labels", "right on all", "left to it", "from a difference of", "right on these",
+        "metric", "attribute", "labels", "right alone", "left to it", "from a difference of", "right on these",
         "wrong at most", "labels still needed",
     ];
     let mut section = Section::new("Which pairs can be left to it", columns);
@@ -69,7 +69,7 @@ fn left_to_it(found: &[Trusted]) -> Section {
     }
     section.note(
         "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
-         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn. Labels still needed: \
+         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these. Labels still needed: \
          about so many before something can be left to it, if they turn out as those there are; a dash where none would do.",
     );
     section.note(if found.iter().any(|one| one.pairs.handed_back > 0) {

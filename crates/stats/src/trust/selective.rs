@@ -50,7 +50,7 @@ pub struct Selection {
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum NoSelection {
     /// Even without a single disagreement they promise nothing.
-    #[error("{labels} labels promise nothing even where all agree: {needed} are needed")]
+    #[error("{labels} of the {needed} labels that a promise takes even where all agree")]
     TooFew {
         /// Labels that there are.
         labels: usize,
