@@ -461,6 +461,12 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     }
 }
 
+/// The first of two candidates is better in each of twelve items.
+fn lines_of_gold() -> String {
+    let rows: Vec<String> = (0..12).map(|k| format!("i{k},a,2\ni{k},b,1\n")).collect();
+    format!("item,candidate,tone\n{}", rows.concat())
+}
+
 #[test]
 fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let world = World::new();
@@ -516,10 +522,44 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let metric = &summary["values"]["metrics"][0];
     assert_eq!((&metric["attribute"], &metric["counts"]["compared"]), (&json!("tone"), &json!(6)));
-    // What gold says of a candidate stands.
+    // Of several people what most of them say counts.
+    let by = |who: &str, preferred: &str| {
+        let mut one = pair(33, preferred);
+        one["annotator"] = json!(who);
+        one
+    };
+    let majority = |said: [&str; 3]| {
+        let rows: Vec<Value> = ["one", "two", "three"].iter().zip(said).map(|(who, one)| by(who, one)).collect();
+        let labels = world.file("majority.jsonl", lines(&rows));
+        meta(&labels).exits(0);
+        let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
+        let pairs = &summary["values"]["trust"][0]["pairs"];
+        (pairs["labelled"].as_u64(), pairs["disagreements"].as_u64())
+    };
+    assert_eq!(majority(["a", "b", "b"]), (Some(1), Some(1)));
+    assert_eq!(majority(["a", "a", "tie"]), (Some(1), Some(0)));
+    // They see no difference, but they have seen it.
+    assert_eq!(majority(["tie", "tie", "b"]).0, Some(0));
+    // What gold says of a pair stands.
+    let of_gold = world.file("tone.csv", lines_of_gold());
+    let seen = world.file(
+        "seen.jsonl",
+        lines(
+            &(0..3)
+                .map(|k| {
+                    let mut one = pair(k, "b");
+                    one["attribute"] = json!("tone");
+                    one
+                })
+                .collect::<Vec<_>>(),
+        ),
+    );
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &of_gold, "--labels", &seen]).exits(0);
+    assert!(ran.stdout.contains("3 labels of what gold says something of: gold's is used"), "{}", ran.stdout);
+    // And of a candidate.
     let gold = world.file("tone.csv", "item,candidate,tone\ni0,a,9\ni0,b,2\n");
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", &labels]).exits(0);
-    assert!(ran.stdout.contains("2 labels of candidates that gold has a score of: gold's is used"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("2 labels of what gold says something of: gold's is used"), "{}", ran.stdout);
     world.run(&["meta", "--scores", &scores, "--scores", &scores, "--gold", &gold]).fails_with(&["is given twice"]);
     let huge = world.file("huge.jsonl", lines(&[score(0, "one", 1e308)]));
     meta(&huge).fails_with(&["huge.jsonl", "line 1", "further from 0 than 1e100"]);

@@ -259,6 +259,12 @@ fn unfit(subject: &LabelSubject, label: &Label) -> Option<LineError> {
 }
 
 impl LabelSubject {
+    /// Whether a candidate is the first of a pair.
+    #[must_use]
+    pub fn is_first(&self, candidate: &str) -> bool {
+        matches!(self, Self::Pair { i, .. } if i == candidate)
+    }
+
     /// What the fields `candidate`, or `candidate_i` and `candidate_j` name.
     pub(crate) fn of(
         candidate: Option<String>,

@@ -35,21 +35,53 @@ pub(crate) struct GoldScores {
     pub(crate) attributes: Vec<String>,
     /// Pairs that people have seen.
     pub(crate) labelled: Vec<LabelledPair>,
-    /// Labels of candidates that gold has a score of.
+    /// Labels of candidates and pairs of which gold says something.
     pub(crate) passed_over: usize,
     places: BTreeMap<String, usize>,
 }
 
-/// That people like one of two candidates better.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// What people say of two candidates.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelledPair {
     /// Absent where they were compared as a whole.
     pub(crate) attribute: Option<String>,
     pub(crate) item: String,
-    pub(crate) preferred: String,
-    pub(crate) other: String,
-    /// Or that they see no difference.
-    pub(crate) is_level: bool,
+    pub(crate) i: String,
+    pub(crate) j: String,
+    pub(crate) verdict: PairVerdict,
+}
+
+/// Which of two is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PairVerdict {
+    First,
+    Second,
+    Level,
+}
+
+impl PairVerdict {
+    /// What most people say; where as many say something else, they see no difference.
+    fn of_most(said: &BTreeMap<Self, usize>) -> Self {
+        let most = said.values().copied().max().unwrap_or(0);
+        let mut those = said.iter().filter(|(_, count)| **count == most);
+        match (those.next(), those.next()) {
+            (Some((verdict, _)), None) => *verdict,
+            _ => Self::Level,
+        }
+    }
+}
+
+impl GoldItem {
+    /// Whether gold says which of two of its candidates is better, or that neither is.
+    fn says(&self, places: [usize; 2], attribute: Option<&str>) -> bool {
+        let candidates = places.map(|place| &self.candidates[place]);
+        match (attribute, &self.preference) {
+            (Some(attribute), _) => candidates.iter().all(|one| one.scores.contains_key(attribute)),
+            (None, Some(Preference::Candidate(id))) => candidates.iter().any(|one| one.id.as_ref() == Some(id)),
+            (None, Some(Preference::Tie)) => true,
+            (None, None) => false,
+        }
+    }
 }
 
 impl GoldScores {
@@ -109,8 +141,8 @@ impl GoldScores {
         Ok(Self::new(table.file, items))
     }
 
-    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people. Gold
-    /// may be of a part of what was scored; labels may be of all of it.
+    /// The same with what people said when they were asked, where gold says nothing: of scores the mean over people, of
+    /// pairs what most of them say. Gold may be of a part of what was scored; labels may be of all of it.
     ///
     /// # Errors
     /// Where a label is of something that neither gold nor `scored` knows.
@@ -123,6 +155,7 @@ impl GoldScores {
             self.file = labels.iter().map(|labels| labels.file.as_str()).collect::<Vec<_>>().join(", ");
         }
         let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
+        let mut pairs: BTreeMap<LabelTask, BTreeMap<PairVerdict, usize>> = BTreeMap::new();
         for (file, line, row) in
             labels.iter().flat_map(|labels| labels.rows.iter().map(|(n, row)| (&labels.file, *n, row)))
         {
@@ -148,20 +181,25 @@ impl GoldScores {
                     }
                 }
                 LabelSubject::Pair { i, j } => {
-                    place(i)?;
-                    place(j)?;
-                    if let Label::Preferred(preference) = &row.label {
-                        let is_second = matches!(preference, Preference::Candidate(id) if id == j);
-                        let (preferred, other) = if is_second { (j, i) } else { (i, j) };
-                        self.labelled.push(LabelledPair {
-                            attribute: attribute.clone(),
-                            item: item.clone(),
-                            preferred: preferred.clone(),
-                            other: other.clone(),
-                            is_level: *preference == Preference::Tie,
-                        });
+                    let (item, places) = (place(i)?.0, [place(i)?.1, place(j)?.1]);
+                    let Label::Preferred(preference) = &row.label else { continue };
+                    if self.items[item].says(places, attribute.as_deref()) {
+                        self.passed_over += 1;
+                        continue;
                     }
+                    let task = row.task.key();
+                    let says = match preference {
+                        Preference::Tie => PairVerdict::Level,
+                        Preference::Candidate(id) if task.subject.is_first(id) => PairVerdict::First,
+                        Preference::Candidate(_) => PairVerdict::Second,
+                    };
+                    *pairs.entry(task).or_default().entry(says).or_default() += 1;
                 }
+            }
+        }
+        for (LabelTask { item, attribute, subject }, said) in pairs {
+            if let LabelSubject::Pair { i, j } = subject {
+                self.labelled.push(LabelledPair { attribute, item, i, j, verdict: PairVerdict::of_most(&said) });
             }
         }
         for ((item, candidate, attribute), said) in scores {
@@ -176,7 +214,6 @@ impl GoldScores {
             }
         }
         self.attributes.sort_unstable();
-        self.labelled.sort_unstable();
         Ok(self)
     }
 
@@ -211,7 +248,7 @@ impl GoldScores {
     /// What is said of labels that change nothing.
     pub(crate) fn note(&self) -> Option<String> {
         let labels = counted(self.passed_over, "label");
-        (self.passed_over > 0).then(|| format!("{labels} of candidates that gold has a score of: gold's is used"))
+        (self.passed_over > 0).then(|| format!("{labels} of what gold says something of: gold's is used"))
     }
 
     /// The item of that id.

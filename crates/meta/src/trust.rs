@@ -4,7 +4,7 @@ use probity_data::Preference;
 use probity_methods::{JudgedItems, JudgedText};
 
 use crate::align::AlignedScores;
-use crate::gold::GoldScores;
+use crate::gold::{GoldScores, PairVerdict};
 
 /// Of preferences people's score is 1 of what they preferred and 0 of the others, between which nothing is known.
 pub(crate) fn judged_items<'a>(
@@ -33,10 +33,10 @@ pub(crate) fn judged_items<'a>(
         items.level_where(is_tie);
     }
     for pair in gold.labelled.iter().filter(|pair| pair.attribute.as_deref() == attribute) {
-        if pair.is_level {
-            items.level(&pair.item, &pair.preferred, &pair.other);
-        } else {
-            items.prefer(&pair.item, &pair.preferred, &pair.other);
+        match pair.verdict {
+            PairVerdict::First => items.prefer(&pair.item, &pair.i, &pair.j),
+            PairVerdict::Second => items.prefer(&pair.item, &pair.j, &pair.i),
+            PairVerdict::Level => items.level(&pair.item, &pair.i, &pair.j),
         }
     }
     items

@@ -85,7 +85,7 @@ fn cost(run: &ReportedRun) -> Option<String> {
 
 /// How answers ended, and how probable the labels were.
 pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
-    let mut table = ReportTable::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "answers", "share"]);
+    let mut table = ReportTable::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "results", "share"]);
     let summed = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
     let counts: Vec<(String, u64)> = match summed {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),

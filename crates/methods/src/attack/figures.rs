@@ -55,6 +55,10 @@ pub(super) struct PromptFigures {
     pub(super) accuracy: FigureEstimate<ShareFigure>,
     /// Items whose candidates have no score as they are.
     pub(super) lost: usize,
+    /// Items whose verdict people's was held against.
+    pub(super) judged: usize,
+    /// Items of which an attack could turn the verdict.
+    pub(super) open: usize,
     /// Over all attacks, item by item.
     pub(super) turned: FigureEstimate<ShareFigure>,
     /// Of a defence: how many more of the verdicts turn that could turn without it too.
@@ -142,8 +146,10 @@ impl PromptFigures {
         Self {
             method: method.to_owned(),
             defence: defence.to_owned(),
+            judged: accuracy.len(),
             accuracy: share_estimate(&accuracy),
             lost: as_they_are.iter().filter(|(_, said)| said.is_none()).count(),
+            open: found.iter().filter_map(turned).count(),
             turned: share_estimate(&found.iter().filter_map(turned).collect::<Vec<_>>()),
             change: undefended.map(|before| change_estimate(&before.items, &found)),
             shift: shift_estimate(&found.iter().filter_map(shift).collect::<Vec<_>>()),
@@ -153,10 +159,10 @@ impl PromptFigures {
         }
     }
 
-    /// The attack that turns most verdicts, the first among equals.
+    /// The attack that turns most verdicts; among equals that of most items, then the first.
     pub(super) fn worst(&self) -> Option<&AttackFigures> {
-        let share = |one: &AttackFigures| one.turned.figure.share.unwrap_or(-1.0);
-        self.attacks.iter().filter(|one| one.open > 0).reduce(|a, b| if share(b) > share(a) { b } else { a })
+        let size = |one: &AttackFigures| (one.turned.figure.share.unwrap_or(-1.0), one.open);
+        self.attacks.iter().filter(|one| one.open > 0).reduce(|a, b| if size(b) > size(a) { b } else { a })
     }
 }
 

@@ -14,7 +14,7 @@ const FEW_ITEMS: usize = 30;
 /// What is said of each method under each defence.
 pub(super) fn prompts(found: &[PromptFigures]) -> Section {
     let columns = [
-        "method", "defence", "turned", "interval", "change", "interval", "shift", "worst attack", "turns", "of",
+        "method", "defence", "turned", "interval", "change", "its interval", "shift", "worst attack", "turns", "of",
         "accuracy", "lost",
     ];
     let mut table = Section::new("Verdicts that attacks turn", columns);
@@ -121,7 +121,8 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
     });
     let defended = by_share(of(true).filter(|one| one.method == worst.method));
     let defended = defended.min_by(|a, b| a.1.total_cmp(&b.1)).map_or_else(String::new, |(best, share)| {
-        format!(". With {} {} of its verdicts turn{}", best.defence, percent(share), changed(best))
+        let items = counted(best.open, "item");
+        format!(". With {} {} of its verdicts turn ({items}){}", best.defence, percent(share), changed(best))
     });
     let turned = percent(turned);
     let says = format!("{most} turn {turned}{interval} of the verdicts that they could turn{attack}{defended}");
@@ -146,7 +147,9 @@ fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     let (trust, because) = if let Some((accuracy, Interval { low, high })) = accuracy.filter(|one| one.1.low <= 0.5) {
         let (right, low, high) = (percent(accuracy), fixed(100.0 * low, 1), fixed(100.0 * high, 1));
         let because = format!(
-            "{attacked} attacked; as they are the method is right on {right} of the candidates [{low}, {high}], which may be chance"
+            "{attacked} attacked; as they are the method is right on {right} of {} that people have judged [{low}, {high}], \
+             which may be chance",
+            counted(worst.judged, "item")
         );
         (Trust::Caution, because)
     } else if items < FEW_ITEMS {

@@ -222,15 +222,15 @@ impl<'s> ContextPlan<'s> {
             self.asked.extend(&pairs);
             return pairs;
         }
+        let left = self.most.saturating_sub(self.asked.len());
+        if left == 0 {
+            self.ended = Some(if self.most == n * (n - 1) / 2 { Ended::All } else { Ended::Budget });
+            return Vec::new();
+        }
         if params.budget == Some(Budget::Auto)
             && self.experts.is_settled(params.stop.into(), params.sure, self.seed(params))
         {
             self.ended = Some(Ended::Settled);
-            return Vec::new();
-        }
-        let left = self.most.saturating_sub(self.asked.len());
-        if left == 0 {
-            self.ended = Some(if self.most == n * (n - 1) / 2 { Ended::All } else { Ended::Budget });
             return Vec::new();
         }
         self.choose((n / 2).clamp(1, left), params.choose, params.stop)
@@ -362,10 +362,7 @@ impl BudgetFigures {
             sure: is_auto.then_some(params.sure),
             pairs: contexts.iter().map(|one| one.pairs).sum(),
             all_pairs: contexts.iter().map(|one| one.all_pairs).sum(),
-            settled: contexts
-                .iter()
-                .filter(|one| one.ended == Some(Ended::Settled) && one.pairs < one.all_pairs)
-                .count(),
+            settled: contexts.iter().filter(|one| one.ended == Some(Ended::Settled)).count(),
             contexts,
         }
     }
@@ -385,8 +382,8 @@ impl BudgetFigures {
         ]);
         table.note(
             "each pair is asked about in both orders. Best is best, ranks hold: how probable it is, by the judge's own answers, \
-             that its best text is the one found, and that its places are off by less than one each; the mean over contexts, \
-             each in budget.jsonl. It says how well the judge's ranking is known, not how right the judge is.",
+             that its best text is the one found, and that its places are off by less than one each; the mean over contexts \
+             in which it is known, each in budget.jsonl. It says how well the judge's ranking is known, not how right the judge is.",
         );
         if let Some(sure) = self.sure {
             let stop = &self.stop;

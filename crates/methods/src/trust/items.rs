@@ -71,7 +71,6 @@ impl<'a> JudgedItems<'a> {
         are_scores: bool,
     ) -> bool {
         let (a, b) = (first.candidate, second.candidate);
-        // Several people may be of two minds.
         let is_level = || {
             [&self.level, &self.preferred]
                 .iter()
@@ -97,11 +96,18 @@ impl<'a> JudgedItems<'a> {
         let people = match (said(first.candidate, second.candidate), said(second.candidate, first.candidate)) {
             (true, false) => 1.0,
             (false, true) => -1.0,
-            // Several people who are of two minds see no difference.
-            (true, true) => 0.0,
-            (false, false) => first.people? - second.people?,
+            _ => first.people? - second.people?,
         };
         (people != 0.0).then_some((first.score - second.score) * people <= 0.0)
+    }
+
+    /// How many items have a pair that nobody has seen, and none of which people have said that one is better.
+    pub(super) fn unlabelled(&self, are_scores: bool) -> usize {
+        let labelled = self.labelled();
+        let unseen = |(id, item): &(&'a str, &[JudgedText<'a>])| {
+            !labelled.contains(id) && pairs(item).any(|(first, second)| !self.is_seen(id, first, second, are_scores))
+        };
+        self.texts().filter(unseen).count()
     }
 
     /// The items of which people have said that one of a pair is better.

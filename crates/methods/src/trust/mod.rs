@@ -82,7 +82,7 @@ pub struct TrustedPairs {
     pub(crate) disagreements: usize,
     /// Pairs that nobody has seen and that are not left to the metric.
     pub(crate) handed_back: usize,
-    /// Items of several candidates of which no pair has a label.
+    /// Items of which no pair has a label and one could get it.
     pub(crate) unlabelled: usize,
     /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,8 @@ pub struct SystemMean {
     pub(crate) system: String,
     #[serde(flatten)]
     pub(crate) mean: PredictionPowered,
-    /// Of a lead that its interval leaves open: how many labels would tell it from 0, were it as large as it seems.
+    /// Of a lead that its interval leaves open: how many labels would tell it from 0, were it as large as it seems; absent
+    /// where that is more than there are items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_to_tell: Option<usize>,
 }
@@ -147,7 +148,7 @@ impl Trusted {
     /// Of a metric and an attribute, with what people should look at.
     pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
         let middle = items.middle();
-        let (mut trusted, threshold) = of_pairs(items, middle, promise);
+        let (mut trusted, threshold) = of_pairs(items, attribute.is_some(), middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
         let back = ToLabel {
             pairs: handed_back((metric, attribute), items, middle, threshold, promise.seed),
@@ -201,7 +202,12 @@ fn shuffle<T>(seed: u64, list: &mut [T]) {
 }
 
 /// Which pairs can be left to the metric, and from which distance of scores on.
-fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (TrustedPairs, Option<f64>) {
+fn of_pairs(
+    items: &JudgedItems<'_>,
+    are_scores: bool,
+    middle: Option<f64>,
+    promise: Promise,
+) -> (TrustedPairs, Option<f64>) {
     // Pairs of one item hang together: one of each is drawn, so that labels are independent of one another.
     let seen: Vec<Vec<CheckedVerdict>> = items.checked().into_iter().filter(|seen| !seen.is_empty()).collect();
     let places = drawn(promise.seed, &seen.iter().map(Vec::len).collect::<Vec<_>>());
@@ -222,7 +228,7 @@ fn of_pairs(items: &JudgedItems<'_>, middle: Option<f64>, promise: Promise) -> (
         kept,
         handed_back: 0,
         labelled: verdicts.len(),
-        unlabelled: items.texts().filter(|(_, item)| item.len() > 1).count() - verdicts.len(),
+        unlabelled: items.unlabelled(are_scores),
         disagreements: verdicts.iter().filter(|verdict| verdict.disagrees).count(),
     };
     (trusted, threshold)
@@ -343,10 +349,12 @@ fn lead(items: &JudgedItems<'_>, first: &str, second: &str, confidence: f64) -> 
         }
     }
     let mut lead = halves.mean(&format!("{first} − {second}"), confidence)?;
-    let PredictionPowered { value, interval, labels, .. } = lead.mean;
+    let PredictionPowered { value, interval, labels, unlabelled, .. } = lead.mean;
     if interval.low <= 0.0 && 0.0 <= interval.high && value != 0.0 {
         let half = (interval.high - interval.low) / 2.0;
-        lead.labels_to_tell = units_to_reach(half, labels, value.abs(), confidence);
+        let needed = units_to_reach(half, labels, value.abs(), confidence);
+        // With all of them labelled there is nothing left for the scores to say.
+        lead.labels_to_tell = needed.filter(|needed| *needed <= labels + unlabelled);
     }
     Some(lead)
 }

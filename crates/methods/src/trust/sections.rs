@@ -137,7 +137,7 @@ fn with_help(found: &[Trusted]) -> Section {
     section.note(
         "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
          Width: of its interval against that of the labels alone; 1 says that the scores bring nothing. \
-         Labels to tell: of a lead that its interval leaves open, how many would tell it from 0.",
+         Labels to tell: of a lead that its interval leaves open, how many would tell it from 0; nothing where all items do not.",
     );
     section
 }

@@ -52,7 +52,7 @@ pub enum NoSelection {
     /// Even without a single disagreement they promise nothing.
     #[error("{labels} of the {needed} labels that a promise takes even where all agree")]
     TooFew {
-        /// Labels that there are.
+        /// Labels that there are of verdicts that may be trusted.
         labels: usize,
         /// Labels that are needed at least.
         needed: usize,
@@ -70,7 +70,7 @@ pub enum NoSelection {
 }
 
 /// More labels than anybody gives.
-const MOST_LABELS: usize = 1_000_000;
+const MOST_LABELS: usize = 100_000;
 
 impl SelectionRule {
     /// Of trusted verdicts people disagree with no more than a share `alpha`, but for a probability `delta` that the
@@ -102,12 +102,15 @@ impl SelectionRule {
         if disagreements == 0 {
             return Some(self.labels_needed().saturating_sub(labelled));
         }
-        // One disagreement more makes the bound leap up, one label more lets it fall: first with as many labels as so many
-        // disagreements are of.
+        if disagreements as f64 >= self.alpha * labelled as f64 {
+            return None;
+        }
+        // One disagreement more makes the bound leap up, one label more lets it fall: so of as many labels as so many
+        // disagreements are of, first the largest number is looked at.
         let holds = |disagreements: usize, labels: usize| self.bound(disagreements, labels) <= self.alpha;
         let of = |more: usize| more * labelled / disagreements;
         let most = MOST_LABELS * disagreements / labelled;
-        let seen = first(disagreements..=most, |more| holds(more, of(more)))?;
+        let seen = (disagreements..=most).find(|more| holds(*more, of(*more)))?;
         let enough = first(of(seen - 1) + 1..=of(seen), |labels| holds(seen, labels))?;
         Some(enough.saturating_sub(labelled))
     }
@@ -129,8 +132,10 @@ impl SelectionRule {
         let needed = self.labels_needed();
         // One disagreement among the fewest labels ends everything: so the first test is of half of them, but of no more
         // than thirty.
-        let first = needed.max((verdicts.len() / 2).min(30));
-        let mut found = Err(NoSelection::TooFew { labels: verdicts.len(), needed });
+        let last = thresholds.last().copied().unwrap_or(f64::INFINITY);
+        let labels = verdicts.iter().filter(|verdict| verdict.confidence >= last).count();
+        let first = needed.max((labels / 2).min(30));
+        let mut found = Err(NoSelection::TooFew { labels, needed });
         for &threshold in thresholds {
             let sure = || verdicts.iter().filter(|verdict| verdict.confidence >= threshold);
             let (labelled, disagreements) = (sure().count(), sure().filter(|verdict| verdict.disagrees).count());
@@ -195,6 +200,13 @@ mod tests {
         assert_eq!(rule.still_needed(broken(30, 5)), Some(234));
         assert_eq!(rule.still_needed(broken(40, 9)), None, "22 % is above α, and stays there");
         assert_eq!(rule.still_needed(NoSelection::TooFew { labels: 4, needed: 11 }), Some(7));
+        // Fewer do than between the largest numbers of one and of the next disagreement: the first number of all.
+        for (labelled, disagreements, alpha, delta) in [(34, 9, 0.3, 0.2), (31, 6, 0.2, 0.1), (30, 13, 0.45, 0.1)] {
+            let rule = SelectionRule::new(alpha, delta).expect("a rule");
+            let holds = |labels: &usize| rule.bound((labels * disagreements).div_ceil(labelled), *labels) <= alpha;
+            let expected = (labelled..20_000).find(holds).map(|labels| labels - labelled);
+            assert_eq!(rule.still_needed(broken(labelled, disagreements)), expected, "{disagreements} of {labelled}");
+        }
     }
 
     #[test]
