@@ -1,6 +1,6 @@
 //! What attacks come to: how often the verdict turns, and by how much the score moves.
 
-use probity_stats::{FigureEstimate, Range, Resampling, mean_interval};
+use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, jackknife};
 use serde::Serialize;
 
 use super::items::{AttackedItem, ItemPlaces};
@@ -98,8 +98,14 @@ pub(super) struct AttackFigures {
     pub(super) shift: FigureEstimate<ShiftFigure>,
 }
 
+/// By the jackknife, whatever the values: where nothing moves, that is no coin that fell on its edge.
+fn moved_interval(values: &[f64]) -> Result<Interval, NoInterval> {
+    let confidence = Resampling::default().confidence;
+    jackknife(values.len(), confidence, Range::Within(-1.0, 1.0), |kept| mean(kept.iter().map(|unit| values[*unit])))
+}
+
 fn shift_estimate(shifts: &[f64]) -> FigureEstimate<ShiftFigure> {
-    let interval = mean_interval(shifts, Resampling::default().confidence, Range::Within(-1.0, 1.0));
+    let interval = moved_interval(shifts);
     FigureEstimate::new(ShiftFigure { shift: mean(shifts.iter().copied()) }, interval)
 }
 
@@ -110,7 +116,7 @@ fn change_estimate(before: &[Vec<ItemVerdicts>], after: &[Vec<ItemVerdicts>]) ->
         mean(both.map(|(before, after)| point(after) - point(before)))
     };
     let changes: Vec<f64> = before.iter().zip(after).filter_map(of_item).collect();
-    let interval = mean_interval(&changes, Resampling::default().confidence, Range::Within(-1.0, 1.0));
+    let interval = moved_interval(&changes);
     FigureEstimate::new(ChangeFigure { turned: mean(changes.iter().copied()) }, interval)
 }
 
