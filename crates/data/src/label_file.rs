@@ -35,6 +35,15 @@ pub enum LabelFileError {
         #[help]
         hint: Option<&'static str>,
     },
+    /// Something else has written to it or cut it.
+    #[error("{file} was changed while labels were added to it")]
+    #[diagnostic(help(
+        "look at the file, then end the command and start it again: it goes on with what the file holds now"
+    ))]
+    Changed {
+        /// The file's name, as in messages.
+        file: String,
+    },
     /// Its name leads to another file than the one that was opened.
     #[error("{file} was moved away or replaced, and what is written would be in no file of that name")]
     #[diagnostic(help("end the command and start it again: it goes on with what the file holds now"))]
@@ -67,6 +76,8 @@ pub struct LabelAppender {
     path: PathBuf,
     /// Locked as long as it is open.
     file: File,
+    /// How long it is, if nobody else writes to it.
+    len: u64,
     /// The length to which it has to be cut before anything is added, where a line was written in part.
     torn_at: Option<u64>,
 }
@@ -103,7 +114,8 @@ impl LabelAppender {
         }
         file.sync_all().map_err(failed("written"))?;
         sync_folder(path);
-        Ok((Self { path: path.to_owned(), file, torn_at: None }, held))
+        let len = file.metadata().map_err(failed("read"))?.len();
+        Ok((Self { path: path.to_owned(), file, len, torn_at: None }, held))
     }
 
     /// Adds a line. When this returns, it is on the disk; where it fails, nothing of it is in the file.
@@ -111,21 +123,30 @@ impl LabelAppender {
         if !self.is_in_place() {
             return Err(LabelFileError::Replaced { file: file_name(&self.path) });
         }
-        self.write(row).map_err(LabelFileError::io(&file_name(&self.path), "written"))
+        let file = file_name(&self.path);
+        let was_as_left = self.write(row).map_err(LabelFileError::io(&file, "written"))?;
+        was_as_left.then_some(()).ok_or(LabelFileError::Changed { file })
     }
 
-    fn write(&mut self, row: &LabelRow) -> io::Result<()> {
+    /// Whether the file was as it was left, and has the line now.
+    fn write(&mut self, row: &LabelRow) -> io::Result<bool> {
         if let Some(whole) = self.torn_at {
             self.file.set_len(whole)?;
             self.torn_at = None;
         }
-        let before = self.file.metadata()?.len();
-        let written = self.file.write_all(row.line().as_bytes()).and_then(|()| self.file.sync_data());
-        // A part of a line would spoil the next one.
-        if written.is_err() && self.file.set_len(before).is_err() {
-            self.torn_at = Some(before);
+        // What an editor has cut or a stranger has begun would be lost, or spoil the line.
+        if self.file.metadata()?.len() != self.len {
+            return Ok(false);
         }
-        written
+        let line = row.line();
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => self.len += line.len() as u64,
+            // A part of a line would spoil the next one.
+            Err(_) if self.file.set_len(self.len).is_err() => self.torn_at = Some(self.len),
+            Err(_) => {}
+        }
+        written.map(|()| true)
     }
 
     /// Whether the path still leads to the file that was opened: an editor that saves it puts another in its place.
@@ -185,6 +206,25 @@ mod tests {
         let (mut appender, held) = LabelAppender::open(&path).expect("opened");
         assert_eq!(candidates(&held), of(&["a"]));
         appender.append(&row("b")).expect("kept");
+        assert_eq!(candidates(&read_labels(&path).expect("readable")), of(&["a", "b"]));
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_has_cut_or_written_to_is_refused() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("labels.jsonl");
+        let (mut appender, _) = LabelAppender::open(&path).expect("made");
+        appender.append(&row("a")).expect("kept");
+        let whole = std::fs::read(&path).expect("there");
+        for changed in [&whole[..0], &[&whole[..], b"{\"item\":"].concat()] {
+            // In place, as some editors and `>` do.
+            std::fs::write(&path, changed).expect("written");
+            let error = appender.append(&row("b")).expect_err("changed");
+            assert!(matches!(error, LabelFileError::Changed { .. }), "{error:?}");
+            assert_eq!(std::fs::read(&path).expect("there"), changed);
+        }
+        std::fs::write(&path, &whole).expect("written");
+        appender.append(&row("b")).expect("as it was");
         assert_eq!(candidates(&read_labels(&path).expect("readable")), of(&["a", "b"]));
     }
 

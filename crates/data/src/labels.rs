@@ -9,13 +9,11 @@ use serde_json::Value;
 use crate::line_error::shown;
 use crate::open::{file_name, read_whole};
 use crate::sample::called_tie;
+use crate::values::{MOST_SCORE, NumberError};
 use crate::{DataError, JsonLines, LineError, LineProblems, Preference, TIE};
 
 /// The longest file of labels that is read: 1 GiB.
 pub(crate) const LONGEST: u64 = 1 << 30;
-
-/// The largest score: sums of squares of as many as there may be are still numbers.
-const MOST: f64 = 1e100;
 
 const EXAMPLE: &str =
     r#"{"item": "1", "attribute": "coherence", "candidate_i": "a", "candidate_j": "b", "preferred": "a"}"#;
@@ -219,11 +217,8 @@ impl LabelLine {
         let empty = |field: &str, text: Option<&String>| {
             text.is_some_and(String::is_empty).then(|| LineError::content(field, "empty"))
         };
-        if self.score.is_some_and(|score| score.abs() > MOST) {
-            wrong.push(LineError::content(
-                "score",
-                format!("further from 0 than {MOST:e}, which cannot be reckoned with"),
-            ));
+        if self.score.is_some_and(|score| score.abs() > MOST_SCORE) {
+            wrong.push(LineError::content("score", NumberError::Far.to_string()));
         }
         wrong.extend(empty("item", Some(&self.item)));
         wrong.extend(empty("attribute", self.attribute.as_ref()));

@@ -113,6 +113,10 @@ impl<T: DeserializeOwned, R: BufRead> Iterator for JsonLines<T, R> {
 /// A value from the bytes of one line.
 pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
     let text = std::str::from_utf8(line).map_err(|e| LineError::Utf8 { byte: e.valid_up_to() + 1 })?;
+    // As a list of its fields' values a record would be read too.
+    if text.trim_start().starts_with('[') {
+        return Err(LineError::content("", "a list, where each line is one JSON object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
         let field = e.path().to_string();

@@ -7,6 +7,7 @@ use bytestring::ByteString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::LineError;
+use crate::values::{MOST_SCORE, NumberError};
 use probity_lm::nearest;
 
 use crate::line_error::shown;
@@ -145,13 +146,15 @@ impl Candidate {
         self.scores.iter().filter_map(move |(attribute, score)| {
             if attribute.is_empty() {
                 Some(LineError::content(format!("candidates[{index}].scores"), "an attribute has no name"))
-            } else if score.is_finite() {
-                None
             } else {
-                Some(LineError::content(
-                    format!("candidates[{index}].scores.{attribute}"),
-                    "the score is not a finite number",
-                ))
+                let why = if !score.is_finite() {
+                    "the score is not a finite number".to_owned()
+                } else if score.abs() > MOST_SCORE {
+                    NumberError::Far.to_string()
+                } else {
+                    return None;
+                };
+                Some(LineError::content(format!("candidates[{index}].scores.{attribute}"), why))
             }
         })
     }

@@ -15,7 +15,13 @@ pub(crate) enum NumberError {
     #[error("`{}` is not a finite number", shown(text))]
     #[diagnostic(help("leave the cell empty where there is no score"))]
     Text { text: String },
+    #[error("further from 0 than {MOST_SCORE:e}, which cannot be reckoned with")]
+    #[diagnostic(help("scale the scores"))]
+    Far,
 }
+
+/// The largest score: sums of squares of as many as there may be are still numbers.
+pub(crate) const MOST_SCORE: f64 = 1e100;
 
 /// A number, also one that is written as a text; nothing from null or an empty cell. True is 1, false 0.
 pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
@@ -29,7 +35,7 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     };
     // Rust reads `nan` and `inf` as numbers; as scores they would poison every mean.
     if let Some(number) = number.filter(|number: &f64| number.is_finite()) {
-        return Ok(Some(number));
+        return if number.abs() > MOST_SCORE { Err(NumberError::Far) } else { Ok(Some(number)) };
     }
     let text = plain(value).unwrap_or_default();
     let pointed = text.trim().replacen(',', ".", 1);

@@ -33,6 +33,25 @@ pub enum MetaError {
         /// Where gold is from.
         gold: String,
     },
+    /// A label lies so far from what gold says that they cannot be of one scale.
+    #[error("{place}: a score of {score} for `{attribute}`, of which {gold} has {low} to {high}")]
+    #[diagnostic(help(
+        "labels and gold must be of one scale: ask with probity label --scale LOW-HIGH, or give the labels alone"
+    ))]
+    OtherScale {
+        /// Its file and line.
+        place: String,
+        /// The label.
+        score: f64,
+        /// What it is of.
+        attribute: String,
+        /// Where gold is from.
+        gold: String,
+        /// Gold's lowest score.
+        low: f64,
+        /// And its highest.
+        high: f64,
+    },
     /// A file or run of scores is named more than once.
     #[error("--scores {path} is given twice")]
     #[diagnostic(help("name each file and run once"))]
@@ -210,7 +229,7 @@ impl MetaError {
     pub fn option(&self) -> &'static str {
         match self {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
-            Self::UnknownLabel { .. } | Self::Labels(_) => "labels",
+            Self::UnknownLabel { .. } | Self::OtherScale { .. } | Self::Labels(_) => "labels",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
             Self::NoBaseline

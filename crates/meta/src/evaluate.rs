@@ -95,7 +95,7 @@ impl Evaluation {
             comparisons: Vec::new(),
             trust: Vec::new(),
             lower_is_better: lower.map(|one| one.metric.name.clone()).collect(),
-            notes: aligned.iter().filter_map(AlignedScores::note).chain(gold.note()).collect(),
+            notes: aligned.iter().filter_map(AlignedScores::note).chain(gold.notes.iter().cloned()).collect(),
         };
         for one in aligned {
             for attribute in attributes(one, gold) {

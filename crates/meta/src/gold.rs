@@ -35,8 +35,8 @@ pub(crate) struct GoldScores {
     pub(crate) attributes: Vec<String>,
     /// Pairs that people have seen.
     pub(crate) labelled: Vec<LabelledPair>,
-    /// Labels of candidates and pairs of which gold says something.
-    pub(crate) passed_over: usize,
+    /// What is said of labels that count for nothing.
+    pub(crate) notes: Vec<String>,
     places: BTreeMap<String, usize>,
 }
 
@@ -151,9 +151,21 @@ impl GoldScores {
         labels: &[LabelFile],
         scored: &BTreeSet<(&str, &str)>,
     ) -> Result<Self, MetaError> {
+        for labels in labels {
+            let cut = labels.half_line.map(|line| {
+                format!(
+                    "line {line} of {}, the last, was cut while it was written, and says nothing",
+                    visible_line(&labels.file)
+                )
+            });
+            self.notes.extend(cut);
+        }
+        let of_gold = self.ranges();
         if self.file.is_empty() {
             self.file = labels.iter().map(|labels| labels.file.as_str()).collect::<Vec<_>>().join(", ");
         }
+        // Labels of candidates and pairs of which gold says something.
+        let mut passed_over = 0;
         let mut scores: BTreeMap<(usize, usize, String), Vec<f64>> = BTreeMap::new();
         let mut pairs: BTreeMap<LabelTask, BTreeMap<PairVerdict, usize>> = BTreeMap::new();
         for (file, line, row) in
@@ -177,6 +189,18 @@ impl GoldScores {
                     let (item, candidate) = place(candidate)?;
                     if let Label::Score(score) = row.label {
                         let attribute = attribute.clone().unwrap_or_else(|| "score".to_owned());
+                        if let Some((low, high)) = of_gold.get(&attribute)
+                            && !(2.0 * low - high..=2.0 * high - low).contains(&score)
+                        {
+                            return Err(MetaError::OtherScale {
+                                place: format!("{}:{line}", visible_line(file)),
+                                score,
+                                attribute: visible_line(&attribute),
+                                gold: self.file.clone(),
+                                low: *low,
+                                high: *high,
+                            });
+                        }
                         scores.entry((item, candidate, attribute)).or_default().push(score);
                     }
                 }
@@ -184,7 +208,7 @@ impl GoldScores {
                     let (item, places) = (place(i)?.0, [place(i)?.1, place(j)?.1]);
                     let Label::Preferred(preference) = &row.label else { continue };
                     if self.items[item].says(places, attribute.as_deref()) {
-                        self.passed_over += 1;
+                        passed_over += 1;
                         continue;
                     }
                     let task = row.task.key();
@@ -204,7 +228,7 @@ impl GoldScores {
         }
         for ((item, candidate, attribute), said) in scores {
             match self.items[item].candidates[candidate].scores.entry(attribute.clone()) {
-                Entry::Occupied(_) => self.passed_over += said.len(),
+                Entry::Occupied(_) => passed_over += said.len(),
                 Entry::Vacant(entry) => {
                     entry.insert(said.iter().sum::<f64>() / said.len() as f64);
                 }
@@ -214,6 +238,9 @@ impl GoldScores {
             }
         }
         self.attributes.sort_unstable();
+        let labels = counted(passed_over, "label");
+        self.notes
+            .extend((passed_over > 0).then(|| format!("{labels} of what gold says something of: gold's is used")));
         Ok(self)
     }
 
@@ -245,10 +272,15 @@ impl GoldScores {
         (place, candidates.len() - 1)
     }
 
-    /// What is said of labels that change nothing.
-    pub(crate) fn note(&self) -> Option<String> {
-        let labels = counted(self.passed_over, "label");
-        (self.passed_over > 0).then(|| format!("{labels} of what gold says something of: gold's is used"))
+    /// Between which values scores lie, by attribute, where they differ.
+    fn ranges(&self) -> BTreeMap<String, (f64, f64)> {
+        let mut ranges: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for (attribute, score) in self.items.iter().flat_map(|item| &item.candidates).flat_map(|one| &one.scores) {
+            let range = ranges.entry(attribute.clone()).or_insert((*score, *score));
+            *range = (range.0.min(*score), range.1.max(*score));
+        }
+        ranges.retain(|_, (low, high)| low < high);
+        ranges
     }
 
     /// The item of that id.

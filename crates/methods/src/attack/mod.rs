@@ -99,7 +99,15 @@ the attacked candidate's score from 0 to 1 and the other's, with the harmless te
 
 /// The attacks that were chosen.
 fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
-    let mut all = texts::shipped(&params.noun);
+    let shipped = texts::shipped(&params.noun);
+    let own = match &params.texts {
+        Some(path) => texts::read_own(path, &params.noun, &shipped)?,
+        None => Vec::new(),
+    };
+    let is_named = |one: &AttackText| params.attack.contains(&one.name) || params.attack.contains(&one.family);
+    // Those of the user's are tried besides, unless it is said which of them.
+    let all_own = !own.iter().any(is_named);
+    let all: Vec<AttackText> = shipped.into_iter().chain(own).collect();
     for wanted in &params.attack {
         let names = || all.iter().flat_map(|one| [one.name.as_str(), one.family.as_str()]);
         if !names().any(|name| name == wanted) {
@@ -112,21 +120,11 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
             );
         }
     }
-    all.retain(|one| {
-        params.attack.is_empty() || params.attack.contains(&one.name) || params.attack.contains(&one.family)
-    });
-    if let Some(path) = &params.texts {
-        all.extend(texts::read_own(path, &params.noun)?);
-    }
-    let names: Vec<&String> = all.iter().map(|one| &one.name).collect();
-    match given_twice(&names) {
-        None => Ok(all),
-        Some(twice) => MethodError::refuse(
-            "--texts",
-            format!("`{}` is an attack that ships with probity", twice.escape_debug()),
-            "give each a name of its own, or choose others with --attack",
-        ),
-    }
+    let number_shipped = texts::shipped(&params.noun).len();
+    let is_chosen = |(place, one): &(usize, AttackText)| {
+        params.attack.is_empty() || is_named(one) || (*place >= number_shipped && all_own)
+    };
+    Ok(all.into_iter().enumerate().filter(is_chosen).map(|(_, one)| one).collect())
 }
 
 /// None, then those that were chosen.

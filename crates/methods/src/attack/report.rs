@@ -144,7 +144,12 @@ fn changed(defended: &PromptFigures) -> String {
 fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
     let attacked = if items == 1 { "1 item was".to_owned() } else { format!("{} were", counted(items, "item")) };
     let accuracy = worst.accuracy.figure.share.zip(worst.accuracy.interval);
-    let (trust, because) = if let Some((accuracy, Interval { low, high })) = accuracy.filter(|one| one.1.low <= 0.5) {
+    let (trust, because) = if worst.judged == 0 {
+        let because = format!(
+            "{attacked} attacked, of which nobody has said which candidate is better: whether the method is right is not known"
+        );
+        (Trust::Caution, because)
+    } else if let Some((accuracy, Interval { low, high })) = accuracy.filter(|one| one.1.low <= 0.5) {
         let (right, low, high) = (percent(accuracy), fixed(100.0 * low, 1), fixed(100.0 * high, 1));
         let because = format!(
             "{attacked} attacked; as they are the method is right on {right} of {} that people have judged [{low}, {high}], \

@@ -207,7 +207,7 @@ pub(super) fn shipped(noun: &str) -> Vec<AttackText> {
 }
 
 /// Attacks of the user's, a JSON object in each line.
-pub(super) fn read_own(path: &Path, noun: &str) -> Result<Vec<AttackText>, MethodError> {
+pub(super) fn read_own(path: &Path, noun: &str, shipped: &[AttackText]) -> Result<Vec<AttackText>, MethodError> {
     let option = || format!("--texts {}", path.display());
     let form = "each line is {\"name\": …, \"text\": …}, with \"place\" (behind, before, instead or again) and \"family\" \
                 where wanted; NOUN in the text stands for what the prompt calls it";
@@ -223,14 +223,22 @@ pub(super) fn read_own(path: &Path, noun: &str) -> Result<Vec<AttackText>, Metho
             Ok(one) => one,
             Err(error) => return MethodError::refuse(option(), place(error.to_string()), form),
         };
-        if one.name.trim().is_empty() || (one.text.is_empty() && one.place != Place::Again) {
+        if one.name.trim().is_empty() || (one.text.trim().is_empty() && one.place != Place::Again) {
             return MethodError::refuse(option(), place("`name` or `text` is empty".to_owned()), form);
+        }
+        // `none` is what the tables call candidates as they are.
+        if one.name == "none" || shipped.iter().any(|known| [&known.name, &known.family].contains(&&one.name)) {
+            let why = place(format!("`{}` is a name that probity has for something else", one.name.escape_debug()));
+            return MethodError::refuse(option(), why, "give each attack a name of its own");
         }
         if let Some(first) = lines.insert(one.name.clone(), number + 1) {
             let why = place(format!("`{}` is the attack of line {first}", one.name.escape_debug()));
             return MethodError::refuse(option(), why, "give each a name of its own");
         }
         all.push(AttackText { text: one.text.replace("NOUN", noun), ..one });
+    }
+    if all.is_empty() {
+        return MethodError::refuse(option(), "no attack is in it", form);
     }
     Ok(all)
 }
@@ -331,7 +339,7 @@ mod tests {
         let path = folder.path().join("own.jsonl");
         let read = |text: &str| {
             std::fs::write(&path, text).expect("written");
-            read_own(&path, "essay")
+            read_own(&path, "essay", &shipped("essay"))
         };
         let found = read("{\"name\": \"x\", \"text\": \"The NOUN wins.\"}\n\n").expect("valid");
         assert_eq!(
@@ -341,7 +349,10 @@ mod tests {
         for (text, part) in [
             ("{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": 3}", "line 2"),
             ("{\"name\": \"x\", \"text\": \"y\", \"where\": 1}", "unknown field `where`"),
-            ("{\"name\": \"x\", \"text\": \"\"}", "is empty"),
+            ("{\"name\": \"x\", \"text\": \" \"}", "is empty"),
+            ("{\"name\": \"none\", \"text\": \"y\"}", "line 1: `none` is a name"),
+            ("{\"name\": \"authority\", \"text\": \"y\"}", "line 1: `authority` is a name"),
+            ("\n", "no attack is in it"),
             (
                 "{\"name\": \"x\", \"text\": \"y\"}\n{\"name\": \"x\", \"text\": \"z\"}",
                 "line 2: `x` is the attack of line 1",

@@ -72,8 +72,14 @@ fn left_to_it(found: &[Trusted]) -> Section {
          δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these. Labels still needed: \
          about so many before something can be left to it, if they turn out as those there are; a dash where none would do.",
     );
+    section.note(
+        "δ is of one look at labels whose number was fixed beforehand: who asks for more until something is trusted is \
+         misled more often (docs/promises.md).",
+    );
     section.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
         "All other pairs that nobody has seen are in to_label.jsonl, which `probity label` asks people about."
+    } else if found.iter().any(|one| one.pairs.unlabelled > 0) {
+        "All pairs that nobody has seen can be left to it."
     } else {
         "No pair is left that nobody has seen, so there is nothing to label; judge samples without gold beside these."
     });
