@@ -882,14 +882,14 @@ fn the_head_is_the_product_and_its_normaliser() {
 fn rotation_layouts_agree_up_to_their_permutation() {
     let mut random = Random(10);
     let x = random.floats(2 * 3 * 8);
-    let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001]);
+    let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001], 1.0);
     let mut halves = x.clone();
-    table.apply(Isa::best(), RopeLayout::Halves, &mut halves);
+    table.apply(Isa::best(), RopeLayout::Halves, 8, &mut halves);
     let permute = |x: &[f32]| -> Vec<f32> {
         x.chunks(8).flat_map(|h| (0..8).map(|i| h[i / 2 + i % 2 * 4]).collect::<Vec<_>>()).collect()
     };
     let mut interleaved = permute(&x);
-    table.apply(Isa::best(), RopeLayout::Interleaved, &mut interleaved);
+    table.apply(Isa::best(), RopeLayout::Interleaved, 8, &mut interleaved);
     assert_eq!(permute(&halves), interleaved);
     let angle = f64::from(4000.0f32 * 0.3);
     let expected = f64::from(x[24 + 1]) * angle.cos() - f64::from(x[24 + 5]) * angle.sin();

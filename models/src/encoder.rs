@@ -101,7 +101,7 @@ impl MaskedModel {
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
-        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| {
+        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotations: None }, |layer, x| {
             after(layer + 1, x);
         });
         Ok(())
@@ -131,7 +131,11 @@ impl MaskedHead {
             dense: all.linear(c.dense, [width, width], true)?,
             norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
             activation: c.activation,
-            output: VocabularyHead { weight, bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?) },
+            output: VocabularyHead {
+                weight,
+                bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?),
+                scale: 1.0,
+            },
         })
     }
 
@@ -148,7 +152,7 @@ impl MaskedHead {
 
 impl PackedEncoder for MaskedModel {
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> Result<Vec<Tensor>> {
-        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().num_layers);
+        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().layers.len());
         if let Some(layer) = layers.iter().find(|layer| **layer > num_layers) {
             bail!("layer {layer} was asked for of {num_layers}");
         }

@@ -1,12 +1,14 @@
 //! The fields that the llama family shares, in configurations and in GGUF files.
 
-use probity_kernels::RopeLayout;
+use probity_kernels::{Activation, RopeLayout};
 use serde_json::{Map, Value, json};
 
 use crate::Rope;
-use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid};
+use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::stack_config::{LayerSight, usual_scale};
 
 /// The fields of every member of the family, with llama's defaults.
 pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, ConfigError> {
@@ -31,10 +33,18 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     if !head_dim.is_multiple_of(2) {
         return Err(invalid("head_dim", &json!(head_dim), "an even number"));
     }
-    // `DecoderConfig` has no field for it: its stack is always described with SiLU.
-    fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
+    let activation = match fields.take("hidden_act") {
+        Some(name) => activation(&name).ok_or_else(|| fields.not_honoured("hidden_act", &name))?,
+        None => Activation::Silu,
+    };
     let num_layers = fields.required_size("num_hidden_layers")?;
-    layer_types(fields, num_layers)?;
+    if let Some(kinds) = fields.take("layer_types") {
+        // Those that have windows in some layers only have read the list before.
+        let sliding = layer_types(fields, &kinds, num_layers)?;
+        if sliding.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Err(fields.not_honoured("layer_types", &kinds));
+        }
+    }
     let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) {
         RopeLayout::Interleaved
     } else {
@@ -46,22 +56,28 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     Ok(DecoderConfig {
         hidden_size,
         intermediate_size: fields.required_size("intermediate_size")?,
-        num_layers,
+        layers: vec![LayerSight { window: None, rotation: Some(0) }; num_layers],
         num_heads,
         num_kv_heads,
         head_dim,
+        rotary_dim: head_dim,
         vocab_size: fields.required_size("vocab_size")?,
         context_length: fields.required_size("max_position_embeddings")?,
         rms_norm_eps: fields.number("rms_norm_eps", &EPSILONS)?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
-        rope: Rope::from_fields(fields)?,
+        ropes: vec![Rope::from_fields(fields)?],
         rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false),
         rope_layout,
-        sliding_window: None,
+        embedding_scale: 1.0,
+        score_scale: usual_scale(head_dim),
+        branch_scale: 1.0,
+        logit_scale: 1.0,
+        activation,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
         qkv_bias: false,
         attention_output_bias: false,
         mlp_bias: false,
-        head_norms: false,
+        norm: NormKind::RootMeanSquare,
+        names: &NAMES,
     })
 }
 
@@ -73,18 +89,19 @@ pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), Confi
     Ok(())
 }
 
-/// A list of layer types must say the same of every layer; the window itself stands in its own field.
-fn layer_types(fields: &mut ConfigFields, num_layers: usize) -> Result<(), ConfigError> {
-    let Some(value) = fields.take("layer_types") else { return Ok(()) };
-    let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
+/// Which layers have a window, by the list of their types; the window itself stands in a field of its own.
+pub(crate) fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let kinds = value.as_array().ok_or_else(|| invalid("layer_types", value, "a list"))?;
     if kinds.len() != num_layers {
         let expected = format!("as many as num_hidden_layers says, {num_layers}, not {}", kinds.len());
-        return Err(invalid("layer_types", &value, &expected));
+        return Err(invalid("layer_types", value, &expected));
     }
-    // One description holds for all layers: windows in some of them only could not be told.
-    let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
-    let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");
-    if uniform && known { Ok(()) } else { Err(fields.not_honoured("layer_types", &value)) }
+    let has_window = |kind: &Value| match kind.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
+        _ => Err(fields.not_honoured("layer_types", value)),
+    };
+    kinds.iter().map(has_window).collect()
 }
 
 static GGUF_STACKS: [StackNames; 1] = [StackNames {

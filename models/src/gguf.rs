@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::stack_config::{AttentionNames, LayerNames};
+use crate::stack_config::{AttentionNames, HeadNorms, LayerNames, NormNames};
 
 /// No model comes near any of these; beyond them a field is broken.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
@@ -80,16 +80,22 @@ pub(crate) struct StackNames {
 /// What most files call the tensors of a gated layer with its norms before its parts.
 pub(crate) const LAYER: LayerNames = LayerNames {
     layers: "blk",
-    attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
+    attention: AttentionNames {
+        projections: ["attn_q", "attn_k", "attn_v", "attn_output"],
+        norms: NormNames::stream("attn_norm"),
+    },
     head_norms: None,
     cross: None,
     gate: "ffn_gate",
     up: Some("ffn_up"),
     down: "ffn_down",
-    feed_forward_norm: "ffn_norm",
+    feed_forward_norms: NormNames::stream("ffn_norm"),
     last_norm: Some("output_norm"),
     relative: None,
 };
+
+/// Norms of heads in them.
+pub(crate) const GGUF_HEAD_NORMS: HeadNorms = HeadNorms { names: ["attn_q_norm", "attn_k_norm"], of_all_heads: false };
 
 /// As [`Pair`].
 type OwnedPair = (String, String);

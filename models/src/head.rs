@@ -5,11 +5,13 @@ use probity_kernels::{HeadRow, Inputs, MatrixProduct, PackedMatrix, greedy_among
 
 use crate::Compute;
 
-/// `x · Wᵀ + b` over the vocabulary.
+/// `scale · x · Wᵀ + b` over the vocabulary.
 pub(crate) struct VocabularyHead {
     /// The embedding's own weights where these serve.
     pub(crate) weight: PackedMatrix,
     pub(crate) bias: Option<Vec<f32>>,
+    /// Factor of `x`.
+    pub(crate) scale: f32,
 }
 
 impl VocabularyHead {
@@ -63,7 +65,13 @@ impl VocabularyHead {
         if rows == 0 || width != self.weight.in_features() {
             bail!("an output head of {} inputs was given {rows} rows of {width}", self.weight.in_features());
         }
-        inputs.set(compute.isa, elements(&storage, layout)?, width, [self.weight.form()]);
+        let hidden = elements(&storage, layout)?;
+        if self.scale == 1.0 {
+            inputs.set(compute.isa, hidden, width, [self.weight.form()]);
+        } else {
+            let scaled: Vec<f32> = hidden.iter().map(|x| x * self.scale).collect();
+            inputs.set(compute.isa, &scaled, width, [self.weight.form()]);
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use probity_kernels::Activation;
 
 use crate::cpu::NormKind;
-use crate::stack_config::{AttentionNames, StackConfig};
+use crate::stack_config::{AttentionNames, HeadNorms, NormNames, StackConfig};
 
 /// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
 pub(crate) trait WeightLoader<L, N>: Sized {
@@ -22,16 +22,29 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     fn norm_of(&self, name: &str, c: &StackConfig) -> Result<N, Self::Error> {
         self.norm(name, c.hidden_size, (c.norm, c.norm_eps))
     }
+
+    fn part_norms(&self, names: NormNames, c: &StackConfig) -> Result<PartNorms<N>, Self::Error> {
+        let load = |name: Option<&str>| name.map(|name| self.norm_of(name, c)).transpose();
+        Ok(PartNorms { stream: load(names.stream)?, branch: load(names.branch)? })
+    }
 }
 
-/// Attention, and the norm before or behind it.
+/// The norms of a part of a layer.
+pub(crate) struct PartNorms<N> {
+    /// Of its inputs, or of the sum behind it.
+    pub(crate) stream: Option<N>,
+    /// Of what it adds to that sum.
+    pub(crate) branch: Option<N>,
+}
+
+/// Attention, and its norms.
 pub(crate) struct AttentionWeights<L, N> {
     pub(crate) query: L,
     pub(crate) key: L,
     pub(crate) value: L,
     pub(crate) output: L,
-    pub(crate) norm: N,
-    /// Of each head of queries and of keys, before it is rotated.
+    pub(crate) norms: PartNorms<N>,
+    /// Of queries and of keys, before they are rotated.
     pub(crate) query_norm: Option<N>,
     pub(crate) key_norm: Option<N>,
 }
@@ -40,20 +53,25 @@ impl<L, N> AttentionWeights<L, N> {
     fn load<P: WeightLoader<L, N>>(
         parts: &P,
         names: &AttentionNames,
-        head_norms: Option<[&str; 2]>,
+        head_norms: Option<HeadNorms>,
         c: &StackConfig,
     ) -> Result<Self, P::Error> {
-        let of_heads = |name: &str| parts.norm(name, c.head_dim, (c.norm, c.norm_eps));
         let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
+        let of_heads = |place: usize, all: usize| {
+            let load = |HeadNorms { names, of_all_heads }: HeadNorms| {
+                parts.norm(names[place], if of_all_heads { all } else { c.head_dim }, (c.norm, c.norm_eps))
+            };
+            head_norms.map(load).transpose()
+        };
         let [q, k, v, o] = names.projections;
         Ok(Self {
             query: parts.linear(q, [queries, c.hidden_size], c.biases.qkv)?,
             key: parts.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
             value: parts.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
             output: parts.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
-            norm: parts.norm_of(names.norm, c)?,
-            query_norm: head_norms.map(|[query, _]| of_heads(query)).transpose()?,
-            key_norm: head_norms.map(|[_, key]| of_heads(key)).transpose()?,
+            norms: parts.part_norms(names.norms, c)?,
+            query_norm: of_heads(0, queries)?,
+            key_norm: of_heads(1, keys)?,
         })
     }
 }
@@ -63,7 +81,7 @@ pub(crate) struct FeedForwardWeights<L, N> {
     pub(crate) gate: L,
     pub(crate) up: Option<L>,
     pub(crate) down: L,
-    pub(crate) norm: N,
+    pub(crate) norms: PartNorms<N>,
     pub(crate) activation: Activation,
 }
 
@@ -74,7 +92,7 @@ impl<L, N> FeedForwardWeights<L, N> {
             gate: first(c.names.gate)?,
             up: c.names.up.map(first).transpose()?,
             down: parts.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
-            norm: parts.norm_of(c.names.feed_forward_norm, c)?,
+            norms: parts.part_norms(c.names.feed_forward_norms, c)?,
             activation: c.activation,
         })
     }
@@ -109,7 +127,7 @@ impl<L, N> StackWeights<L, N> {
         // memory once.
         let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
         Ok(Self {
-            layers: (0..c.num_layers).map(layer).collect::<Result<_, _>>()?,
+            layers: (0..c.layers.len()).map(layer).collect::<Result<_, _>>()?,
             last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,
         })
     }

@@ -51,6 +51,7 @@ pub use registry::{
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
+pub use stack_config::LayerSight;
 
 /// How our kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

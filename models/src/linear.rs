@@ -1,6 +1,6 @@
 //! Weights: packed for products when they are loaded, or read row by row where they lie.
 
-use probity_kernels::{Inputs, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise, matmul};
+use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise};
 use rayon::prelude::*;
 
 use crate::{Compute, RawTensor, SourceError, WeightSource};
@@ -175,12 +175,6 @@ impl Linear {
     /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
     pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> MatrixProduct<'a> {
         MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
-    }
-
-    /// Adds the layer's result for `x` `(rows, in_features)` to `y`.
-    pub(crate) fn add_to(&self, compute: Compute, inputs: &mut Inputs, x: &[f32], y: &mut [f32]) {
-        inputs.set(compute.isa, x, self.weight.in_features(), [self.form()]);
-        matmul(compute.isa, inputs, &mut [MatrixProduct { add: true, ..self.product(y) }]);
     }
 }
 

@@ -23,7 +23,8 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     }
     let mut fields = ConfigFields::new("mistral", config);
     let mut decoder = base_config(&mut fields)?;
-    decoder.sliding_window = fields.size("sliding_window")?;
+    let window = fields.size("sliding_window")?;
+    decoder.layers.iter_mut().for_each(|layer| layer.window = window);
     fields.finish()?;
     Ok(decoder)
 }

@@ -6,7 +6,7 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::{DecoderConfig, HEAD_NORMED_NAMES, MODEL};
 use crate::family::{base_config, gguf, read_halves, switched_off_window};
-use crate::gguf::{GgufDialect, LAYER, StackNames};
+use crate::gguf::{GGUF_HEAD_NORMS, GgufDialect, LAYER, StackNames};
 use crate::stack_config::LayerNames;
 
 pub(crate) const ARCHITECTURE: Architecture =
@@ -17,7 +17,7 @@ static GGUF: GgufDialect = GgufDialect { stacks: |_| &GGUF_STACKS, ..gguf(read_h
 static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: HEAD_NORMED_NAMES,
-    gguf: LayerNames { head_norms: Some(["attn_q_norm", "attn_k_norm"]), ..LAYER },
+    gguf: LayerNames { head_norms: Some(GGUF_HEAD_NORMS), ..LAYER },
     more: &[],
 }];
 
@@ -31,7 +31,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     }
     let mut fields = ConfigFields::new("qwen3", config);
     let mut decoder = base_config(&mut fields)?;
-    decoder.head_norms = true;
+    decoder.names = &HEAD_NORMED_NAMES;
     // One field speaks of all four projections, as in llama. The published models have no biases.
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
     decoder.qkv_bias = attention_bias;

@@ -16,7 +16,7 @@ const DEFAULT_BASE: f64 = 10_000.0;
 const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// How frequencies differ from `theta^(−2i / head_dim)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -39,12 +39,14 @@ pub enum RopeScaling {
 }
 
 /// Base and scaling of a model's rotary embeddings.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
     /// What is done to them.
     pub scaling: RopeScaling,
+    /// Factor of cosines and sines.
+    pub scale: f32,
 }
 
 impl Rope {
@@ -56,7 +58,7 @@ impl Rope {
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),
-            (None, None) => return Ok(Self { theta: theta.unwrap_or(DEFAULT_BASE), scaling: RopeScaling::None }),
+            (None, None) => return Ok(Self::plain(theta.unwrap_or(DEFAULT_BASE))),
         };
         let Some(map) = value.as_object() else { return Err(invalid(name, &value, "an object")) };
         let number = |key: &str, range: &RangeInclusive<f64>| {
@@ -104,17 +106,22 @@ impl Rope {
             _ => return Err(fields.not_honoured(name, &value)),
         };
         refuse_unknown(fields, name, map, known)?;
-        Ok(Self { theta, scaling })
+        Ok(Self { theta, scaling, scale: 1.0 })
     }
 
-    /// `head_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
-    pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
-        (0..head_dim / 2)
-            .map(|i| self.scale(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / head_dim as f32)))
+    /// Without scaling.
+    pub(crate) fn plain(theta: f64) -> Self {
+        Self { theta, scaling: RopeScaling::None, scale: 1.0 }
+    }
+
+    /// `rotary_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
+    pub fn frequencies(&self, rotary_dim: usize) -> Vec<f32> {
+        (0..rotary_dim / 2)
+            .map(|i| self.scaled(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
             .collect()
     }
 
-    fn scale(&self, frequency: f32) -> f32 {
+    fn scaled(&self, frequency: f32) -> f32 {
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor as f32,

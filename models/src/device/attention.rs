@@ -74,18 +74,24 @@ pub(super) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    pub(super) fn new(segments: &[PackedSegment], config: &StackConfig, device: &Device) -> Result<Self> {
-        let window = config.sliding_window.unwrap_or(usize::MAX);
+    /// Of layers with that window.
+    pub(super) fn new(
+        segments: &[PackedSegment],
+        config: &StackConfig,
+        window: Option<usize>,
+        device: &Device,
+    ) -> Result<Self> {
         let mut plan = Self {
             num_heads: config.num_heads,
             num_kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
-            scale: if config.scaled_scores { 1.0 / (config.head_dim as f64).sqrt() } else { 1.0 },
+            scale: f64::from(config.score_scale),
             segments: Vec::with_capacity(segments.len()),
             masks: BTreeMap::new(),
             #[cfg(feature = "flash-attn")]
-            flash: FlashPlan::new(segments, config, device)?,
+            flash: FlashPlan::new(segments, config, window, device)?,
         };
+        let window = window.unwrap_or(usize::MAX);
         let mut row = 0;
         for segment in segments {
             let (start, len) = (segment.start(), segment.tokens.len());

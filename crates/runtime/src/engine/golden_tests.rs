@@ -213,7 +213,7 @@ fn the_window_of_mistral_matters() {
     let mut config = decoder_config(&serde_json::from_str(&config).expect("JSON"));
     let source = SafetensorsFiles::open(&folder("mistral-window")).expect("valid");
     let golden = golden("mistral-window");
-    config.sliding_window = None;
+    config.layers.iter_mut().for_each(|layer| layer.window = None);
     let open = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
     let logits = in_pieces(&*open, &golden.tokens, &[golden.tokens.len()]);
     let difference = |i: usize| largest_difference(&logits[i], &golden.logits[i]);
@@ -289,7 +289,8 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     config["probity.rope_freq_factors"] = true.into();
     let config = decoder_config(&config);
     // As a converter writes them: what the plain frequency is divided by.
-    let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));
+    let pairs =
+        config.ropes[0].frequencies(config.head_dim).into_iter().zip(scaled.ropes[0].frequencies(scaled.head_dim));
     let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
     let source = WithFactors { source: SafetensorsFiles::open(&folder(name)).expect("valid"), factors };
     let model = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
