@@ -98,6 +98,31 @@ pub fn add_scaled(x: &[f32], scale: f32, y: &mut [f32]) {
     });
 }
 
+/// `cap · tanh(scale / cap · x)` in the place of each `x`.
+pub fn soft_cap(isa: Isa, scale: f32, cap: f32, x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(|x| {
+        dispatch!(isa, soft_cap_part(scale: f32, cap: f32, x: &mut [f32]));
+    });
+}
+
+/// As [`soft_cap`], on this thread; to 1e-7 of the cap.
+#[inline(always)]
+pub(crate) fn soft_cap_part<S: Simd>(scale: f32, cap: f32, x: &mut [f32]) {
+    let (double, one, two) = (S::splat(2.0 * scale / cap), S::splat(1.0), S::splat(2.0));
+    // tanh u = 1 − 2 / (e²ᵘ + 1).
+    let capped = |x: &[f32; LANES]| {
+        let past = S::div(two, S::add(S::exp(S::mul(S::load(x), double)), one));
+        S::mul(S::sub(one, past), S::splat(cap))
+    };
+    let (whole, rest) = x.as_chunks_mut::<LANES>();
+    for x in whole {
+        S::store(capped(x), x);
+    }
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    rest.copy_from_slice(&S::lanes(capped(&last))[..rest.len()]);
+}
+
 /// Which elements of a head rotate together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopeLayout {

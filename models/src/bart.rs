@@ -17,6 +17,7 @@ static ENCODER: LayerNames = LayerNames {
     attention: SELF_ATTENTION,
     head_norms: None,
     cross: None,
+    router: None,
     gate: "fc1",
     up: None,
     down: "fc2",

@@ -18,6 +18,7 @@ static NAMES: LayerNames = LayerNames {
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "intermediate.dense",
     up: None,
     down: "output.dense",
@@ -30,6 +31,7 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "bert", config: ReadConfig::Encoder(config), gguf: Some(&GGUF) };
 
 static GGUF: GgufDialect = GgufDialect {
+    name: None,
     names: &[
         ("embeddings.word_embeddings", "token_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
@@ -46,6 +48,7 @@ static GGUF: GgufDialect = GgufDialect {
     ],
     // How sentences are pooled is not a question to the encoder.
     known: &["attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
+    more_known: &[],
     more: |reader, config| {
         // llama.cpp's converter writes that it is not. A bert that is exists (a decoder), and is another model.
         if reader.bool("attention.causal")? == Some(true) {
@@ -65,6 +68,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     gguf: LayerNames {
         attention: AttentionNames { norms: NormNames::stream("attn_output_norm"), ..LAYER.attention },
         // Our `gate` is what is activated; where nothing is gated GGUF calls that `ffn_up`.
+        router: None,
         gate: "ffn_up",
         up: None,
         feed_forward_norms: NormNames::stream("layer_output_norm"),

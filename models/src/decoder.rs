@@ -10,7 +10,9 @@ use crate::cpu::{NormKind, Workspace};
 use crate::head::VocabularyHead;
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
-use crate::stack_config::{AttentionNames, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig};
+use crate::stack_config::{
+    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
+};
 use crate::transformer::{ForwardPass, LayerStack, RowAngles, RowRotations, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
@@ -22,6 +24,8 @@ pub struct DecoderConfig {
     pub hidden_size: usize,
     /// Width inside the gated feed-forward layer.
     pub intermediate_size: usize,
+    /// Where feed-forward layers are mixtures of experts.
+    pub experts: Option<ExpertChoice>,
     /// What the rows of each layer see.
     pub layers: Vec<LayerSight>,
     /// Query heads.
@@ -40,19 +44,22 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embeddings; layers say by [`LayerSight::rotation`] which of them is theirs.
     pub ropes: Vec<Rope>,
-    /// Whether the checkpoint holds `rope_freqs.weight`, by which frequencies are divided (llama 3 scaling in GGUF
-    /// files).
-    pub rope_freq_factors: bool,
+    /// The tensor by which frequencies are divided, where GGUF files have one (llama 3, phi 3).
+    pub rope_freq_factors: Option<&'static str>,
     /// How checkpoints of this origin order the rotated elements.
     pub rope_layout: RopeLayout,
     /// Factor of embeddings.
     pub embedding_scale: f32,
     /// Factor of attention's scores, `head_dim^-½` as a rule.
     pub score_scale: f32,
+    /// Scores `s` count as `cap · tanh(s / cap)`.
+    pub score_cap: Option<f32>,
     /// Factor of what attention and feed-forward layers add to the residual stream.
     pub branch_scale: f32,
     /// Factor of logits.
     pub logit_scale: f32,
+    /// Logits `z` count as `cap · tanh(z / cap)`.
+    pub logit_cap: Option<f32>,
     /// What gates the feed-forward layer.
     pub activation: Activation,
     /// Whether the output head is the embedding.
@@ -81,6 +88,7 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "mlp.gate_proj",
     up: Some("mlp.up_proj"),
     down: "mlp.down_proj",
@@ -98,11 +106,13 @@ impl DecoderConfig {
         StackConfig {
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,
+            experts: self.experts,
             layers: self.layers.clone(),
             num_heads: self.num_heads,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
             score_scale: self.score_scale,
+            score_cap: self.score_cap,
             bidirectional: false,
             relative: None,
             norm: self.norm,
@@ -148,6 +158,7 @@ impl LlamaFamily {
                 weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
                 bias: None,
                 scale: config.logit_scale,
+                cap: config.logit_cap,
             },
             embed_tokens: all.embedding(EMBEDDING, vocabulary)?,
             frequencies: frequencies(source, &config)?,
@@ -186,8 +197,7 @@ pub(crate) fn frequencies(
     config: &DecoderConfig,
 ) -> std::result::Result<Vec<Vec<f32>>, SourceError> {
     let mut all: Vec<Vec<f32>> = config.ropes.iter().map(|rope| rope.frequencies(config.rotary_dim)).collect();
-    if config.rope_freq_factors {
-        let name = "rope_freqs.weight";
+    if let Some(name) = config.rope_freq_factors {
         let factors = load_floats(source, name, &[config.rotary_dim / 2])?;
         if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
             let why = format!("a frequency cannot be divided by {bad}");

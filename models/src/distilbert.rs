@@ -16,6 +16,7 @@ static NAMES: LayerNames = LayerNames {
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "ffn.lin1",
     up: None,
     down: "ffn.lin2",

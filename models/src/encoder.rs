@@ -8,6 +8,7 @@ use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
 use crate::cpu::{NormKind, NormWeights, Workspace};
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
+use crate::layer::RowRange;
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::{HeadRow, PackedEncoder};
 use crate::stack_config::StackConfig;
@@ -128,13 +129,14 @@ impl MaskedHead {
             all.packed(&format!("{}.weight", c.output), vocabulary)?
         };
         Ok(Self {
-            dense: all.linear(c.dense, [width, width], true)?,
+            dense: all.linear(c.dense, RowRange::all(width), width, true)?,
             norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
             activation: c.activation,
             output: VocabularyHead {
                 weight,
                 bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?),
                 scale: 1.0,
+                cap: None,
             },
         })
     }

@@ -76,7 +76,7 @@ impl EncoderDecoder {
         Ok(Self {
             encoder: part(&config.encoder)?,
             decoder: part(&config.decoder)?,
-            lm_head: VocabularyHead { weight, bias: bias.transpose()?, scale: config.hidden_scale },
+            lm_head: VocabularyHead { weight, bias: bias.transpose()?, scale: config.hidden_scale, cap: None },
             compute,
             workspace: Mutex::default(),
         })

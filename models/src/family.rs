@@ -56,6 +56,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     Ok(DecoderConfig {
         hidden_size,
         intermediate_size: fields.required_size("intermediate_size")?,
+        experts: None,
         layers: vec![LayerSight { window: None, rotation: Some(0) }; num_layers],
         num_heads,
         num_kv_heads,
@@ -65,12 +66,14 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         context_length: fields.required_size("max_position_embeddings")?,
         rms_norm_eps: fields.number("rms_norm_eps", &EPSILONS)?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
         ropes: vec![Rope::from_fields(fields)?],
-        rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false),
+        rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false).then_some("rope_freqs.weight"),
         rope_layout,
         embedding_scale: 1.0,
         score_scale: usual_scale(head_dim),
+        score_cap: None,
         branch_scale: 1.0,
         logit_scale: 1.0,
+        logit_cap: None,
         activation,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
         qkv_bias: false,
@@ -116,6 +119,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
 /// How GGUF files tell of a member of the family, `more` being what differs.
 pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> GgufDialect {
     GgufDialect {
+        name: None,
         names: &[("model.embed_tokens", "token_embd"), ("lm_head", "output")],
         stacks: |_| &GGUF_STACKS,
         sizes: &[
@@ -131,19 +135,39 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
             "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.factor", "rope.scaling.finetuned",
             "rope.scaling.original_context_length", "rope.scaling.type", "tensor_data_layout",
         ],
+        more_known: &[],
         more,
     }
 }
 
-/// Llama and mistral, whose neighbouring pairs rotate; a window makes a mistral.
-pub(crate) fn read_interleaved(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
-    let window = read_gguf(reader, config)?;
-    // Converters write mistral as llama, with the rows of queries and keys permuted so that neighbours rotate.
-    config.insert("probity.rope_interleaved".into(), json!(true));
+/// Llama and mistral; a window makes a mistral.
+pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    let window = read_interleaved(reader, config)?;
+    // Converters write mistral as llama.
     config.insert("model_type".into(), json!(if window.is_some() { "mistral" } else { "llama" }));
+    Ok(())
+}
+
+/// Those whose neighbouring pairs rotate; returns the window, where there is one.
+pub(crate) fn read_interleaved(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<Option<u64>, GgufError> {
+    let window = read_gguf(reader, config)?;
+    // Converters permute the rows of queries and keys so that neighbours rotate.
+    config.insert("probity.rope_interleaved".into(), json!(true));
     if reader.has("blk.0.attn_q.bias") {
         config.insert("attention_bias".into(), json!(true));
     }
+    Ok(window)
+}
+
+/// Llama's biases: one field speaks of all four projections of attention, one of the feed-forward layer.
+pub(crate) fn llama_biases(fields: &mut ConfigFields, decoder: &mut DecoderConfig) -> Result<(), ConfigError> {
+    let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
+    decoder.qkv_bias = attention_bias;
+    decoder.attention_output_bias = attention_bias;
+    decoder.mlp_bias = fields.flag("mlp_bias")?.unwrap_or(false);
     Ok(())
 }
 
@@ -156,14 +180,31 @@ pub(crate) fn read_halves(reader: &GgufReader<'_>, config: &mut Map<String, Valu
     Ok(())
 }
 
+/// What all of the family say whose heads are rotated as a whole; returns the window, where there is one.
+pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+    let window = read_with_any_rotation(reader, config)?;
+    let head_dim = config["head_dim"].as_u64();
+    let other = reader.integer("rope.dimension_count", MAX_SIZE)?.filter(|&dims| Some(dims) != head_dim);
+    if let Some(dims) = other {
+        let why = format!("rotating {dims} of {} dimensions of a head is not supported", config["head_dim"]);
+        return Err(reader.error("rope.dimension_count", why));
+    }
+    Ok(window)
+}
+
 /// What all of the family say; returns the window, where there is one.
-fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+pub(crate) fn read_with_any_rotation(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<Option<u64>, GgufError> {
     heads(reader, config)?;
     let epsilon = "attention.layer_norm_rms_epsilon";
     let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;
     config.insert("rms_norm_eps".into(), json!(rms_norm_eps));
     rope(reader, config)?;
-    let window = reader.integer("attention.sliding_window", MAX_CONTEXT)?;
+    let key = "attention.sliding_window";
+    // Zero stands for none.
+    let window = if reader.is_zero(key) { None } else { reader.integer(key, MAX_CONTEXT)? };
     if let Some(window) = window {
         config.insert("sliding_window".into(), json!(window));
     }
@@ -194,11 +235,6 @@ fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(),
     if let Some(value_length) = other {
         let why = format!("values of {value_length} beside keys of {head_dim} are not supported");
         return Err(reader.error("attention.value_length", why));
-    }
-    let other = reader.integer("rope.dimension_count", MAX_SIZE)?.filter(|&dims| dims != head_dim);
-    if let Some(dims) = other {
-        let why = format!("rotating {dims} of {head_dim} dimensions of a head is not supported");
-        return Err(reader.error("rope.dimension_count", why));
     }
     config.insert("num_key_value_heads".into(), json!(kv_heads));
     config.insert("head_dim".into(), json!(head_dim));

@@ -18,19 +18,26 @@ mod embeddings;
 mod encoder;
 mod encoder_decoder;
 mod family;
+mod gemma2;
+mod gemma3;
 mod gguf;
+mod granite;
 mod head;
 mod layer;
 mod linear;
 mod llama;
+mod ministral;
 mod mistral;
+mod olmo2;
 mod packed;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod registry;
 mod relative;
 mod roberta;
 mod rope;
+mod smollm3;
 mod source;
 mod stack_config;
 mod t5;
@@ -51,7 +58,7 @@ pub use registry::{
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
-pub use stack_config::LayerSight;
+pub use stack_config::{ExpertChoice, LayerSight};
 
 /// How our kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

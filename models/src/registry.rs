@@ -9,23 +9,39 @@ use crate::encoder::{EncoderShape, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
 use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
-use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, qwen3, roberta, t5};
+use crate::{
+    Compute, SourceError, WeightSource, bart, bert, distilbert, gemma2, gemma3, granite, llama, ministral, mistral,
+    olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5,
+};
 
-static ARCHITECTURES: [Architecture; 9] = [
+static ARCHITECTURES: [Architecture; 16] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    granite::ARCHITECTURE,
     llama::ARCHITECTURE,
+    ministral::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     roberta::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,
 ];
 
 /// The names in the registry.
 pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|architecture| architecture.name).collect()
+}
+
+/// The one that GGUF files call so.
+fn find_gguf(name: &str) -> Option<(&'static Architecture, &'static GgufDialect)> {
+    let of = |architecture: &'static Architecture| Some((architecture, architecture.gguf?));
+    ARCHITECTURES.iter().filter_map(of).find(|(architecture, gguf)| gguf.name.unwrap_or(architecture.name) == name)
 }
 
 fn find(name: &str) -> Option<&'static Architecture> {
@@ -53,8 +69,8 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
-    match find(architecture).and_then(|found| found.gguf) {
-        Some(gguf) => GgufReader { file, architecture }.config(gguf).map(Value::Object),
+    match find_gguf(architecture) {
+        Some((found, gguf)) => GgufReader { file, architecture }.config(found.name, gguf).map(Value::Object),
         None => Err(GgufError::new(key, format!("`{architecture}` is not supported; {} are", gguf_architectures()))),
     }
 }
@@ -68,7 +84,8 @@ fn gguf_architectures() -> String {
     };
     let mut told: Vec<_> = ARCHITECTURES.iter().filter(|architecture| architecture.gguf.is_some()).collect();
     told.sort_by_key(rank);
-    let names: Vec<&str> = told.iter().map(|architecture| architecture.name).collect();
+    let name = |architecture: &&'static Architecture| architecture.gguf.and_then(|gguf| gguf.name);
+    let names: Vec<&str> = told.iter().map(|one| name(one).unwrap_or(one.name)).collect();
     let (last, others) = names.split_last().expect("some are told of");
     format!("{} and {last}", others.join(", "))
 }
@@ -76,7 +93,7 @@ fn gguf_architectures() -> String {
 /// What a GGUF file of that architecture calls tensors, by those that it `has`; an architecture that is not known is
 /// shown as if it were llama.
 pub fn gguf_names(architecture: Option<&str>, has: impl Fn(&str) -> bool) -> GgufNames {
-    let known: Option<&GgufDialect> = architecture.and_then(find).and_then(|found| found.gguf);
+    let known: Option<&GgufDialect> = architecture.and_then(find_gguf).map(|(_, gguf)| gguf);
     GgufNames::new(known.unwrap_or(&llama::GGUF), has)
 }
 

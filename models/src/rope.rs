@@ -8,12 +8,12 @@ use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 
 /// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
 /// them alike.
-const BASES: RangeInclusive<f64> = 1.0..=1e12;
+pub(crate) const BASES: RangeInclusive<f64> = 1.0..=1e12;
 /// The base where a configuration names none. The reference (transformers 4 and 5) has it for llama, mistral, qwen2 and
 /// qwen3 alike, though published qwen models name another.
 const DEFAULT_BASE: f64 = 10_000.0;
 /// Divisors of frequencies and positions of a first training.
-const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
+pub(crate) const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// How frequencies differ from `theta^(−2i / head_dim)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +36,8 @@ pub enum RopeScaling {
         /// Context length of the first training.
         original_max_position: f64,
     },
+    /// Each frequency divided by a factor of its own.
+    Each(Vec<f64>),
 }
 
 /// Base and scaling of a model's rotary embeddings.
@@ -117,14 +119,17 @@ impl Rope {
     /// `rotary_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
     pub fn frequencies(&self, rotary_dim: usize) -> Vec<f32> {
         (0..rotary_dim / 2)
-            .map(|i| self.scaled(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
+            .map(|i| self.scaled(i, libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
             .collect()
     }
 
-    fn scaled(&self, frequency: f32) -> f32 {
+    /// Of the inverse of an unscaled frequency.
+    fn scaled(&self, index: usize, inverse: f32) -> f32 {
+        let frequency = 1.0 / inverse;
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor as f32,
+            RopeScaling::Each(ref factors) => 1.0 / (factors[index] as f32 * inverse),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
                 let (factor, low, high) = (factor as f32, low_freq_factor as f32, high_freq_factor as f32);
                 let wavelength = 2.0 * std::f32::consts::PI / frequency;

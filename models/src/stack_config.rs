@@ -13,6 +13,8 @@ use crate::relative::RelativeBuckets;
 pub(crate) struct StackConfig {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
+    /// Where feed-forward layers are mixtures.
+    pub(crate) experts: Option<ExpertChoice>,
     /// One for each layer.
     pub(crate) layers: Vec<LayerSight>,
     pub(crate) num_heads: usize,
@@ -20,6 +22,8 @@ pub(crate) struct StackConfig {
     pub(crate) head_dim: usize,
     /// Factor of the scores.
     pub(crate) score_scale: f32,
+    /// Scores `s` count as `cap · tanh(s / cap)`.
+    pub(crate) score_cap: Option<f32>,
     /// Whether a row sees what comes after it too: an encoder's do.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -32,6 +36,18 @@ pub(crate) struct StackConfig {
     pub(crate) activation: Activation,
     pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
+}
+
+/// A mixture of experts (Shazeer et al. 2017): of each row's feed-forward layers, which are as wide inside as
+/// `intermediate_size` says, the likeliest are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertChoice {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them a row goes through.
+    pub chosen: usize,
+    /// Whether the probabilities of those are made to sum to one.
+    pub normalised: bool,
 }
 
 /// What a layer's rows see of the positions before them.
@@ -96,7 +112,10 @@ pub(crate) struct LayerNames {
     pub(crate) head_norms: Option<HeadNorms>,
     /// Attention to another text.
     pub(crate) cross: Option<AttentionNames>,
-    /// The product that is activated, the one that it gates, and the second one.
+    /// What tells a row's experts.
+    pub(crate) router: Option<&'static str>,
+    /// The product that is activated, the one that it gates, and the second one; of experts what stands behind the last dot
+    /// is behind each one's number, or all are one behind the other in a tensor of that name.
     pub(crate) gate: &'static str,
     pub(crate) up: Option<&'static str>,
     pub(crate) down: &'static str,
@@ -115,6 +134,7 @@ impl LayerNames {
         attentions
             .flat_map(|names| names.projections.into_iter().chain(names.norms.all()))
             .chain(self.head_norms.into_iter().flat_map(|norms| norms.names))
+            .chain(self.router)
             .chain(feed_forward)
             .chain(self.feed_forward_norms.all())
     }
@@ -172,11 +192,13 @@ impl StackConfig {
         Self {
             hidden_size,
             intermediate_size,
+            experts: None,
             layers: vec![LayerSight::default(); num_layers],
             num_heads,
             num_kv_heads: num_heads,
             head_dim,
             score_scale: usual_scale(head_dim),
+            score_cap: None,
             bidirectional: true,
             relative: None,
             norm: NormKind::Layer,
@@ -196,6 +218,7 @@ impl StackConfig {
             kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
             scale: self.score_scale,
+            cap: self.score_cap,
             window: None,
             arithmetic,
         }

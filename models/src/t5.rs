@@ -23,6 +23,7 @@ pub(crate) const ARCHITECTURE: Architecture =
 /// T5 and Flan-T5, told apart by their feed-forward layers. Positions are relative: the length that it was trained with
 /// limits nothing.
 static GGUF: GgufDialect = GgufDialect {
+    name: None,
     names: &[("shared", "token_embd"), ("lm_head", "output")],
     stacks: |has| &GGUF_STACKS[usize::from(has(GGUF_GATE))],
     sizes: &[
@@ -39,6 +40,7 @@ static GGUF: GgufDialect = GgufDialect {
         "attention.head_count_kv", "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon",
         "attention.value_length", "context_length", "decoder_block_count", "decoder_start_token_id",
     ],
+    more_known: &[],
     more: |reader, config| {
         let layers =
             reader.integer("decoder_block_count", MAX_LAYERS)?.map_or(config["num_layers"].clone(), Value::from);
@@ -77,12 +79,14 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let encoder = StackConfig {
         hidden_size,
         intermediate_size: fields.required_size("d_ff")?,
+        experts: None,
         layers: vec![LayerSight::default(); num_layers],
         num_heads,
         num_kv_heads: num_heads,
         head_dim: fields.required_size("d_kv")?,
         // Queries were initialised so that their scores need no factor.
         score_scale: 1.0,
+        score_cap: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
         norm: NormKind::RootMeanSquare,
@@ -193,6 +197,7 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
         attention,
         head_norms: None,
         cross: None,
+        router: None,
         gate: if gated { "layer.1.DenseReluDense.wi_0" } else { "layer.1.DenseReluDense.wi" },
         up: if gated { Some("layer.1.DenseReluDense.wi_1") } else { None },
         down: "layer.1.DenseReluDense.wo",

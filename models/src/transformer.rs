@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use probity_kernels::{
-    Activated, AttentionSegment, AttentionShape, Isa, MatrixProduct, Norm, QueryRows, RelativeBias, RopeLayout,
-    RopeTable, activated_matmul, attention, matmul, normalise,
+    Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, activated_matmul, add_scaled, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
-use crate::layer::{self, PartNorms, StackWeights, WeightLoader};
+use crate::layer::{self, GatedProducts, PartNorms, RowRange, StackWeights, WeightLoader, chosen_experts};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
-use crate::stack_config::StackConfig;
+use crate::stack_config::{ExpertChoice, StackConfig};
 use crate::{Compute, SourceError};
 
 /// Rows of one text that are computed together.
@@ -89,8 +89,12 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
         TensorLoader::under(self, more)
     }
 
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
-        TensorLoader::linear(self, name, shape, bias)
+    fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
+        TensorLoader::linear(self, name, rows, width, bias)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.contains(name)
     }
 
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<NormWeights, SourceError> {
@@ -202,21 +206,80 @@ impl Attention {
     }
 }
 
+impl GatedProducts<Linear> {
+    /// Makes of the packed inputs those of the second product.
+    fn activate(&self, isa: Isa, activation: Activation, inputs: &Inputs, gated: &mut Inputs) {
+        let layer = Activated { activation, gate: self.gate.weights(), up: self.up.as_ref().map(Linear::weights) };
+        // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
+        // floats.
+        activated_matmul(isa, inputs, &layer, gated, self.down.form());
+    }
+
+    fn forms(&self) -> impl Iterator<Item = ProductForm> + '_ {
+        [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form)
+    }
+}
+
 impl FeedForward {
     /// Adds the layer's result to the residual stream.
     fn forward(&self, w: &mut Workspace, compute: Compute, config: &StackConfig) {
         let isa = compute.isa;
-        let forms = [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form);
-        w.set_inputs(isa, self.norms.before(config.norm_first), self.gate.weight.in_features(), forms);
-        let layer = Activated {
-            activation: self.activation,
-            gate: self.gate.weights(),
-            up: self.up.as_ref().map(Linear::weights),
-        };
-        // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
-        // floats.
-        activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
-        add_product(w, isa, &self.down, true, &self.norms, config);
+        let norm = self.norms.before(config.norm_first);
+        match (&self.router, config.experts, &self.products[..]) {
+            (Some(router), Some(choice), products) => {
+                self.mix(w, isa, (router, choice), products, norm);
+                w.add_branch(isa, self.norms.branch.as_ref().map(NormWeights::norm), config.branch_scale);
+                w.settle(isa, self.norms.after(config.norm_first));
+            }
+            (.., products) => {
+                w.set_inputs(isa, norm, config.hidden_size, products[0].forms());
+                products[0].activate(isa, self.activation, &w.inputs, &mut w.gated);
+                add_product(w, isa, &products[0].down, true, &self.norms, config);
+            }
+        }
+    }
+
+    /// Puts what each row's experts make of it, times their weights, into `w.branch`. Experts are added in the order of
+    /// their numbers, so that a row's bits follow from the row alone.
+    fn mix(
+        &self,
+        w: &mut Workspace,
+        isa: Isa,
+        (router, choice): (&Linear, ExpertChoice),
+        products: &[GatedProducts<Linear>],
+        norm: Option<Norm<'_>>,
+    ) {
+        let width = router.weight.in_features();
+        let rows = w.x.len() / width;
+        w.normed.set_len(w.x.len());
+        match norm {
+            Some(norm) => normalise(isa, &w.x, norm, &mut w.normed),
+            None => w.normed.copy_from_slice(&w.x),
+        }
+        w.inputs.set(isa, &w.normed, width, [router.form()]);
+        let mut logits = vec![0.0; rows * choice.count];
+        matmul(isa, &w.inputs, &mut [router.product(&mut logits)]);
+        let mut of_experts: Vec<Vec<(usize, f32)>> = vec![Vec::new(); choice.count];
+        for (row, logits) in logits.chunks_exact(choice.count).enumerate() {
+            for (expert, weight) in chosen_experts(logits, choice) {
+                of_experts[expert].push((row, weight));
+            }
+        }
+        w.branch.set_len(w.x.len());
+        w.branch.fill(0.0);
+        let mut room = Buffer::default();
+        for (products, rows) in products.iter().zip(&of_experts).filter(|(_, rows)| !rows.is_empty()) {
+            room.set_len(rows.len() * width);
+            for ((row, _), to) in rows.iter().zip(room.chunks_exact_mut(width)) {
+                to.copy_from_slice(&w.normed[row * width..][..width]);
+            }
+            w.inputs.set(isa, &room, width, products.forms());
+            products.activate(isa, self.activation, &w.inputs, &mut w.gated);
+            matmul(isa, &w.gated, &mut [products.down.product(&mut room)]);
+            for ((row, weight), from) in rows.iter().zip(room.chunks_exact(width)) {
+                add_scaled(from, *weight, &mut w.branch[row * width..][..width]);
+            }
+        }
     }
 }
 

@@ -13,14 +13,22 @@ import torch
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 import tiny_tokenizers
@@ -49,6 +57,13 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     # Wavelengths of 6, 20 and 63+ positions: one kept, one blended, the others stretched, all within 96 positions.
     "original_max_position_embeddings": 32,
+}
+FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
+# Texts up to 128 tokens have the short factors.
+LONGROPE = {
+    "max_position_embeddings": 1024,
+    "original_max_position_embeddings": 128,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]},
 }
 
 # name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). An entry's place is its
@@ -86,6 +101,29 @@ MODELS = {
     "qwen3": (
         Qwen3ForCausalLM,
         Qwen3Config(**SHAPE | {"rope_theta": 1000000.0, "head_dim": 24, "rms_norm_eps": 1e-6}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "granite": (
+        GraniteForCausalLM,
+        GraniteConfig(**SHAPE | FACTORS | {"rope_theta": 10000000.0, "tie_word_embeddings": True}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "olmo2": (Olmo2ForCausalLM, Olmo2Config(**SHAPE | {"rope_theta": 500000.0, "rms_norm_eps": 1e-6, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "smollm3": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config(**SHAPE | {"num_hidden_layers": 4, "rope_theta": 50000.0, "rms_norm_eps": 1e-6, "pad_token_id": 1}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "phi3": (Phi3ForCausalLM, Phi3Config(**SHAPE | {"sliding_window": WINDOW, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "phi3-longrope": (
+        Phi3ForCausalLM,
+        Phi3Config(**SHAPE | LONGROPE | {"partial_rotary_factor": 0.75, "tie_word_embeddings": True, "pad_token_id": 1}),
         torch.bfloat16,
         "1GB",
         [],
@@ -192,7 +230,7 @@ def golden(name: str, seed: int) -> None:
     top = logits.softmax(-1).amax(-1)
     print(f"{name}: cached {gaps[0]:.1e}, chunks of 7 {gaps[1]:.1e}, against float64 {gaps[2]:.1e}")
     print(f"  logits std {logits.std():.2f}; top-1 probability {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
-    assert max(gaps) <= 2e-5, gaps  # float32 rounding; the project allows TOLERANCE
+    assert max(gaps) <= 3e-5, gaps  # float32 rounding; the project allows TOLERANCE
     assert top.max() - top.min() > 0.3, "logits too uniform"
     if name == "mistral-window":
         check_window(tokens, logits)

@@ -140,7 +140,11 @@ impl PackedDecoder for DeviceDecoder {
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let scale = self.config.logit_scale;
         let hidden = if scale == 1.0 { hidden.clone() } else { (hidden * f64::from(scale))? };
-        hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)
+        let logits = hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)?;
+        match self.config.logit_cap.map(f64::from) {
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+            None => Ok(logits),
+        }
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {

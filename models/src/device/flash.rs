@@ -28,7 +28,11 @@ impl FlashPlan {
         window: Option<usize>,
         device: &Device,
     ) -> Result<Option<Self>> {
-        if !device.is_cuda() || !config.head_dim.is_multiple_of(8) || config.head_dim > MAX_HEAD_DIM {
+        if !device.is_cuda()
+            || config.score_cap.is_some()
+            || !config.head_dim.is_multiple_of(8)
+            || config.head_dim > MAX_HEAD_DIM
+        {
             return Ok(None);
         }
         let queries: Vec<usize> = segments.iter().map(|segment| segment.tokens.len()).collect();

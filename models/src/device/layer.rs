@@ -10,9 +10,12 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
-use crate::layer::{AttentionWeights, FeedForwardWeights, LayerWeights, PartNorms, StackWeights, WeightLoader};
+use crate::layer::{
+    AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, RowRange, StackWeights, WeightLoader,
+    chosen_experts,
+};
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
-use crate::stack_config::{LayerSight, StackConfig};
+use crate::stack_config::{ExpertChoice, LayerSight, StackConfig};
 use crate::{SourceError, linear};
 
 /// Why weights did not arrive on the device.
@@ -50,10 +53,21 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Self { weights: self.weights.under(more), ..*self }
     }
 
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<DeviceLinear, DeviceLoadError> {
-        let weight = self.tensor(&format!("{name}.weight"), &shape)?;
-        let bias = if bias { Some(self.tensor(&format!("{name}.bias"), &shape[..1])?) } else { None };
-        Ok(DeviceLinear { weight, bias })
+    fn linear(
+        &self,
+        name: &str,
+        rows: RowRange,
+        width: usize,
+        bias: bool,
+    ) -> std::result::Result<DeviceLinear, DeviceLoadError> {
+        let weight = self.weights.matrix(&format!("{name}.weight"), rows, width)?;
+        let bias = bias.then(|| self.weights.elements(&format!("{name}.bias"), rows)).transpose()?;
+        let bias = bias.map(|values| self.arrived(values, &[rows.len])).transpose()?;
+        Ok(DeviceLinear { weight: self.arrived(weight, &[rows.len, width])?, bias })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.weights.contains(name)
     }
 
     fn norm(
@@ -239,9 +253,34 @@ pub(super) fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
 }
 
 impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
+        let Some((router, choice)) = self.router.as_ref().zip(choice) else {
+            return self.products[0].forward(x, self.activation);
+        };
+        let logits = router.forward(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
+        let mut of_experts: Vec<(Vec<u32>, Vec<f32>)> = vec![Default::default(); choice.count];
+        for (row, logits) in logits.iter().enumerate() {
+            for (expert, weight) in chosen_experts(logits, choice) {
+                of_experts[expert].0.push(row as u32);
+                of_experts[expert].1.push(weight);
+            }
+        }
+        let mut sum = x.zeros_like()?;
+        for (products, (rows, weights)) in self.products.iter().zip(of_experts).filter(|(_, of)| !of.0.is_empty()) {
+            let count = rows.len();
+            let rows = Tensor::from_vec(rows, count, x.device())?;
+            let weights = Tensor::from_vec(weights, (count, 1), x.device())?.to_dtype(x.dtype())?;
+            let y = products.forward(&x.index_select(&rows, 0)?, self.activation)?.broadcast_mul(&weights)?;
+            sum = sum.index_add(&rows, &y, 0)?;
+        }
+        Ok(sum)
+    }
+}
+
+impl GatedProducts<DeviceLinear> {
+    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         let gate = self.gate.forward(x)?;
-        let activated = match self.activation {
+        let activated = match activation {
             Activation::Silu => gate.silu()?,
             Activation::GeluErf => gate.gelu_erf()?,
             // What candle calls `gelu` is the approximation; in configurations that name means the other one.
@@ -262,7 +301,7 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
         let (y, new) = self.attention.forward(&norms.before(&x, plan.stack)?, plan, layer)?;
         let x = norms.sum(x, y, plan.stack)?;
         let norms = &self.feed_forward.norms;
-        let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?)?;
+        let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?, plan.stack.experts)?;
         Ok((norms.sum(x, y, plan.stack)?, new))
     }
 }
@@ -314,6 +353,7 @@ mod tests {
         attention: AttentionNames { projections: ["q", "k", "v", "o"], norms: NormNames::stream("first") },
         head_norms: None,
         cross: None,
+        router: None,
         gate: "gate",
         up: None,
         down: "down",
@@ -331,6 +371,14 @@ mod tests {
         feed_forward_norms: NormNames::branch("second"),
         ..GATED
     };
+    static FUSED: LayerNames = LayerNames {
+        attention: AttentionNames { projections: ["qkv", "qkv", "qkv", "o"], ..PLAIN.attention },
+        gate: "gate_up",
+        up: Some("gate_up"),
+        ..GATED
+    };
+    static MIXED: LayerNames =
+        LayerNames { router: Some("router"), gate: "e.gate", up: Some("e.up"), down: "e.down", ..GATED };
     static AROUND: LayerNames = LayerNames {
         attention: AttentionNames {
             norms: NormNames { stream: Some("first"), branch: Some("third") },
@@ -350,10 +398,14 @@ mod tests {
             Self(self.0, format!("{}{more}", self.1))
         }
 
-        fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<(), Infallible> {
-            self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), shape.to_vec());
-            bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![shape[0]]));
+        fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> std::result::Result<(), Infallible> {
+            self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), vec![rows.of, width]);
+            bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![rows.of]));
             Ok(())
+        }
+
+        fn has(&self, _: &str) -> bool {
+            false
         }
 
         fn norm(&self, name: &str, width: usize, (kind, _): (NormKind, f64)) -> std::result::Result<(), Infallible> {
@@ -429,6 +481,10 @@ mod tests {
         layers.finish(&y)?.flatten_all()?.to_vec1()
     }
 
+    fn experts(normalised: bool) -> ExpertChoice {
+        ExpertChoice { count: 5, chosen: 2, normalised }
+    }
+
     fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
         LayerSight { window, rotation }
     }
@@ -438,11 +494,13 @@ mod tests {
         let base = StackConfig {
             hidden_size: 24,
             intermediate_size: 40,
+            experts: None,
             layers: vec![sight(None, Some(0)); 2],
             num_heads: 4,
             num_kv_heads: 2,
             head_dim: 8,
             score_scale: usual_scale(8),
+            score_cap: None,
             bidirectional: false,
             relative: None,
             norm: NormKind::RootMeanSquare,
@@ -460,9 +518,13 @@ mod tests {
             StackConfig { layers: vec![sight(Some(3), Some(0)); 2], num_kv_heads: 4, ..base.clone() },
             StackConfig { layers: vec![sight(Some(3), Some(1)), sight(None, None)], ..base.clone() },
             StackConfig { branch_scale: 0.25, ..base.clone() },
+            StackConfig { score_cap: Some(0.05), ..base.clone() },
             StackConfig { norm: NormKind::RootMeanSquareLessOne, ..base.clone() },
             StackConfig { names: &ALL_NORMED, ..base.clone() },
             StackConfig { names: &BRANCHES, ..base.clone() },
+            StackConfig { names: &MIXED, experts: Some(experts(true)), ..base.clone() },
+            StackConfig { names: &MIXED, experts: Some(experts(false)), branch_scale: 0.5, ..base.clone() },
+            StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
             StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
             StackConfig { names: &HEAD_NORMED, ..base.clone() },
             StackConfig { names: &HEAD_NORMED, norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
