@@ -80,7 +80,7 @@ pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 /// The output head, where that is not the embedding.
 pub(crate) const OUTPUT: &str = "lm_head.weight";
 
-pub(crate) static NAMES: LayerNames = LayerNames {
+pub(crate) const NAMES: LayerNames = LayerNames {
     layers: "layers",
     attention: AttentionNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
@@ -97,7 +97,7 @@ pub(crate) static NAMES: LayerNames = LayerNames {
     relative: None,
 };
 /// The same where heads have norms.
-pub(crate) static HEAD_NORMED_NAMES: LayerNames = LayerNames { head_norms: Some(HEAD_NORMS), ..NAMES };
+pub(crate) const HEAD_NORMED_NAMES: LayerNames = LayerNames { head_norms: Some(HEAD_NORMS), ..NAMES };
 pub(crate) const HEAD_NORMS: HeadNorms =
     HeadNorms { names: ["self_attn.q_norm", "self_attn.k_norm"], of_all_heads: false };
 

@@ -107,7 +107,7 @@ pub(crate) fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usiz
     kinds.iter().map(has_window).collect()
 }
 
-static GGUF_STACKS: [StackNames; 1] = [StackNames {
+pub(crate) static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
     gguf: LAYER,
@@ -143,8 +143,18 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
 /// Llama and mistral; a window makes a mistral.
 pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let window = read_interleaved(reader, config)?;
-    // Converters write mistral as llama.
-    config.insert("model_type".into(), json!(if window.is_some() { "mistral" } else { "llama" }));
+    // Converters write mistral and mixtral as llama.
+    let kind = if reader.is_given("expert_count") && !reader.is_zero("expert_count") {
+        for (key, field) in [("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")] {
+            config.insert(field.into(), json!(reader.required(key, MAX_SIZE)?));
+        }
+        "mixtral"
+    } else if window.is_some() {
+        "mistral"
+    } else {
+        "llama"
+    };
+    config.insert("model_type".into(), json!(kind));
     Ok(())
 }
 

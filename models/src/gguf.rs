@@ -99,6 +99,15 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     relative: None,
 };
 
+/// The same of a mixture of experts, each of whose products are in one tensor.
+pub(crate) const GGUF_EXPERTS: LayerNames = LayerNames {
+    router: Some("ffn_gate_inp"),
+    gate: "ffn_gate_exps",
+    up: Some("ffn_up_exps"),
+    down: "ffn_down_exps",
+    ..LAYER
+};
+
 /// Norms of heads in them.
 pub(crate) const GGUF_HEAD_NORMS: HeadNorms = HeadNorms { names: ["attn_q_norm", "attn_k_norm"], of_all_heads: false };
 
@@ -225,6 +234,10 @@ impl GgufReader<'_> {
             }
             value => Ok(value),
         }
+    }
+
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.file.u64(&self.key(name)).is_ok_and(|value| value.is_some())
     }
 
     /// Whether a number is there and is zero.

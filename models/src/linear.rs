@@ -30,7 +30,10 @@ pub(crate) fn load_packed(
 
 /// A tensor, refused where its shape is another than expected or its rows are no whole number of blocks.
 fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
-    let raw = source.tensor(name)?;
+    of_shape(source.tensor(name)?, source, name, shape)
+}
+
+fn of_shape(raw: RawTensor, source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
     let width = shape.last().copied().unwrap_or(1);
     let why = if raw.shape != shape {
         format!("expected shape {shape:?}, found {:?}", raw.shape)
@@ -44,7 +47,12 @@ fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Re
 
 /// Some rows of a matrix, as a matrix of their own.
 fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usize) -> Result<RawTensor, SourceError> {
-    let raw = tensor_of_shape(source, name, &[rows.of, width])?;
+    let mut raw = source.tensor(name)?;
+    // Experts' matrices stand in one tensor of three dimensions.
+    if let [experts, rows, width] = raw.shape[..] {
+        raw.shape = vec![experts * rows, width];
+    }
+    let raw = of_shape(raw, source, name, &[rows.of, width])?;
     let row = raw.weight_type.row_bytes(width).expect("whole blocks");
     let bytes = raw.bytes.part(rows.first * row..(rows.first + rows.len) * row);
     Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })

@@ -5,14 +5,19 @@ use serde_json::{Map, Value, json};
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::DecoderConfig;
-use crate::family::{base_config, gguf, llama_biases, read_llama};
+use crate::family::{GGUF_STACKS, base_config, gguf, llama_biases, read_llama};
 use crate::gguf::GgufDialect;
+use crate::mixtral;
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "llama", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
 /// How GGUF files tell of it.
-pub(crate) static GGUF: GgufDialect = gguf(read_llama);
+pub(crate) static GGUF: GgufDialect = GgufDialect {
+    stacks: |has| if has("blk.0.ffn_gate_inp.weight") { &mixtral::GGUF_STACKS } else { &GGUF_STACKS },
+    more_known: &["expert_count", "expert_used_count"],
+    ..gguf(read_llama)
+};
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("llama", config);

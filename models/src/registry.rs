@@ -11,10 +11,10 @@ use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
 use crate::{
     Compute, SourceError, WeightSource, bart, bert, distilbert, gemma2, gemma3, granite, llama, ministral, mistral,
-    olmo2, phi3, qwen2, qwen3, roberta, smollm3, t5,
+    mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 16] = [
+static ARCHITECTURES: [Architecture; 18] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     distilbert::ARCHITECTURE,
@@ -24,10 +24,12 @@ static ARCHITECTURES: [Architecture; 16] = [
     llama::ARCHITECTURE,
     ministral::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mixtral::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_moe::ARCHITECTURE,
     roberta::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,

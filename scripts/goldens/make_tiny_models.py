@@ -13,12 +13,20 @@ import torch
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Phi3Config,
@@ -27,6 +35,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
@@ -59,6 +69,8 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
+GEMMA = SHAPE | {"num_hidden_layers": 4, "head_dim": 24, "query_pre_attn_scalar": 30, "sliding_window": WINDOW, "pad_token_id": 1}
+GEMMA3_LAYERS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
 # Texts up to 128 tokens have the short factors.
 LONGROPE = {
     "max_position_embeddings": 1024,
@@ -121,6 +133,35 @@ MODELS = {
         [],
     ),
     "phi3": (Phi3ForCausalLM, Phi3Config(**SHAPE | {"sliding_window": WINDOW, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "gemma2": (
+        Gemma2ForCausalLM,
+        Gemma2Config(**GEMMA | {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "gemma3": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(**GEMMA | {"rope_theta": 1000000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": GEMMA3_LAYERS}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "ministral": (
+        MinistralForCausalLM,
+        MinistralConfig(**SHAPE | {"sliding_window": WINDOW, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mixtral": (MixtralForCausalLM, MixtralConfig(**SHAPE | {"num_local_experts": 5}), torch.bfloat16, "1GB", []),
+    "qwen3-moe": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig(**SHAPE | {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "norm_topk_prob": True}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
     "phi3-longrope": (
         Phi3ForCausalLM,
         Phi3Config(**SHAPE | LONGROPE | {"partial_rotary_factor": 0.75, "tie_word_embeddings": True, "pad_token_id": 1}),
@@ -138,7 +179,8 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if "norm" in name:
-            values = 1.0 + 0.3 * values
+            # Gemma's are stored less one.
+            values = 0.3 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
         elif name.endswith("bias"):
             values = 0.5 * values
         elif "embed_tokens" in name:
@@ -230,7 +272,7 @@ def golden(name: str, seed: int) -> None:
     top = logits.softmax(-1).amax(-1)
     print(f"{name}: cached {gaps[0]:.1e}, chunks of 7 {gaps[1]:.1e}, against float64 {gaps[2]:.1e}")
     print(f"  logits std {logits.std():.2f}; top-1 probability {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
-    assert max(gaps) <= 3e-5, gaps  # float32 rounding; the project allows TOLERANCE
+    assert max(gaps) <= 5e-5, gaps  # float32 rounding; the project allows TOLERANCE
     assert top.max() - top.min() > 0.3, "logits too uniform"
     if name == "mistral-window":
         check_window(tokens, logits)
