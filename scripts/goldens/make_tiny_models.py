@@ -149,7 +149,7 @@ MODELS = {
     ),
     "ministral": (
         MinistralForCausalLM,
-        MinistralConfig(**SHAPE | {"sliding_window": WINDOW, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+        MinistralConfig(**SHAPE | {"head_dim": 16, "sliding_window": WINDOW, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
         torch.bfloat16,
         "1GB",
         [],
