@@ -136,7 +136,10 @@ fn logits_equal_transformers_with_and_without_cache() {
 
 #[test]
 fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
-    for name in ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"] {
+    for name in [
+        "tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3", "gguf-granite", "gguf-olmo2", "gguf-smollm3", "gguf-phi3",
+        "gguf-gemma2", "gguf-gemma3", "gguf-mixtral", "gguf-qwen3-moe",
+    ] {
         let (path, golden) = (folder(name).join("model.gguf"), golden(name));
         let all = [golden.tokens.len()];
         let exact = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &golden.tokens, &all);
