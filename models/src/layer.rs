@@ -13,6 +13,9 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     /// The part whose names go on with `more`.
     fn under(&self, more: &str) -> Self;
 
+    /// The same part, whose products are not rounded where that costs little.
+    fn unrounded(&self) -> Self;
+
     /// Those rows, `width` wide, of `{name}.weight` and, where asked, of `{name}.bias`.
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<L, Self::Error>;
 
@@ -176,8 +179,9 @@ impl<L, N> FeedForwardWeights<L, N> {
             }
         };
         let router = c.names.router.zip(c.experts);
-        let router =
-            router.map(|(name, experts)| parts.linear(name, RowRange::all(experts.count), c.hidden_size, false));
+        // A little rounding could send a row to other experts.
+        let router = router
+            .map(|(name, experts)| parts.unrounded().linear(name, RowRange::all(experts.count), c.hidden_size, false));
         Ok(Self {
             router: router.transpose()?,
             products,

@@ -4,7 +4,7 @@ use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightTy
 use rayon::prelude::*;
 
 use crate::layer::RowRange;
-use crate::{Compute, RawTensor, SourceError, WeightSource};
+use crate::{Arithmetic, Compute, RawTensor, SourceError, WeightSource};
 
 /// Those rows, so wide, of a weight matrix `(out_features, in_features)`, packed for products; their pages in the file are
 /// let go.
@@ -132,6 +132,11 @@ impl<'a> TensorLoader<'a> {
     /// The part whose names go on with `more`.
     pub(crate) fn under(&self, more: &str) -> Self {
         Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
+    }
+
+    /// The same part, for products that round nothing but weights.
+    pub(crate) fn unrounded(&self) -> Self {
+        Self { compute: Compute { arithmetic: Arithmetic::Exact, ..self.compute }, ..self.under("") }
     }
 
     /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by

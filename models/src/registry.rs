@@ -166,7 +166,10 @@ mod tests {
         let mut names = architectures();
         names.dedup();
         assert_eq!(names.len(), ARCHITECTURES.len());
-        assert_eq!(gguf_architectures(), "llama, mistral, qwen2, qwen3, t5 and bert");
+        assert_eq!(
+            gguf_architectures(),
+            "gemma2, gemma3, granite, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3, t5 and bert"
+        );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {
                 assert_eq!(stack.huggingface.in_layer().count(), stack.gguf.in_layer().count(), "{name}");

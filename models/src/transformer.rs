@@ -89,6 +89,10 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
         TensorLoader::under(self, more)
     }
 
+    fn unrounded(&self) -> Self {
+        TensorLoader::unrounded(self)
+    }
+
     fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
         TensorLoader::linear(self, name, rows, width, bias)
     }

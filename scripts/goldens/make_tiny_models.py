@@ -140,7 +140,7 @@ MODELS = {
         "1GB",
         [],
     ),
-    "gemma3": (
+    "gemma3_text": (
         Gemma3ForCausalLM,
         Gemma3TextConfig(**GEMMA | {"rope_theta": 1000000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": GEMMA3_LAYERS}),
         torch.bfloat16,
@@ -155,7 +155,7 @@ MODELS = {
         [],
     ),
     "mixtral": (MixtralForCausalLM, MixtralConfig(**SHAPE | {"num_local_experts": 5}), torch.bfloat16, "1GB", []),
-    "qwen3-moe": (
+    "qwen3_moe": (
         Qwen3MoeForCausalLM,
         Qwen3MoeConfig(**SHAPE | {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "norm_topk_prob": True}),
         torch.bfloat16,

@@ -53,6 +53,11 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Self { weights: self.weights.under(more), ..*self }
     }
 
+    fn unrounded(&self) -> Self {
+        // Its inputs are of the device's type.
+        self.under("")
+    }
+
     fn linear(
         &self,
         name: &str,
@@ -396,6 +401,10 @@ mod tests {
 
         fn under(&self, more: &str) -> Self {
             Self(self.0, format!("{}{more}", self.1))
+        }
+
+        fn unrounded(&self) -> Self {
+            self.under("")
         }
 
         fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> std::result::Result<(), Infallible> {

@@ -117,7 +117,7 @@ pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usi
 fn logits_equal_transformers_with_and_without_cache() {
     for name in [
         "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "smollm3",
-        "phi3", "phi3-longrope", "gemma2", "gemma3", "ministral", "mixtral", "qwen3-moe",
+        "phi3", "phi3-longrope", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
     ] {
         let (model, golden) = (load(name), golden(name));
         let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
@@ -150,7 +150,9 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             let fast = in_pieces(&*load_gguf(&path, arithmetic), &golden.tokens, &all);
             let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
             println!("{name}: {arithmetic:?} differs by {largest:e}");
-            assert!(largest > TOLERANCE && largest < 1.0, "{name}: {arithmetic:?} differs by {largest}");
+            // Where it is close, rounding sends a row to other experts.
+            let most = if ["gguf-mixtral", "gguf-qwen3-moe"].contains(&name) { 4.0 } else { 1.0 };
+            assert!(largest > TOLERANCE && largest < most, "{name}: {arithmetic:?} differs by {largest}");
         }
     }
 }
