@@ -8,6 +8,7 @@ use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid};
 use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::rope::yarn_scale;
 use crate::stack_config::{LayerSight, usual_scale};
 
 /// The fields of every member of the family, with llama's defaults.
@@ -53,6 +54,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     // Said by some exports of checkpoints whose rows lie in halves; true means another order than the reference reads.
     fields.only("rope_interleaved", &[json!(false)])?;
     fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;
+    let context_length = fields.required_size("max_position_embeddings")?;
     Ok(DecoderConfig {
         hidden_size,
         intermediate_size: fields.required_size("intermediate_size")?,
@@ -63,9 +65,9 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         head_dim,
         rotary_dim: head_dim,
         vocab_size: fields.required_size("vocab_size")?,
-        context_length: fields.required_size("max_position_embeddings")?,
+        context_length,
         rms_norm_eps: fields.number("rms_norm_eps", &EPSILONS)?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
-        ropes: vec![Rope::from_fields(fields)?],
+        ropes: vec![Rope::from_fields(fields, context_length)?],
         rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false).then_some("rope_freqs.weight"),
         rope_layout,
         embedding_scale: 1.0,
@@ -133,7 +135,8 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
             "attention.head_count_kv", "attention.key_length", "attention.layer_norm_rms_epsilon",
             "attention.sliding_window", "attention.value_length", "rope.dimension_count", "rope.freq_base",
             "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.factor", "rope.scaling.finetuned",
-            "rope.scaling.original_context_length", "rope.scaling.type", "tensor_data_layout",
+            "rope.scaling.original_context_length", "rope.scaling.type", "rope.scaling.yarn_beta_fast",
+            "rope.scaling.yarn_beta_slow", "tensor_data_layout",
         ],
         more_known: &[],
         more,
@@ -272,8 +275,16 @@ fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
         if let Some(length) = reader.integer("rope.scaling.original_context_length", MAX_CONTEXT)? {
             scaling.insert("original_max_position_embeddings".into(), json!(length));
         }
-        if let Some(attn) = reader.float("rope.scaling.attn_factor")? {
+        let attn = reader.float("rope.scaling.attn_factor")?;
+        // Files have the factor that YaRN's own is multiplied with.
+        let yarn = factor.filter(|_| kind == "yarn").map(|factor| yarn_scale(factor, 1.0) * attn.unwrap_or(1.0));
+        if let Some(attn) = yarn.or(attn) {
             scaling.insert("attention_factor".into(), json!(attn));
+        }
+        for (key, field) in [("rope.scaling.yarn_beta_fast", "beta_fast"), ("rope.scaling.yarn_beta_slow", "beta_slow")] {
+            if let Some(turns) = reader.float(key)? {
+                scaling.insert(field.into(), json!(turns));
+            }
         }
         config.insert("rope_scaling".into(), Value::Object(scaling));
     }

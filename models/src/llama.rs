@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture =
 
 /// How GGUF files tell of it.
 pub(crate) static GGUF: GgufDialect = GgufDialect {
+    name: Some("llama"),
     stacks: |has| if has("blk.0.ffn_gate_inp.weight") { &mixtral::GGUF_STACKS } else { &GGUF_STACKS },
     more_known: &["expert_count", "expert_used_count"],
     ..gguf(read_llama)

@@ -7,11 +7,12 @@ use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::family::base_config;
 use crate::gguf::{GGUF_EXPERTS, StackNames};
+use crate::llama;
 use crate::stack_config::{ExpertChoice, LayerNames};
 
 /// GGUF files tell of it as of a llama with experts.
 pub(crate) const ARCHITECTURE: Architecture =
-    Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: None };
+    Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: Some(&llama::GGUF) };
 
 static HUGGINGFACE: LayerNames = LayerNames {
     router: Some("block_sparse_moe.gate"),

@@ -35,6 +35,44 @@ static ARCHITECTURES: [Architecture; 18] = [
     t5::ARCHITECTURE,
 ];
 
+/// An architecture that is run, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownArchitecture {
+    /// `model_type`.
+    pub name: &'static str,
+    /// What GGUF files call it, where some tell of it.
+    pub gguf: Option<&'static str>,
+    /// What it is.
+    pub kind: ArchitectureKind,
+}
+
+/// What an architecture is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArchitectureKind {
+    /// A language model that reads from left to right.
+    Decoder,
+    /// An encoder reads a source, and a decoder writes from left to right.
+    EncoderDecoder,
+    /// A model that reads a text as a whole.
+    Encoder,
+}
+
+/// All architectures: decoders, then what has an encoder too, then encoders.
+pub fn known_architectures() -> Vec<KnownArchitecture> {
+    let known = |one: &Architecture| KnownArchitecture {
+        name: one.name,
+        gguf: one.gguf.map(|gguf| gguf.name.unwrap_or(one.name)),
+        kind: match one.config {
+            ReadConfig::Decoder(_) => ArchitectureKind::Decoder,
+            ReadConfig::EncoderDecoder(_) => ArchitectureKind::EncoderDecoder,
+            ReadConfig::Encoder(_) => ArchitectureKind::Encoder,
+        },
+    };
+    let mut all: Vec<KnownArchitecture> = ARCHITECTURES.iter().map(known).collect();
+    all.sort_by_key(|one| one.kind);
+    all
+}
+
 /// The names in the registry.
 pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|architecture| architecture.name).collect()
@@ -77,17 +115,10 @@ pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     }
 }
 
-/// Those that GGUF files tell of, in words: decoders before what has an encoder.
+/// Those that GGUF files tell of, in words.
 fn gguf_architectures() -> String {
-    let rank = |architecture: &&Architecture| match architecture.config {
-        ReadConfig::Decoder(_) => 0,
-        ReadConfig::EncoderDecoder(_) => 1,
-        ReadConfig::Encoder(_) => 2,
-    };
-    let mut told: Vec<_> = ARCHITECTURES.iter().filter(|architecture| architecture.gguf.is_some()).collect();
-    told.sort_by_key(rank);
-    let name = |architecture: &&'static Architecture| architecture.gguf.and_then(|gguf| gguf.name);
-    let names: Vec<&str> = told.iter().map(|one| name(one).unwrap_or(one.name)).collect();
+    let mut names: Vec<&str> = known_architectures().iter().filter_map(|one| one.gguf).collect();
+    names.dedup();
     let (last, others) = names.split_last().expect("some are told of");
     format!("{} and {last}", others.join(", "))
 }

@@ -71,6 +71,7 @@ LLAMA3 = {
 FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
 GEMMA = SHAPE | {"num_hidden_layers": 4, "head_dim": 24, "query_pre_attn_scalar": 30, "sliding_window": WINDOW, "pad_token_id": 1}
 GEMMA3_LAYERS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 1.0}
 # Texts up to 128 tokens have the short factors.
 LONGROPE = {
     "max_position_embeddings": 1024,
@@ -158,6 +159,13 @@ MODELS = {
     "qwen3_moe": (
         Qwen3MoeForCausalLM,
         Qwen3MoeConfig(**SHAPE | {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "norm_topk_prob": True}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mistral-yarn": (
+        MistralForCausalLM,
+        MistralConfig(**SHAPE | {"head_dim": 16, "sliding_window": None, "rope_scaling": YARN}),
         torch.bfloat16,
         "1GB",
         [],
