@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use probity_kernels::{Arithmetic, AttentionSegment, AttentionShape, Isa, PackedSpan, QueryRows, attention, pack_span};
 
 fn shape(arithmetic: Arithmetic) -> AttentionShape {
-    AttentionShape { heads: 32, kv_heads: 8, head_dim: 64, scale: 0.125, window: None, arithmetic }
+    AttentionShape { heads: 32, kv_heads: 8, head_dim: 64, scale: 0.125, cap: None, window: None, arithmetic }
 }
 
 struct Packed {

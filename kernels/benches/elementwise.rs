@@ -31,11 +31,11 @@ fn elementwise(c: &mut Criterion) {
         let frequencies: Vec<f32> = (0..32).map(|i| 10000f32.powf(-(i as f32) / 32.0)).collect();
         let positions: Vec<u32> = (0..rows as u32).collect();
         group.bench_function(BenchmarkId::new("rope_table", rows), |b| {
-            b.iter(|| RopeTable::new(black_box(&positions), &frequencies));
+            b.iter(|| RopeTable::new(black_box(&positions), &frequencies, 1.0));
         });
-        let table = RopeTable::new(&positions, &frequencies);
+        let table = RopeTable::new(&positions, &frequencies, 1.0);
         group.bench_function(BenchmarkId::new("rope", rows), |b| {
-            b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, black_box(&mut y)));
+            b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, 64, black_box(&mut y)));
         });
         let (gate, up) = (values(rows * INNER), values(rows * INNER));
         let mut gated = vec![0.0; gate.len()];

@@ -16,8 +16,9 @@ use rayon::prelude::*;
 use tiles::{pack_head as pack_tiles, run_task as run_tiles};
 
 use crate::buffer::Buffer;
+use crate::elementwise::soft_cap_part;
 use crate::isa::dispatch;
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 use crate::{Arithmetic, Isa};
 
 /// The shape of an attention layer, and how it is computed.
@@ -31,6 +32,8 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// Factor of the scores, `head_dim^-½` as a rule.
     pub scale: f32,
+    /// Scores `s` count as `cap · tanh(s / cap)`.
+    pub cap: Option<f32>,
     /// A query sees this many positions, its own included; all where absent.
     pub window: Option<usize>,
     /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as
@@ -288,7 +291,7 @@ const THREAD_TASKS: usize = 4;
 
 /// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
-/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, plus the summand of `bias` where there is one; weights their
+/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, capped where there is a cap, plus the summand of `bias` where there is one; weights their
 /// softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
 /// In bf16 the sums run as [`ProductForm::Tiles`](crate::ProductForm) says, over 32 elements and over 32 positions from a multiple of
 /// 32 on at a time, and the sum of weights is that of the rounded ones.
@@ -410,16 +413,19 @@ impl AttentionTask<'_> {
         }
     }
 
-    /// Adds the bias to a query's scores; returns the scale that is left to be applied.
+    /// Caps a query's scores and adds the bias; returns the scale that is left to be applied.
     #[inline(always)]
-    fn add_bias(&self, query: &AttentionQuery, scores: &mut [f32]) -> f32 {
-        match self.bias {
-            Some(bias) => {
-                bias.add(query, self.shape.scale, scores);
-                1.0
-            }
-            None => self.shape.scale,
+    fn settle<S: Simd>(&self, query: &AttentionQuery, scores: &mut [f32]) -> f32 {
+        let mut scale = self.shape.scale;
+        if let Some(cap) = self.shape.cap {
+            soft_cap_part::<S>(scale, cap, scores);
+            scale = 1.0;
         }
+        if let Some(bias) = self.bias {
+            bias.add(query, scale, scores);
+            scale = 1.0;
+        }
+        scale
     }
 }
 

@@ -8,6 +8,8 @@ use crate::simd::{LANES, Simd};
 
 /// Rows that one task works on.
 const TASK_ROWS: usize = 16;
+/// Elements that one task works on.
+const TASK: usize = 1 << 14;
 
 /// A norm of rows: root-mean-square, or a layer norm, which takes the mean off first.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +90,39 @@ fn rms_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     }
 }
 
+/// `y + scale · x`, element by element, into `y`.
+pub fn add_scaled(x: &[f32], scale: f32, y: &mut [f32]) {
+    assert_eq!(x.len(), y.len(), "x and y are of one shape");
+    y.par_chunks_mut(TASK).zip(x.par_chunks(TASK)).for_each(|(y, x)| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += scale * x);
+    });
+}
+
+/// `cap · tanh(scale / cap · x)` in the place of each `x`.
+pub fn soft_cap(isa: Isa, scale: f32, cap: f32, x: &mut [f32]) {
+    x.par_chunks_mut(TASK).for_each(|x| {
+        dispatch!(isa, soft_cap_part(scale: f32, cap: f32, x: &mut [f32]));
+    });
+}
+
+/// As [`soft_cap`], on this thread; to 1e-7 of the cap.
+#[inline(always)]
+pub(crate) fn soft_cap_part<S: Simd>(scale: f32, cap: f32, x: &mut [f32]) {
+    let (double, one, two) = (S::splat(2.0 * scale / cap), S::splat(1.0), S::splat(2.0));
+    // tanh u = 1 − 2 / (e²ᵘ + 1).
+    let capped = |x: &[f32; LANES]| {
+        let past = S::div(two, S::add(S::exp(S::mul(S::load(x), double)), one));
+        S::mul(S::sub(one, past), S::splat(cap))
+    };
+    let (whole, rest) = x.as_chunks_mut::<LANES>();
+    for x in whole {
+        S::store(capped(x), x);
+    }
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    rest.copy_from_slice(&S::lanes(capped(&last))[..rest.len()]);
+}
+
 /// Which elements of a head rotate together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopeLayout {
@@ -97,7 +132,7 @@ pub enum RopeLayout {
     Interleaved,
 }
 
-/// Cosines and sines of some rows' positions, `(rows, head_dim / 2)` each.
+/// Cosines and sines of some rows' positions, `(rows, pairs)` each: as many pairs as are rotated of each head.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
     cos: Vec<f32>,
@@ -107,8 +142,8 @@ pub struct RopeTable {
 
 impl RopeTable {
     /// Angles `position · frequency`, rounded to f32 as the reference does; their cosine and sine correctly rounded but
-    /// for rare cases.
-    pub fn new(positions: &[u32], frequencies: &[f32]) -> Self {
+    /// for rare cases, and multiplied by `scale`.
+    pub fn new(positions: &[u32], frequencies: &[f32], scale: f32) -> Self {
         let half = frequencies.len();
         let mut table = Self { cos: vec![0.0; positions.len() * half], sin: vec![0.0; positions.len() * half], half };
         let rows = table.cos.par_chunks_mut(half.max(1)).zip(table.sin.par_chunks_mut(half.max(1)));
@@ -117,34 +152,43 @@ impl RopeTable {
                 // In f64 and rounded once, which is nearly always the nearest f32. libm's in Rust, since those of systems
                 // may differ in the last bit.
                 let (s, c) = libm::sincos(f64::from(*position as f32 * frequency));
-                (*cos, *sin) = (c as f32, s as f32);
+                (*cos, *sin) = (c as f32 * scale, s as f32 * scale);
             }
         });
         table
     }
 
-    /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles.
-    pub fn apply(&self, isa: Isa, layout: RopeLayout, x: &mut [f32]) {
+    /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles: its first elements where there are fewer
+    /// angles than pairs.
+    pub fn apply(&self, isa: Isa, layout: RopeLayout, head_dim: usize, x: &mut [f32]) {
         let rows = self.cos.len() / self.half.max(1);
         if rows == 0 {
             assert!(x.is_empty(), "a row of angles for each row");
             return;
         }
-        assert!(x.len().is_multiple_of(rows * 2 * self.half), "x is (rows, heads, head_dim)");
+        assert!(x.len().is_multiple_of(rows * head_dim), "x is (rows, heads, head_dim)");
+        assert!(2 * self.half <= head_dim, "a head has an element for each that is rotated");
         let width = x.len() / rows;
         x.par_chunks_mut(TASK_ROWS * width).enumerate().for_each(|(task, x)| {
-            let (first, table) = (task * TASK_ROWS, self);
-            dispatch!(isa, rotate_rows(table: &RopeTable, layout: RopeLayout, first: usize, width: usize, x: &mut [f32]));
+            let (first, table, sizes) = (task * TASK_ROWS, self, (width, head_dim));
+            dispatch!(isa, rotate_rows(table: &RopeTable, layout: RopeLayout, first: usize, sizes: (usize, usize), x: &mut [f32]));
         });
     }
 }
 
 #[inline(always)]
-fn rotate_rows<S: Simd>(table: &RopeTable, layout: RopeLayout, first: usize, width: usize, x: &mut [f32]) {
+fn rotate_rows<S: Simd>(
+    table: &RopeTable,
+    layout: RopeLayout,
+    first: usize,
+    (width, head_dim): (usize, usize),
+    x: &mut [f32],
+) {
     let half = table.half;
     for (row, x) in x.chunks_exact_mut(width).enumerate() {
         let (cos, sin) = (&table.cos[(first + row) * half..][..half], &table.sin[(first + row) * half..][..half]);
-        for head in x.chunks_exact_mut(2 * half) {
+        for head in x.chunks_exact_mut(head_dim) {
+            let head = &mut head[..2 * half];
             match layout {
                 RopeLayout::Halves => {
                     let (a, b) = head.split_at_mut(half);

@@ -6,6 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Isa;
+use crate::elementwise::soft_cap_part;
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
 use crate::matmul::row_blocks;
@@ -23,6 +24,17 @@ const WORDS: usize = BLOCK / u32::BITS as usize;
 /// Blocks that are computed again together, on all threads, before it is seen whether others may matter.
 const AT_ONCE: usize = 4;
 
+/// What makes logits of hidden states.
+#[derive(Clone, Copy)]
+pub struct HeadMatrix<'a> {
+    /// `(vocab_size, hidden_size)`.
+    pub weights: &'a PackedMatrix,
+    /// What is added to each logit.
+    pub bias: Option<&'a [f32]>,
+    /// Logits `z` count as `cap · tanh(z / cap)`.
+    pub cap: Option<f32>,
+}
+
 /// A row of logits in short.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadRow {
@@ -37,14 +49,13 @@ pub struct HeadRow {
     pub block_max: Vec<f32>,
 }
 
-/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, weights `(vocab_size, hidden_size)` and the
-/// biases where it has some, each row reduced to its [`HeadRow`] with the logits of the token ids in `asked`, one list
-/// per row.
+/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, each row reduced to its [`HeadRow`] with the
+/// logits of the token ids in `asked`, one list per row.
 ///
-/// Logits are those of [`matmul`](crate::matmul), normalisers those of [`log_sum_exp`] over them.
-pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), asked: &[Vec<u32>]) -> Vec<HeadRow> {
-    let weights = head.0;
-    assert!(head.1.is_none_or(|bias| bias.len() == weights.out_features()), "a bias for each token");
+/// Logits are those of [`matmul`](crate::matmul), and of [`soft_cap`](crate::soft_cap) where there is a cap; normalisers those of [`log_sum_exp`] over them.
+pub fn head(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, asked: &[Vec<u32>]) -> Vec<HeadRow> {
+    let weights = head.weights;
+    assert!(head.bias.is_none_or(|bias| bias.len() == weights.out_features()), "a bias for each token");
     assert_eq!(
         (inputs.rows(), inputs.width()),
         (asked.len(), weights.in_features()),
@@ -75,14 +86,8 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
 /// finite normaliser.
 ///
 /// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found.
-pub fn greedy_among(
-    isa: Isa,
-    inputs: &Inputs,
-    head: (&PackedMatrix, Option<&[f32]>),
-    row: &HeadRow,
-    allowed: &[u32],
-) -> Option<u32> {
-    let panels = head.0.panels();
+pub fn greedy_among(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, row: &HeadRow, allowed: &[u32]) -> Option<u32> {
+    let panels = head.weights.panels();
     assert_eq!((inputs.rows(), row.block_max.len()), (1, panels.div_ceil(PANELS)), "one row, whose blocks are known");
     let words = |block: usize| allowed.get(block * WORDS..).map_or(&[][..], |words| &words[..WORDS.min(words.len())]);
     let mut blocks: Vec<usize> =
@@ -138,13 +143,7 @@ struct VocabularyBlock {
     logits: Vec<Vec<(u32, f32)>>,
 }
 
-fn block(
-    isa: Isa,
-    inputs: &Inputs,
-    head: (&PackedMatrix, Option<&[f32]>),
-    panels: Range<usize>,
-    asked: &[Vec<u32>],
-) -> VocabularyBlock {
+fn block(isa: Isa, inputs: &Inputs, head: HeadMatrix<'_>, panels: Range<usize>, asked: &[Vec<u32>]) -> VocabularyBlock {
     let first = panels.start * PANEL;
     let mut block = VocabularyBlock { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
     each_row(isa, inputs, head, panels, |row, logits| {
@@ -159,11 +158,11 @@ fn block(
 fn each_row(
     isa: Isa,
     inputs: &Inputs,
-    head: (&PackedMatrix, Option<&[f32]>),
+    head: HeadMatrix<'_>,
     panels: Range<usize>,
     mut take: impl FnMut(usize, &[f32]),
 ) {
-    let (weights, bias) = head;
+    let HeadMatrix { weights, bias, cap } = head;
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
     let strips: Vec<PanelStrip<'_>> = panels.map(|panel| PanelStrip { weights, panel }).collect();
@@ -180,6 +179,10 @@ fn each_row(
                 let logits = &mut logits[..len];
                 if let Some(bias) = bias {
                     logits.iter_mut().zip(&bias[first..]).for_each(|(logit, bias)| *logit += bias);
+                }
+                if let Some(cap) = cap {
+                    let scale = 1.0;
+                    dispatch!(isa, soft_cap_part(scale: f32, cap: f32, logits: &mut [f32]));
                 }
                 take(row, logits);
             }

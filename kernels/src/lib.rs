@@ -38,9 +38,9 @@ pub use attention::{
 };
 pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;
-pub use elementwise::{Norm, RopeLayout, RopeTable, normalise};
+pub use elementwise::{Norm, RopeLayout, RopeTable, add_scaled, normalise, soft_cap};
 pub use form::{Arithmetic, ProductForm};
-pub use head::{HeadRow, greedy_among, head, likeliest_among, log_sum_exp};
+pub use head::{HeadMatrix, HeadRow, greedy_among, head, likeliest_among, log_sum_exp};
 pub use inputs::Inputs;
 pub use isa::Isa;
 pub use matmul::{Activated, MatrixProduct, activated_matmul, matmul};

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Activated, Activation, Arithmetic, AttentionSegment, AttentionShape, Inputs, Isa, Matrix, MatrixProduct, Norm,
-    PackedMatrix, PackedSpan, ProductForm, QueryRows, RelativeBias, RopeLayout, RopeTable, WeightType, activate,
-    activated_matmul, attention, dequantise, greedy_among, head, join_spans, log_sum_exp, matmul, normalise, pack_span,
+    Activated, Activation, Arithmetic, AttentionSegment, AttentionShape, HeadMatrix, Inputs, Isa, Matrix,
+    MatrixProduct, Norm, PackedMatrix, PackedSpan, ProductForm, QueryRows, RelativeBias, RopeLayout, RopeTable,
+    WeightType, activate, activated_matmul, attention, dequantise, greedy_among, head, join_spans, log_sum_exp, matmul,
+    normalise, pack_span, soft_cap,
 };
 
 /// A small generator, so that each test names its seed.
@@ -482,7 +483,7 @@ impl Case {
 
     /// The definition in f64, of numbers rounded as the shape says.
     fn expected(&self) -> Vec<f64> {
-        let AttentionShape { heads, kv_heads, head_dim: dim, scale, window, arithmetic } = self.shape;
+        let AttentionShape { heads, kv_heads, head_dim: dim, scale, cap, window, arithmetic } = self.shape;
         let rounded = |x: f32| f64::from(if arithmetic == Arithmetic::Tiles { bf16::from_f32(x).to_f32() } else { x });
         let mut out = Vec::new();
         for row in 0..self.rows {
@@ -496,7 +497,9 @@ impl Case {
                 let bias = |p: usize| {
                     if self.bias.is_some() { f64::from(summand(head, p as isize - own as isize)) } else { 0.0 }
                 };
-                let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale) + bias(p)).exp()).collect();
+                let capped = |score: f64| cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+                let weights: Vec<f64> =
+                    seen.clone().map(|p| (capped(dot(p) * f64::from(scale)) + bias(p)).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for d in 0..dim {
                     let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * rounded(self.values[at(p) + d])).sum();
@@ -523,11 +526,16 @@ const ATTENTIONS: [(Arithmetic, f64); 2] = [(Arithmetic::Exact, 2e-6), (Arithmet
 fn attention_is_right_and_blind_to_how_positions_are_cut() {
     let mut random = Random(6);
     for (arithmetic, tolerance) in ATTENTIONS {
-        for (heads, kv_heads, head_dim, window) in
-            [(4, 2, 16, None), (9, 3, 64, None), (3, 1, 20, Some(5)), (2, 2, 80, Some(40)), (6, 2, 128, None)]
-        {
-            let shape =
-                AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window, arithmetic };
+        for (heads, kv_heads, head_dim, window, cap) in [
+            (4, 2, 16, None, None),
+            (9, 3, 64, None, None),
+            (3, 1, 20, Some(5), None),
+            (2, 2, 80, Some(40), Some(0.7)),
+            (6, 2, 128, None, None),
+            (4, 2, 16, None, Some(2.0)),
+        ] {
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            let shape = AttentionShape { heads, kv_heads, head_dim, scale, cap, window, arithmetic };
             for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
                 let case = Case::new(&mut random, shape, positions, rows);
                 let whole = case.attend(Isa::Plain, &[]);
@@ -566,7 +574,8 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
         for (heads, head_dim, sees_all, biased) in
             [(4, 64, true, true), (3, 20, true, false), (2, 32, false, true), (1, 80, true, true)]
         {
-            let shape = AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, window: None, arithmetic };
+            let shape =
+                AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, cap: None, window: None, arithmetic };
             // With fewer positions than rows, and more: a decoder's rows that look at an encoder's text.
             for (positions, rows) in [(1, 1), (5, 17), (37, 37), (100, 100), (130, 7)] {
                 if !sees_all && rows > positions {
@@ -602,7 +611,8 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
 fn wanted_rows_have_the_bits_they_have_among_all() {
     let mut random = Random(14);
     for (arithmetic, _) in ATTENTIONS {
-        let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, window: Some(30), arithmetic };
+        let shape =
+            AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, cap: None, window: Some(30), arithmetic };
         let bias = Some(RelativeBias::new(shape.heads, REACH, summand));
         let case = Case { bias, ..Case::new(&mut random, shape, 90, 60) };
         let width = shape.heads * shape.head_dim;
@@ -631,7 +641,8 @@ fn wanted_rows_have_the_bits_they_have_among_all() {
 fn joined_spans_equal_those_packed_at_once() {
     let mut random = Random(11);
     for (arithmetic, _) in ATTENTIONS {
-        let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, window: None, arithmetic };
+        let shape =
+            AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, cap: None, window: None, arithmetic };
         let case = Case::new(&mut random, shape, 45, 1);
         let pack = |rows| pack(Isa::best(), &shape, &case.keys, &case.values, rows);
         for (start, cuts) in [(0, [1, 2, 30]), (3, [4, 6, 31])] {
@@ -657,7 +668,8 @@ fn joined_spans_equal_those_packed_at_once() {
 fn a_query_has_the_same_bits_alone_and_among_others() {
     let mut random = Random(7);
     for (arithmetic, _) in ATTENTIONS {
-        let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(50), arithmetic };
+        let shape =
+            AttentionShape { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, cap: None, window: Some(50), arithmetic };
         let case = Case::new(&mut random, shape, 90, 90);
         let together = case.attend(Isa::best(), &[]);
         let width = shape.heads * shape.head_dim;
@@ -685,7 +697,8 @@ fn a_query_has_the_same_bits_alone_and_among_others() {
 fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
     let mut random = Random(16);
     for (arithmetic, _) in ATTENTIONS {
-        let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(20), arithmetic };
+        let shape =
+            AttentionShape { heads: 4, kv_heads: 2, head_dim: 32, scale: 0.2, cap: None, window: Some(20), arithmetic };
         let width = shape.heads * shape.head_dim;
         let finite = Case::new(&mut random, shape, 70, 70);
         let expected = finite.attend(Isa::best(), &[]);
@@ -822,16 +835,22 @@ fn the_head_is_the_product_and_its_normaliser() {
                 x[3 * width] = f32::NAN;
             }
             let asked: Vec<Vec<u32>> = (0..rows).map(|row| vec![511, row as u32, 1332, 512, 511]).collect();
-            for (isa, bias) in isas().flat_map(|isa| [(isa, None), (isa, Some(&*biases))]) {
+            for (isa, bias, cap) in
+                isas().flat_map(|isa| [(isa, None, None), (isa, Some(&*biases), None), (isa, None, Some(30.0))])
+            {
+                let matrix = HeadMatrix { weights: &packed, bias, cap };
                 let mut logits = run_packed(isa, &x, &packed);
                 logits
                     .iter_mut()
                     .enumerate()
                     .for_each(|(at, logit)| *logit += bias.map_or(0.0, |bias| bias[at % vocab_size]));
+                if let Some(cap) = cap {
+                    soft_cap(isa, 1.0, cap, &mut logits);
+                }
                 let normalisers = log_sum_exp(isa, &logits, vocab_size);
                 let mut inputs = Inputs::new();
                 inputs.set(isa, &x, width, [form]);
-                for (row, short) in head(isa, &inputs, (&packed, bias), &asked).iter().enumerate() {
+                for (row, short) in head(isa, &inputs, matrix, &asked).iter().enumerate() {
                     let logits = &logits[row * vocab_size..][..vocab_size];
                     assert_eq!(
                         short.normaliser.to_bits(),
@@ -860,7 +879,7 @@ fn the_head_is_the_product_and_its_normaliser() {
                             };
                             let expected = (0..vocab_size).filter(|id| allowed(*id)).fold(None, better);
                             for words in [&words[..], &words[..=vocab_size / 32]] {
-                                let found = greedy_among(isa, &alone, (&packed, bias), short, words);
+                                let found = greedy_among(isa, &alone, matrix, short, words);
                                 assert_eq!(
                                     found.map(|id| id as usize),
                                     expected,
@@ -879,17 +898,54 @@ fn the_head_is_the_product_and_its_normaliser() {
 }
 
 #[test]
+fn a_part_of_each_head_is_rotated_and_the_rest_stays() {
+    let mut random = Random(11);
+    let x = random.floats(2 * 3 * 12);
+    let frequencies = [1.0, 0.3, 0.01, 0.0001];
+    let table = RopeTable::new(&[3, 4000], &frequencies, 0.5);
+    let mut part = x.clone();
+    table.apply(Isa::best(), RopeLayout::Halves, 12, &mut part);
+    let firsts = |x: &[f32]| -> Vec<f32> { x.chunks(12).flat_map(|head| head[..8].to_vec()).collect() };
+    let mut alone = firsts(&x);
+    RopeTable::new(&[3, 4000], &frequencies, 1.0).apply(Isa::best(), RopeLayout::Halves, 8, &mut alone);
+    let halved: Vec<f32> = alone.iter().map(|x| x * 0.5).collect();
+    assert_eq!(firsts(&part), halved, "cosines and sines are halved, and so is what they make");
+    for (part, x) in part.chunks(12).zip(x.chunks(12)) {
+        assert_eq!(part[8..], x[8..]);
+    }
+}
+
+#[test]
+fn caps_are_hyperbolic_tangents_on_every_instruction_set() {
+    let mut random = Random(12);
+    let mut x: Vec<f32> = random.floats(531).iter().map(|x| 200.0 * x * x * x).collect();
+    x.extend([0.0, f32::INFINITY, f32::NEG_INFINITY, 1e30, f32::NAN]);
+    let (scale, cap) = (0.3, 30.0);
+    let mut plain = x.clone();
+    soft_cap(Isa::Plain, scale, cap, &mut plain);
+    for (x, y) in x.iter().zip(&plain) {
+        let expected = f64::from(cap) * (f64::from(*x) * f64::from(scale) / f64::from(cap)).tanh();
+        assert!((f64::from(*y) - expected).abs() < 6e-6 || y.is_nan() && x.is_nan(), "{x}: {y} for {expected}");
+    }
+    for isa in isas() {
+        let mut y = x.clone();
+        soft_cap(isa, scale, cap, &mut y);
+        assert_eq!(bits(&y), bits(&plain), "{}", isa.name());
+    }
+}
+
+#[test]
 fn rotation_layouts_agree_up_to_their_permutation() {
     let mut random = Random(10);
     let x = random.floats(2 * 3 * 8);
-    let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001]);
+    let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001], 1.0);
     let mut halves = x.clone();
-    table.apply(Isa::best(), RopeLayout::Halves, &mut halves);
+    table.apply(Isa::best(), RopeLayout::Halves, 8, &mut halves);
     let permute = |x: &[f32]| -> Vec<f32> {
         x.chunks(8).flat_map(|h| (0..8).map(|i| h[i / 2 + i % 2 * 4]).collect::<Vec<_>>()).collect()
     };
     let mut interleaved = permute(&x);
-    table.apply(Isa::best(), RopeLayout::Interleaved, &mut interleaved);
+    table.apply(Isa::best(), RopeLayout::Interleaved, 8, &mut interleaved);
     assert_eq!(permute(&halves), interleaved);
     let angle = f64::from(4000.0f32 * 0.3);
     let expected = f64::from(x[24 + 1]) * angle.cos() - f64::from(x[24 + 5]) * angle.sin();

@@ -69,8 +69,8 @@ impl ModelConfig {
     /// Layers of the part that a text's tokens run through last: an encoder-decoder's decoder.
     pub fn layers(&self) -> usize {
         match self {
-            Self::Decoder(config) => config.num_layers,
-            Self::EncoderDecoder(config) => config.decoder.1.num_layers,
+            Self::Decoder(config) => config.layers.len(),
+            Self::EncoderDecoder(config) => config.decoder.1.layers.len(),
             Self::Encoder(config) => config.num_layers,
         }
     }

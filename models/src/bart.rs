@@ -6,21 +6,22 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields, token};
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
+use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
 const SELF_ATTENTION: AttentionNames = AttentionNames {
     projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"],
-    norm: "self_attn_layer_norm",
+    norms: NormNames::stream("self_attn_layer_norm"),
 };
 static ENCODER: LayerNames = LayerNames {
     layers: "encoder.layers",
     attention: SELF_ATTENTION,
     head_norms: None,
     cross: None,
+    router: None,
     gate: "fc1",
     up: None,
     down: "fc2",
-    feed_forward_norm: "final_layer_norm",
+    feed_forward_norms: NormNames::stream("final_layer_norm"),
     last_norm: None,
     relative: None,
 };
@@ -28,7 +29,7 @@ static DECODER: LayerNames = LayerNames {
     layers: "decoder.layers",
     cross: Some(AttentionNames {
         projections: ["encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj", "encoder_attn.out_proj"],
-        norm: "encoder_attn_layer_norm",
+        norms: NormNames::stream("encoder_attn_layer_norm"),
     }),
     ..ENCODER
 };
@@ -76,7 +77,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         prefix: "model.",
         encoder: (embeddings(tokens, "encoder.embed_positions.weight", "encoder.layernorm_embedding"), encoder),
         decoder: (embeddings(tokens, "decoder.embed_positions.weight", "decoder.layernorm_embedding"), decoder),
-        hidden_scale: None,
+        hidden_scale: 1.0,
         head_bias: Some("final_logits_bias"),
         spare: &["embed_tokens.weight"],
     })

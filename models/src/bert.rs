@@ -8,20 +8,21 @@ use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
 use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
-use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
+use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
     layers: "encoder.layer",
     attention: AttentionNames {
         projections: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],
-        norm: "attention.output.LayerNorm",
+        norms: NormNames::stream("attention.output.LayerNorm"),
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "intermediate.dense",
     up: None,
     down: "output.dense",
-    feed_forward_norm: "output.LayerNorm",
+    feed_forward_norms: NormNames::stream("output.LayerNorm"),
     last_norm: None,
     relative: None,
 };
@@ -30,6 +31,7 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "bert", config: ReadConfig::Encoder(config), gguf: Some(&GGUF) };
 
 static GGUF: GgufDialect = GgufDialect {
+    name: None,
     names: &[
         ("embeddings.word_embeddings", "token_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
@@ -46,6 +48,7 @@ static GGUF: GgufDialect = GgufDialect {
     ],
     // How sentences are pooled is not a question to the encoder.
     known: &["attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
+    more_known: &[],
     more: |reader, config| {
         // llama.cpp's converter writes that it is not. A bert that is exists (a decoder), and is another model.
         if reader.bool("attention.causal")? == Some(true) {
@@ -63,11 +66,12 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: "",
     huggingface: NAMES,
     gguf: LayerNames {
-        attention: AttentionNames { norm: "attn_output_norm", ..LAYER.attention },
+        attention: AttentionNames { norms: NormNames::stream("attn_output_norm"), ..LAYER.attention },
         // Our `gate` is what is activated; where nothing is gated GGUF calls that `ffn_up`.
+        router: None,
         gate: "ffn_up",
         up: None,
-        feed_forward_norm: "layer_output_norm",
+        feed_forward_norms: NormNames::stream("layer_output_norm"),
         last_norm: None,
         ..LAYER
     },
@@ -114,7 +118,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
     Ok(EncoderShape {
         vocab_size,
         hidden_size,
-        num_layers: stack.num_layers,
+        num_layers: stack.layers.len(),
         context_length: positions - first_position,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(true),
         prefix: "bert.",

@@ -79,6 +79,11 @@ impl ConfigFields {
         self.left.shift_remove(field)
     }
 
+    /// Sets a field, as if the file said so.
+    pub(crate) fn put(&mut self, field: &str, value: Value) {
+        self.left.insert(field.to_owned(), value);
+    }
+
     /// A positive integer that fits a dimension.
     pub(crate) fn size(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.take(field) else { return Ok(None) };

@@ -2,11 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{
-    AttentionShape, Buffer, Inputs, Isa, Norm, PackedSpan, ProductForm, join_spans, normalise, pack_span,
+    AttentionShape, Buffer, Inputs, Isa, Norm, PackedSpan, ProductForm, add_scaled, join_spans, normalise, pack_span,
     prefer_large_pages,
 };
 
 use crate::SourceError;
+use crate::layer::PartNorms;
 use crate::linear::TensorLoader;
 
 // Fresh memory for each result is dear: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc was
@@ -22,6 +23,8 @@ pub(crate) struct Workspace {
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
     pub(crate) attended: Buffer<f32>,
+    /// What a part of a layer makes, where that is not added to the residual stream as it is.
+    pub(crate) branch: Buffer<f32>,
     pub(crate) inputs: Inputs,
     /// Of a feed-forward layer's second product.
     pub(crate) gated: Inputs,
@@ -56,6 +59,12 @@ impl Workspace {
         replace_by_normed(isa, &mut self.x, norm, &mut self.normed);
     }
 
+    /// Adds what `norm`, where there is one, makes of a part's results, times `scale`, to the residual stream.
+    pub(crate) fn add_branch(&mut self, isa: Isa, norm: Option<Norm<'_>>, scale: f32) {
+        replace_by_normed(isa, &mut self.branch, norm, &mut self.normed);
+        add_scaled(&self.branch, scale, &mut self.x);
+    }
+
     /// Puts what a norm makes of each head of the queries in its place, and of the keys, where there are such norms.
     pub(crate) fn settle_heads(&mut self, isa: Isa, queries: Option<Norm<'_>>, keys: Option<Norm<'_>>) {
         replace_by_normed(isa, &mut self.q, queries, &mut self.normed);
@@ -77,8 +86,19 @@ fn replace_by_normed(isa: Isa, x: &mut Buffer<f32>, norm: Option<Norm<'_>>, room
 pub(crate) enum NormKind {
     /// Of the root mean square (Zhang & Sennrich 2019): a weight.
     RootMeanSquare,
+    /// The same, with a weight that is stored less one.
+    RootMeanSquareLessOne,
     /// Of mean and variance (Ba et al. 2016): a weight and a bias.
     Layer,
+}
+
+impl NormKind {
+    /// Makes of a stored weight the one that is multiplied with.
+    pub(crate) fn settle(self, weight: &mut [f32]) {
+        if self == Self::RootMeanSquareLessOne {
+            weight.iter_mut().for_each(|weight| *weight += 1.0);
+        }
+    }
 }
 
 /// What a norm's weight is called and, of a layer norm, its bias; checkpoints of old say gamma and beta.
@@ -105,21 +125,25 @@ impl NormWeights {
     ) -> Result<Self, SourceError> {
         let (weight, bias) = norm_names(name, kind, |name| loader.contains(name));
         let load = |name: String| loader.floats(&name, &[width]);
-        Ok(Self { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
+        let mut weight = load(weight)?;
+        kind.settle(&mut weight);
+        Ok(Self { weight, bias: bias.map(load).transpose()?, eps: eps as f32 })
     }
 
     pub(crate) fn norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
     }
+}
 
-    /// The norm where it stands before a part of a layer.
+impl PartNorms<NormWeights> {
+    /// The norm of a part's inputs.
     pub(crate) fn before(&self, norm_first: bool) -> Option<Norm<'_>> {
-        norm_first.then(|| self.norm())
+        self.stream.as_ref().filter(|_| norm_first).map(NormWeights::norm)
     }
 
-    /// The norm where it stands behind a part of a layer.
+    /// The norm of the sum behind it.
     pub(crate) fn after(&self, norm_first: bool) -> Option<Norm<'_>> {
-        (!norm_first).then(|| self.norm())
+        self.stream.as_ref().filter(|_| !norm_first).map(NormWeights::norm)
     }
 }
 

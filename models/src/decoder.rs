@@ -10,41 +10,58 @@ use crate::cpu::{NormKind, Workspace};
 use crate::head::VocabularyHead;
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
-use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, StackConfig};
-use crate::transformer::{ForwardPass, LayerStack, RowRotation, TextRows};
+use crate::stack_config::{
+    AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
+};
+use crate::transformer::{ForwardPass, LayerStack, RowAngles, RowRotations, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "checkpoints differ in which layers have biases and norms")]
+#[expect(clippy::struct_excessive_bools, reason = "checkpoints differ in which products have biases")]
 pub struct DecoderConfig {
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width inside the gated feed-forward layer.
     pub intermediate_size: usize,
-    /// Layers.
-    pub num_layers: usize,
+    /// Where feed-forward layers are mixtures of experts.
+    pub experts: Option<ExpertChoice>,
+    /// What the rows of each layer see.
+    pub layers: Vec<LayerSight>,
     /// Query heads.
     pub num_heads: usize,
     /// Key and value heads.
     pub num_kv_heads: usize,
     /// Length of a head.
     pub head_dim: usize,
+    /// How many of its elements, from the first on, are rotated.
+    pub rotary_dim: usize,
     /// Rows of the embedding.
     pub vocab_size: usize,
     /// Positions the model was made for.
     pub context_length: usize,
     /// Added to the mean square in norms.
     pub rms_norm_eps: f64,
-    /// Rotary embeddings.
-    pub rope: Rope,
-    /// Whether the checkpoint holds `rope_freqs.weight`, by which frequencies are divided (llama 3 scaling in GGUF
-    /// files).
-    pub rope_freq_factors: bool,
+    /// Rotary embeddings; layers say by [`LayerSight::rotation`] which of them is theirs.
+    pub ropes: Vec<Rope>,
+    /// The tensor by which frequencies are divided, where GGUF files have one (llama 3, phi 3).
+    pub rope_freq_factors: Option<&'static str>,
     /// How checkpoints of this origin order the rotated elements.
     pub rope_layout: RopeLayout,
-    /// A token sees this many positions, its own included.
-    pub sliding_window: Option<usize>,
+    /// Factor of embeddings.
+    pub embedding_scale: f32,
+    /// Factor of attention's scores, `head_dim^-½` as a rule.
+    pub score_scale: f32,
+    /// Scores `s` count as `cap · tanh(s / cap)`.
+    pub score_cap: Option<f32>,
+    /// Factor of what attention and feed-forward layers add to the residual stream.
+    pub branch_scale: f32,
+    /// Factor of logits.
+    pub logit_scale: f32,
+    /// Logits `z` count as `cap · tanh(z / cap)`.
+    pub logit_cap: Option<f32>,
+    /// What gates the feed-forward layer.
+    pub activation: Activation,
     /// Whether the output head is the embedding.
     pub tie_word_embeddings: bool,
     /// Biases on queries, keys and values.
@@ -53,8 +70,8 @@ pub struct DecoderConfig {
     pub attention_output_bias: bool,
     /// Biases in the feed-forward layer.
     pub mlp_bias: bool,
-    /// Norms of each head of queries and of keys, before rotation.
-    pub head_norms: bool,
+    pub(crate) norm: NormKind,
+    pub(crate) names: &'static LayerNames,
 }
 
 /// What the names of all tensors but the output head begin with.
@@ -63,48 +80,52 @@ pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 /// The output head, where that is not the embedding.
 pub(crate) const OUTPUT: &str = "lm_head.weight";
 
-pub(crate) static NAMES: LayerNames = LayerNames {
+pub(crate) const NAMES: LayerNames = LayerNames {
     layers: "layers",
     attention: AttentionNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
-        norm: "input_layernorm",
+        norms: NormNames::stream("input_layernorm"),
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "mlp.gate_proj",
     up: Some("mlp.up_proj"),
     down: "mlp.down_proj",
-    feed_forward_norm: "post_attention_layernorm",
+    feed_forward_norms: NormNames::stream("post_attention_layernorm"),
     last_norm: Some("norm"),
     relative: None,
 };
 /// The same where heads have norms.
-pub(crate) static HEAD_NORMED_NAMES: LayerNames =
-    LayerNames { head_norms: Some(["self_attn.q_norm", "self_attn.k_norm"]), ..NAMES };
+pub(crate) const HEAD_NORMED_NAMES: LayerNames = LayerNames { head_norms: Some(HEAD_NORMS), ..NAMES };
+pub(crate) const HEAD_NORMS: HeadNorms =
+    HeadNorms { names: ["self_attn.q_norm", "self_attn.k_norm"], of_all_heads: false };
 
 impl DecoderConfig {
     pub(crate) fn stack(&self) -> StackConfig {
         StackConfig {
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,
-            num_layers: self.num_layers,
+            experts: self.experts,
+            layers: self.layers.clone(),
             num_heads: self.num_heads,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
-            scaled_scores: true,
-            sliding_window: self.sliding_window,
+            score_scale: self.score_scale,
+            score_cap: self.score_cap,
             bidirectional: false,
             relative: None,
-            norm: NormKind::RootMeanSquare,
+            norm: self.norm,
             norm_eps: self.rms_norm_eps,
             norm_first: true,
-            activation: Activation::Silu,
+            branch_scale: self.branch_scale,
+            activation: self.activation,
             biases: LayerBiases {
                 qkv: self.qkv_bias,
                 attention_output: self.attention_output_bias,
                 feed_forward: self.mlp_bias,
             },
-            names: if self.head_norms { &HEAD_NORMED_NAMES } else { &NAMES },
+            names: self.names,
         }
     }
 }
@@ -114,7 +135,8 @@ pub(crate) struct LlamaFamily {
     embed_tokens: TokenEmbedding,
     stack: LayerStack,
     lm_head: VocabularyHead,
-    frequencies: Vec<f32>,
+    /// Of each rotation.
+    frequencies: Vec<Vec<f32>>,
     config: DecoderConfig,
     compute: Compute,
     /// Calls take turns: each uses all threads.
@@ -135,6 +157,8 @@ impl LlamaFamily {
             lm_head: VocabularyHead {
                 weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
                 bias: None,
+                scale: config.logit_scale,
+                cap: config.logit_cap,
             },
             embed_tokens: all.embedding(EMBEDDING, vocabulary)?,
             frequencies: frequencies(source, &config)?,
@@ -151,35 +175,39 @@ impl LlamaFamily {
             compute: self.compute,
             stretches: segments.iter().map(stretch).collect(),
             wanted: Some(segments.iter().map(|s| &*s.wanted).collect()),
-            rotation: None,
+            rotations: None,
         };
         let positions: Vec<u32> =
             pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
         // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
         let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
-        let table = |positions: &[u32]| RopeTable::new(positions, &self.frequencies);
-        pass.rotation =
-            Some(RowRotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
+        let angles = |(frequencies, rope): (&Vec<f32>, &Rope)| {
+            let table = |positions: &[u32]| RopeTable::new(positions, frequencies, rope.scale);
+            RowAngles { all: table(&positions), kept: table(&kept) }
+        };
+        let tables = self.frequencies.iter().zip(&self.config.ropes).map(angles).collect();
+        pass.rotations = Some(RowRotations { layout: self.config.rope_layout, tables });
         pass
     }
 }
 
-/// The rotary frequencies that configuration and checkpoint ask for.
+/// The frequencies of each rotation that configuration and checkpoint ask for.
 pub(crate) fn frequencies(
     source: &dyn WeightSource,
     config: &DecoderConfig,
-) -> std::result::Result<Vec<f32>, SourceError> {
-    let mut frequencies = config.rope.frequencies(config.head_dim);
-    if config.rope_freq_factors {
-        let name = "rope_freqs.weight";
-        let factors = load_floats(source, name, &[frequencies.len()])?;
+) -> std::result::Result<Vec<Vec<f32>>, SourceError> {
+    let mut all: Vec<Vec<f32>> = config.ropes.iter().map(|rope| rope.frequencies(config.rotary_dim)).collect();
+    if let Some(name) = config.rope_freq_factors {
+        let factors = load_floats(source, name, &[config.rotary_dim / 2])?;
         if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
             let why = format!("a frequency cannot be divided by {bad}");
             return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
         }
-        frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        for frequencies in &mut all {
+            frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
+        }
     }
-    Ok(frequencies)
+    Ok(all)
 }
 
 impl PackedDecoder for LlamaFamily {
@@ -192,6 +220,9 @@ impl PackedDecoder for LlamaFamily {
         let hidden_size = self.config.hidden_size;
         w.x.set_len(tokens.len() * hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
+        if self.config.embedding_scale != 1.0 {
+            w.x.iter_mut().for_each(|x| *x *= self.config.embedding_scale);
+        }
         taps.show(0, &w.x);
         let spans = self.stack.run(w, &self.pass(segments), |layer, x| taps.show(layer + 1, x));
         let hidden = self.stack.finish(w, self.compute);

@@ -6,20 +6,21 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
-use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
+use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
     layers: "transformer.layer",
     attention: AttentionNames {
         projections: ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
-        norm: "sa_layer_norm",
+        norms: NormNames::stream("sa_layer_norm"),
     },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "ffn.lin1",
     up: None,
     down: "ffn.lin2",
-    feed_forward_norm: "output_layer_norm",
+    feed_forward_norms: NormNames::stream("output_layer_norm"),
     last_norm: None,
     relative: None,
 };
@@ -47,7 +48,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     Ok(EncoderShape {
         vocab_size,
         hidden_size,
-        num_layers: stack.num_layers,
+        num_layers: stack.layers.len(),
         context_length: positions,
         tie_word_embeddings,
         prefix: "distilbert.",

@@ -8,6 +8,7 @@ use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
 use crate::cpu::{NormKind, NormWeights, Workspace};
 use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
+use crate::layer::RowRange;
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::{HeadRow, PackedEncoder};
 use crate::stack_config::StackConfig;
@@ -101,7 +102,7 @@ impl MaskedModel {
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
-        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| {
+        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotations: None }, |layer, x| {
             after(layer + 1, x);
         });
         Ok(())
@@ -128,10 +129,15 @@ impl MaskedHead {
             all.packed(&format!("{}.weight", c.output), vocabulary)?
         };
         Ok(Self {
-            dense: all.linear(c.dense, [width, width], true)?,
+            dense: all.linear(c.dense, RowRange::all(width), width, true)?,
             norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
             activation: c.activation,
-            output: VocabularyHead { weight, bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?) },
+            output: VocabularyHead {
+                weight,
+                bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?),
+                scale: 1.0,
+                cap: None,
+            },
         })
     }
 
@@ -148,7 +154,7 @@ impl MaskedHead {
 
 impl PackedEncoder for MaskedModel {
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> Result<Vec<Tensor>> {
-        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().num_layers);
+        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().layers.len());
         if let Some(layer) = layers.iter().find(|layer| **layer > num_layers) {
             bail!("layer {layer} was asked for of {num_layers}");
         }

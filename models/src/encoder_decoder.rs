@@ -33,7 +33,7 @@ pub struct EncoderDecoderConfig {
     pub(crate) encoder: (EmbeddingsConfig, StackConfig),
     pub(crate) decoder: (EmbeddingsConfig, StackConfig),
     /// Factor of the final hidden states.
-    pub(crate) hidden_scale: Option<f32>,
+    pub(crate) hidden_scale: f32,
     /// The output head's bias, `(1, vocab_size)`, where a checkpoint has one.
     pub(crate) head_bias: Option<&'static str>,
     /// Parts of the names of tensors that are not used.
@@ -45,7 +45,6 @@ pub(crate) struct EncoderDecoder {
     encoder: (Embeddings, LayerStack),
     decoder: (Embeddings, LayerStack),
     lm_head: VocabularyHead,
-    hidden_scale: Option<f32>,
     compute: Compute,
     /// Calls take turns: each uses all threads.
     workspace: Mutex<Workspace>,
@@ -77,8 +76,7 @@ impl EncoderDecoder {
         Ok(Self {
             encoder: part(&config.encoder)?,
             decoder: part(&config.decoder)?,
-            lm_head: VocabularyHead { weight, bias: bias.transpose()? },
-            hidden_scale: config.hidden_scale,
+            lm_head: VocabularyHead { weight, bias: bias.transpose()?, scale: config.hidden_scale, cap: None },
             compute,
             workspace: Mutex::default(),
         })
@@ -93,7 +91,7 @@ impl EncoderDecoder {
         embeddings.rows(self.compute.isa, w, &segments.iter().map(|s| (&*s.tokens, 0)).collect::<Vec<_>>())?;
         let lens: Vec<usize> = segments.iter().map(|s| s.tokens.len()).collect();
         let stretches = lens.iter().map(|len| TextRows { past: &[], source: None, len: *len }).collect();
-        stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted: None, rotation: None }, |_, _| ());
+        stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted: None, rotations: None }, |_, _| ());
         let spans = self.decoder.1.read_sources(w, stack.last_norm(), self.compute, &lens);
         Ok(lens.into_iter().zip(spans).map(|(len, span)| KvSpan::new(len, SourceSpan(span))).collect())
     }
@@ -122,15 +120,10 @@ impl EncoderDecoder {
         let wanted = segments.iter().map(|s| &*s.wanted).collect();
         let spans = stack.run(
             w,
-            &ForwardPass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None },
+            &ForwardPass { compute: self.compute, stretches, wanted: Some(wanted), rotations: None },
             |layer, x| taps.show(layer + 1, x),
         );
-        let mut hidden = stack.finish(w, self.compute);
-        if let Some(scale) = self.hidden_scale {
-            for x in &mut hidden {
-                *x *= scale;
-            }
-        }
+        let hidden = stack.finish(w, self.compute);
         Ok((hidden, segments.iter().zip(spans).map(|(s, span)| KvSpan::new(s.tokens.len(), span)).collect()))
     }
 }

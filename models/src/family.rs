@@ -1,12 +1,15 @@
 //! The fields that the llama family shares, in configurations and in GGUF files.
 
-use probity_kernels::RopeLayout;
+use probity_kernels::{Activation, RopeLayout};
 use serde_json::{Map, Value, json};
 
 use crate::Rope;
-use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid};
+use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::rope::yarn_scale;
+use crate::stack_config::{LayerSight, usual_scale};
 
 /// The fields of every member of the family, with llama's defaults.
 pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, ConfigError> {
@@ -31,10 +34,18 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     if !head_dim.is_multiple_of(2) {
         return Err(invalid("head_dim", &json!(head_dim), "an even number"));
     }
-    // `DecoderConfig` has no field for it: its stack is always described with SiLU.
-    fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
+    let activation = match fields.take("hidden_act") {
+        Some(name) => activation(&name).ok_or_else(|| fields.not_honoured("hidden_act", &name))?,
+        None => Activation::Silu,
+    };
     let num_layers = fields.required_size("num_hidden_layers")?;
-    layer_types(fields, num_layers)?;
+    if let Some(kinds) = fields.take("layer_types") {
+        // Those that have windows in some layers only have read the list before.
+        let sliding = layer_types(fields, &kinds, num_layers)?;
+        if sliding.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Err(fields.not_honoured("layer_types", &kinds));
+        }
+    }
     let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) {
         RopeLayout::Interleaved
     } else {
@@ -43,25 +54,35 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
     // Said by some exports of checkpoints whose rows lie in halves; true means another order than the reference reads.
     fields.only("rope_interleaved", &[json!(false)])?;
     fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;
+    let context_length = fields.required_size("max_position_embeddings")?;
     Ok(DecoderConfig {
         hidden_size,
         intermediate_size: fields.required_size("intermediate_size")?,
-        num_layers,
+        experts: None,
+        layers: vec![LayerSight { window: None, rotation: Some(0) }; num_layers],
         num_heads,
         num_kv_heads,
         head_dim,
+        rotary_dim: head_dim,
         vocab_size: fields.required_size("vocab_size")?,
-        context_length: fields.required_size("max_position_embeddings")?,
+        context_length,
         rms_norm_eps: fields.number("rms_norm_eps", &EPSILONS)?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
-        rope: Rope::from_fields(fields)?,
-        rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false),
+        ropes: vec![Rope::from_fields(fields, context_length)?],
+        rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false).then_some("rope_freqs.weight"),
         rope_layout,
-        sliding_window: None,
+        embedding_scale: 1.0,
+        score_scale: usual_scale(head_dim),
+        score_cap: None,
+        branch_scale: 1.0,
+        logit_scale: 1.0,
+        logit_cap: None,
+        activation,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
         qkv_bias: false,
         attention_output_bias: false,
         mlp_bias: false,
-        head_norms: false,
+        norm: NormKind::RootMeanSquare,
+        names: &NAMES,
     })
 }
 
@@ -73,21 +94,22 @@ pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), Confi
     Ok(())
 }
 
-/// A list of layer types must say the same of every layer; the window itself stands in its own field.
-fn layer_types(fields: &mut ConfigFields, num_layers: usize) -> Result<(), ConfigError> {
-    let Some(value) = fields.take("layer_types") else { return Ok(()) };
-    let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
+/// Which layers have a window, by the list of their types; the window itself stands in a field of its own.
+pub(crate) fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let kinds = value.as_array().ok_or_else(|| invalid("layer_types", value, "a list"))?;
     if kinds.len() != num_layers {
         let expected = format!("as many as num_hidden_layers says, {num_layers}, not {}", kinds.len());
-        return Err(invalid("layer_types", &value, &expected));
+        return Err(invalid("layer_types", value, &expected));
     }
-    // One description holds for all layers: windows in some of them only could not be told.
-    let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
-    let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");
-    if uniform && known { Ok(()) } else { Err(fields.not_honoured("layer_types", &value)) }
+    let has_window = |kind: &Value| match kind.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
+        _ => Err(fields.not_honoured("layer_types", value)),
+    };
+    kinds.iter().map(has_window).collect()
 }
 
-static GGUF_STACKS: [StackNames; 1] = [StackNames {
+pub(crate) static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
     gguf: LAYER,
@@ -99,6 +121,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
 /// How GGUF files tell of a member of the family, `more` being what differs.
 pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> GgufDialect {
     GgufDialect {
+        name: None,
         names: &[("model.embed_tokens", "token_embd"), ("lm_head", "output")],
         stacks: |_| &GGUF_STACKS,
         sizes: &[
@@ -112,21 +135,52 @@ pub(crate) const fn gguf(more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> R
             "attention.head_count_kv", "attention.key_length", "attention.layer_norm_rms_epsilon",
             "attention.sliding_window", "attention.value_length", "rope.dimension_count", "rope.freq_base",
             "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.factor", "rope.scaling.finetuned",
-            "rope.scaling.original_context_length", "rope.scaling.type", "tensor_data_layout",
+            "rope.scaling.original_context_length", "rope.scaling.type", "rope.scaling.yarn_beta_fast",
+            "rope.scaling.yarn_beta_slow", "tensor_data_layout",
         ],
+        more_known: &[],
         more,
     }
 }
 
-/// Llama and mistral, whose neighbouring pairs rotate; a window makes a mistral.
-pub(crate) fn read_interleaved(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+/// Llama and mistral; a window makes a mistral.
+pub(crate) fn read_llama(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    let window = read_interleaved(reader, config)?;
+    // Converters write mistral and mixtral as llama.
+    let kind = if reader.is_given("expert_count") && !reader.is_zero("expert_count") {
+        for (key, field) in [("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")] {
+            config.insert(field.into(), json!(reader.required(key, MAX_SIZE)?));
+        }
+        "mixtral"
+    } else if window.is_some() {
+        "mistral"
+    } else {
+        "llama"
+    };
+    config.insert("model_type".into(), json!(kind));
+    Ok(())
+}
+
+/// Those whose neighbouring pairs rotate; returns the window, where there is one.
+pub(crate) fn read_interleaved(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<Option<u64>, GgufError> {
     let window = read_gguf(reader, config)?;
-    // Converters write mistral as llama, with the rows of queries and keys permuted so that neighbours rotate.
+    // Converters permute the rows of queries and keys so that neighbours rotate.
     config.insert("probity.rope_interleaved".into(), json!(true));
-    config.insert("model_type".into(), json!(if window.is_some() { "mistral" } else { "llama" }));
     if reader.has("blk.0.attn_q.bias") {
         config.insert("attention_bias".into(), json!(true));
     }
+    Ok(window)
+}
+
+/// Llama's biases: one field speaks of all four projections of attention, one of the feed-forward layer.
+pub(crate) fn llama_biases(fields: &mut ConfigFields, decoder: &mut DecoderConfig) -> Result<(), ConfigError> {
+    let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
+    decoder.qkv_bias = attention_bias;
+    decoder.attention_output_bias = attention_bias;
+    decoder.mlp_bias = fields.flag("mlp_bias")?.unwrap_or(false);
     Ok(())
 }
 
@@ -139,14 +193,31 @@ pub(crate) fn read_halves(reader: &GgufReader<'_>, config: &mut Map<String, Valu
     Ok(())
 }
 
+/// What all of the family say whose heads are rotated as a whole; returns the window, where there is one.
+pub(crate) fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+    let window = read_with_any_rotation(reader, config)?;
+    let head_dim = config["head_dim"].as_u64();
+    let other = reader.integer("rope.dimension_count", MAX_SIZE)?.filter(|&dims| Some(dims) != head_dim);
+    if let Some(dims) = other {
+        let why = format!("rotating {dims} of {} dimensions of a head is not supported", config["head_dim"]);
+        return Err(reader.error("rope.dimension_count", why));
+    }
+    Ok(window)
+}
+
 /// What all of the family say; returns the window, where there is one.
-fn read_gguf(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+pub(crate) fn read_with_any_rotation(
+    reader: &GgufReader<'_>,
+    config: &mut Map<String, Value>,
+) -> Result<Option<u64>, GgufError> {
     heads(reader, config)?;
     let epsilon = "attention.layer_norm_rms_epsilon";
     let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;
     config.insert("rms_norm_eps".into(), json!(rms_norm_eps));
     rope(reader, config)?;
-    let window = reader.integer("attention.sliding_window", MAX_CONTEXT)?;
+    let key = "attention.sliding_window";
+    // Zero stands for none.
+    let window = if reader.is_zero(key) { None } else { reader.integer(key, MAX_CONTEXT)? };
     if let Some(window) = window {
         config.insert("sliding_window".into(), json!(window));
     }
@@ -178,11 +249,6 @@ fn heads(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(),
         let why = format!("values of {value_length} beside keys of {head_dim} are not supported");
         return Err(reader.error("attention.value_length", why));
     }
-    let other = reader.integer("rope.dimension_count", MAX_SIZE)?.filter(|&dims| dims != head_dim);
-    if let Some(dims) = other {
-        let why = format!("rotating {dims} of {head_dim} dimensions of a head is not supported");
-        return Err(reader.error("rope.dimension_count", why));
-    }
     config.insert("num_key_value_heads".into(), json!(kv_heads));
     config.insert("head_dim".into(), json!(head_dim));
     Ok(())
@@ -209,8 +275,16 @@ fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
         if let Some(length) = reader.integer("rope.scaling.original_context_length", MAX_CONTEXT)? {
             scaling.insert("original_max_position_embeddings".into(), json!(length));
         }
-        if let Some(attn) = reader.float("rope.scaling.attn_factor")? {
+        let attn = reader.float("rope.scaling.attn_factor")?;
+        // Files have the factor that YaRN's own is multiplied with.
+        let yarn = factor.filter(|_| kind == "yarn").map(|factor| yarn_scale(factor, 1.0) * attn.unwrap_or(1.0));
+        if let Some(attn) = yarn.or(attn) {
             scaling.insert("attention_factor".into(), json!(attn));
+        }
+        for (key, field) in [("rope.scaling.yarn_beta_fast", "beta_fast"), ("rope.scaling.yarn_beta_slow", "beta_slow")] {
+            if let Some(turns) = reader.float(key)? {
+                scaling.insert(field.into(), json!(turns));
+            }
         }
         config.insert("rope_scaling".into(), Value::Object(scaling));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::stack_config::{AttentionNames, LayerNames};
+use crate::stack_config::{AttentionNames, HeadNorms, LayerNames, NormNames};
 
 /// No model comes near any of these; beyond them a field is broken.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
@@ -52,8 +52,10 @@ pub(crate) type Pair = (&'static str, &'static str);
 /// Whether a file has a tensor, by its name there.
 pub(crate) type TensorLookup<'a> = &'a dyn Fn(&str) -> bool;
 
-/// How GGUF files tell of an architecture. They call it what `model_type` does.
+/// How GGUF files tell of an architecture.
 pub(crate) struct GgufDialect {
+    /// What they call it, where that is not what `model_type` does.
+    pub(crate) name: Option<&'static str>,
     /// Outside the layers.
     pub(crate) names: &'static [Pair],
     /// Of each stack of a file, which tensors there are saying how it is made.
@@ -63,6 +65,8 @@ pub(crate) struct GgufDialect {
     pub(crate) sizes: &'static [(&'static str, &'static str, u64)],
     /// Further keys that `more` reads, or that change nothing here.
     pub(crate) known: &'static [&'static str],
+    /// And keys that only this architecture has.
+    pub(crate) more_known: &'static [&'static str],
     /// Fills the other fields.
     pub(crate) more: fn(&GgufReader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>,
 }
@@ -80,16 +84,32 @@ pub(crate) struct StackNames {
 /// What most files call the tensors of a gated layer with its norms before its parts.
 pub(crate) const LAYER: LayerNames = LayerNames {
     layers: "blk",
-    attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
+    attention: AttentionNames {
+        projections: ["attn_q", "attn_k", "attn_v", "attn_output"],
+        norms: NormNames::stream("attn_norm"),
+    },
     head_norms: None,
     cross: None,
+    router: None,
     gate: "ffn_gate",
     up: Some("ffn_up"),
     down: "ffn_down",
-    feed_forward_norm: "ffn_norm",
+    feed_forward_norms: NormNames::stream("ffn_norm"),
     last_norm: Some("output_norm"),
     relative: None,
 };
+
+/// The same of a mixture of experts, each of whose products are in one tensor.
+pub(crate) const GGUF_EXPERTS: LayerNames = LayerNames {
+    router: Some("ffn_gate_inp"),
+    gate: "ffn_gate_exps",
+    up: Some("ffn_up_exps"),
+    down: "ffn_down_exps",
+    ..LAYER
+};
+
+/// Norms of heads in them.
+pub(crate) const GGUF_HEAD_NORMS: HeadNorms = HeadNorms { names: ["attn_q_norm", "attn_k_norm"], of_all_heads: false };
 
 /// As [`Pair`].
 type OwnedPair = (String, String);
@@ -152,9 +172,9 @@ pub(crate) struct GgufReader<'a> {
 
 impl GgufReader<'_> {
     /// The fields of a `config.json`.
-    pub(crate) fn config(&self, gguf: &GgufDialect) -> Result<Map<String, Value>, GgufError> {
+    pub(crate) fn config(&self, model_type: &str, gguf: &GgufDialect) -> Result<Map<String, Value>, GgufError> {
         self.refuse_unknown(gguf)?;
-        let mut config = Map::from_iter([("model_type".to_owned(), json!(self.architecture))]);
+        let mut config = Map::from_iter([("model_type".to_owned(), json!(model_type))]);
         for (name, field, max) in gguf.sizes {
             config.insert((*field).to_owned(), json!(self.required(name, *max)?));
         }
@@ -187,7 +207,9 @@ impl GgufReader<'_> {
             _ => self.file.f64(key) == Ok(Some(0.0)) || self.file.bool(key) == Ok(Some(false)),
         };
         let is_known = |name: &str| {
-            name == "vocab_size" || gguf.known.contains(&name) || gguf.sizes.iter().any(|(size, ..)| *size == name)
+            name == "vocab_size"
+                || [gguf.known, gguf.more_known].concat().contains(&name)
+                || gguf.sizes.iter().any(|(size, ..)| *size == name)
         };
         let prefix = self.key("");
         let unknown = self
@@ -212,6 +234,15 @@ impl GgufReader<'_> {
             }
             value => Ok(value),
         }
+    }
+
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.file.u64(&self.key(name)).is_ok_and(|value| value.is_some())
+    }
+
+    /// Whether a number is there and is zero.
+    pub(crate) fn is_zero(&self, name: &str) -> bool {
+        self.file.u64(&self.key(name)) == Ok(Some(0))
     }
 
     pub(crate) fn required(&self, name: &str, max: u64) -> Result<u64, GgufError> {

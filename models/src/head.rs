@@ -1,15 +1,19 @@
 //! The output head: from hidden states to logits, whatever made them.
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{HeadRow, Inputs, MatrixProduct, PackedMatrix, greedy_among, head, matmul};
+use probity_kernels::{HeadMatrix, HeadRow, Inputs, MatrixProduct, PackedMatrix, greedy_among, head, matmul, soft_cap};
 
 use crate::Compute;
 
-/// `x · Wᵀ + b` over the vocabulary.
+/// `scale · x · Wᵀ + b` over the vocabulary.
 pub(crate) struct VocabularyHead {
     /// The embedding's own weights where these serve.
     pub(crate) weight: PackedMatrix,
     pub(crate) bias: Option<Vec<f32>>,
+    /// Factor of `x`.
+    pub(crate) scale: f32,
+    /// Logits `z` count as `cap · tanh(z / cap)`.
+    pub(crate) cap: Option<f32>,
 }
 
 impl VocabularyHead {
@@ -20,6 +24,9 @@ impl VocabularyHead {
         let mut logits = vec![0.0; rows * vocab_size];
         let product = MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y: &mut logits, add: false };
         matmul(compute.isa, inputs, &mut [product]);
+        if let Some(cap) = self.cap {
+            soft_cap(compute.isa, 1.0, cap, &mut logits);
+        }
         Tensor::from_vec(logits, (rows, vocab_size), &Device::Cpu)
     }
 
@@ -41,7 +48,7 @@ impl VocabularyHead {
             return Ok(Vec::new());
         }
         self.pack(compute, inputs, hidden)?;
-        Ok(head(compute.isa, inputs, (&self.weight, self.bias.as_deref()), asked))
+        Ok(head(compute.isa, inputs, self.matrix(), asked))
     }
 
     /// The likeliest of the tokens that are allowed.
@@ -54,7 +61,11 @@ impl VocabularyHead {
         allowed: &[u32],
     ) -> Result<Option<u32>> {
         self.pack(compute, inputs, hidden)?;
-        Ok(greedy_among(compute.isa, inputs, (&self.weight, self.bias.as_deref()), row, allowed))
+        Ok(greedy_among(compute.isa, inputs, self.matrix(), row, allowed))
+    }
+
+    fn matrix(&self) -> HeadMatrix<'_> {
+        HeadMatrix { weights: &self.weight, bias: self.bias.as_deref(), cap: self.cap }
     }
 
     fn pack(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<()> {
@@ -63,7 +74,13 @@ impl VocabularyHead {
         if rows == 0 || width != self.weight.in_features() {
             bail!("an output head of {} inputs was given {rows} rows of {width}", self.weight.in_features());
         }
-        inputs.set(compute.isa, elements(&storage, layout)?, width, [self.weight.form()]);
+        let hidden = elements(&storage, layout)?;
+        if self.scale == 1.0 {
+            inputs.set(compute.isa, hidden, width, [self.weight.form()]);
+        } else {
+            let scaled: Vec<f32> = hidden.iter().map(|x| x * self.scale).collect();
+            inputs.set(compute.isa, &scaled, width, [self.weight.form()]);
+        }
         Ok(())
     }
 }

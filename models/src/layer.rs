@@ -4,7 +4,7 @@
 use probity_kernels::Activation;
 
 use crate::cpu::NormKind;
-use crate::stack_config::{AttentionNames, StackConfig};
+use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, StackConfig};
 
 /// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
 pub(crate) trait WeightLoader<L, N>: Sized {
@@ -13,25 +13,72 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     /// The part whose names go on with `more`.
     fn under(&self, more: &str) -> Self;
 
-    /// `{name}.weight` and, where asked, `{name}.bias`.
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<L, Self::Error>;
+    /// The same part, whose products are not rounded where that costs little.
+    fn unrounded(&self) -> Self;
+
+    /// Those rows, `width` wide, of `{name}.weight` and, where asked, of `{name}.bias`.
+    fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<L, Self::Error>;
 
     /// Of rows of `width`, with what is added to a mean square.
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
 
+    /// Whether the checkpoint has a tensor of that name.
+    fn has(&self, name: &str) -> bool;
+
     fn norm_of(&self, name: &str, c: &StackConfig) -> Result<N, Self::Error> {
         self.norm(name, c.hidden_size, (c.norm, c.norm_eps))
     }
+
+    fn part_norms(&self, names: NormNames, c: &StackConfig) -> Result<PartNorms<N>, Self::Error> {
+        let load = |name: Option<&str>| name.map(|name| self.norm_of(name, c)).transpose();
+        Ok(PartNorms { stream: load(names.stream)?, branch: load(names.branch)? })
+    }
 }
 
-/// Attention, and the norm before or behind it.
+/// Rows of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowRange {
+    pub(crate) first: usize,
+    pub(crate) len: usize,
+    /// How many rows the tensor has.
+    pub(crate) of: usize,
+}
+
+impl RowRange {
+    pub(crate) fn all(len: usize) -> Self {
+        Self { first: 0, len, of: len }
+    }
+
+    /// The rows of each of several products: of tensors of their own, or one behind the other where all of them have one
+    /// name.
+    fn of_products<const N: usize>(names: [&str; N], lens: [usize; N]) -> [Self; N] {
+        let is_fused = N > 1 && names.iter().all(|name| *name == names[0]);
+        let of = lens.iter().sum();
+        let mut next = 0;
+        lens.map(|len| {
+            let first = next;
+            next += len;
+            if is_fused { Self { first, len, of } } else { Self::all(len) }
+        })
+    }
+}
+
+/// The norms of a part of a layer.
+pub(crate) struct PartNorms<N> {
+    /// Of its inputs, or of the sum behind it.
+    pub(crate) stream: Option<N>,
+    /// Of what it adds to that sum.
+    pub(crate) branch: Option<N>,
+}
+
+/// Attention, and its norms.
 pub(crate) struct AttentionWeights<L, N> {
     pub(crate) query: L,
     pub(crate) key: L,
     pub(crate) value: L,
     pub(crate) output: L,
-    pub(crate) norm: N,
-    /// Of each head of queries and of keys, before it is rotated.
+    pub(crate) norms: PartNorms<N>,
+    /// Of queries and of keys, before they are rotated.
     pub(crate) query_norm: Option<N>,
     pub(crate) key_norm: Option<N>,
 }
@@ -40,41 +87,105 @@ impl<L, N> AttentionWeights<L, N> {
     fn load<P: WeightLoader<L, N>>(
         parts: &P,
         names: &AttentionNames,
-        head_norms: Option<[&str; 2]>,
+        head_norms: Option<HeadNorms>,
         c: &StackConfig,
     ) -> Result<Self, P::Error> {
-        let of_heads = |name: &str| parts.norm(name, c.head_dim, (c.norm, c.norm_eps));
         let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
+        let of_heads = |place: usize, all: usize| {
+            let load = |HeadNorms { names, of_all_heads }: HeadNorms| {
+                parts.norm(names[place], if of_all_heads { all } else { c.head_dim }, (c.norm, c.norm_eps))
+            };
+            head_norms.map(load).transpose()
+        };
         let [q, k, v, o] = names.projections;
+        let [query, key, value] = RowRange::of_products([q, k, v], [queries, keys, keys]);
         Ok(Self {
-            query: parts.linear(q, [queries, c.hidden_size], c.biases.qkv)?,
-            key: parts.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
-            value: parts.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
-            output: parts.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
-            norm: parts.norm_of(names.norm, c)?,
-            query_norm: head_norms.map(|[query, _]| of_heads(query)).transpose()?,
-            key_norm: head_norms.map(|[_, key]| of_heads(key)).transpose()?,
+            query: parts.linear(q, query, c.hidden_size, c.biases.qkv)?,
+            key: parts.linear(k, key, c.hidden_size, c.biases.qkv)?,
+            value: parts.linear(v, value, c.hidden_size, c.biases.qkv)?,
+            output: parts.linear(o, RowRange::all(c.hidden_size), queries, c.biases.attention_output)?,
+            norms: parts.part_norms(names.norms, c)?,
+            query_norm: of_heads(0, queries)?,
+            key_norm: of_heads(1, keys)?,
         })
     }
 }
 
 /// Two products with an activation between them, which gates a third one where there is `up`.
-pub(crate) struct FeedForwardWeights<L, N> {
+pub(crate) struct GatedProducts<L> {
     pub(crate) gate: L,
     pub(crate) up: Option<L>,
     pub(crate) down: L,
-    pub(crate) norm: N,
+}
+
+/// Such products, or a mixture of experts that are.
+pub(crate) struct FeedForwardWeights<L, N> {
+    /// Each row's logits of the experts; absent where all rows go through the same products.
+    pub(crate) router: Option<L>,
+    /// One, or one of each expert.
+    pub(crate) products: Vec<GatedProducts<L>>,
+    pub(crate) norms: PartNorms<N>,
     pub(crate) activation: Activation,
+}
+
+/// The experts of a row and what each of them counts, by their numbers: those with the largest logits, of equal ones the
+/// first, and their share of the probability of all or of themselves.
+pub(crate) fn chosen_experts(logits: &[f32], choice: ExpertChoice) -> Vec<(usize, f32)> {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+    let largest = logits[order[0]];
+    let weight = |expert: usize| libm::expf(logits[expert] - largest);
+    let among = if choice.normalised { &order[..choice.chosen] } else { &order[..] };
+    // In the order of their size, so that the sum follows from the row alone.
+    let sum: f32 = among.iter().map(|expert| weight(*expert)).sum();
+    let mut chosen: Vec<(usize, f32)> =
+        order[..choice.chosen].iter().map(|expert| (*expert, weight(*expert) / sum)).collect();
+    chosen.sort_unstable_by_key(|(expert, _)| *expert);
+    chosen
 }
 
 impl<L, N> FeedForwardWeights<L, N> {
     fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
-        let first = |name| parts.linear(name, [c.intermediate_size, c.hidden_size], c.biases.feed_forward);
+        let inner = c.intermediate_size;
+        let [gate, up] = RowRange::of_products([c.names.gate, c.names.up.unwrap_or_default()], [inner; 2]);
+        let products = match c.experts {
+            None => {
+                let load = |name: &str, rows, width| parts.linear(name, rows, width, c.biases.feed_forward);
+                vec![GatedProducts {
+                    gate: load(c.names.gate, gate, c.hidden_size)?,
+                    up: c.names.up.map(|name| load(name, up, c.hidden_size)).transpose()?,
+                    down: load(c.names.down, RowRange::all(c.hidden_size), inner)?,
+                }]
+            }
+            Some(ExpertChoice { count, .. }) => {
+                let load = |name: &str, expert: usize, rows: usize, width: usize| {
+                    if parts.has(&format!("{name}.weight")) {
+                        let all = RowRange { first: expert * rows, len: rows, of: count * rows };
+                        return parts.linear(name, all, width, c.biases.feed_forward);
+                    }
+                    let (experts, name) = name.rsplit_once('.').expect("a name of its own behind the number");
+                    let name = format!("{experts}.{expert}.{name}");
+                    parts.linear(&name, RowRange::all(rows), width, c.biases.feed_forward)
+                };
+                let products = |expert: usize| {
+                    let up = c.names.up.map(|name| load(name, expert, inner, c.hidden_size));
+                    Ok(GatedProducts {
+                        gate: load(c.names.gate, expert, inner, c.hidden_size)?,
+                        up: up.transpose()?,
+                        down: load(c.names.down, expert, c.hidden_size, inner)?,
+                    })
+                };
+                (0..count).map(products).collect::<Result<_, P::Error>>()?
+            }
+        };
+        let router = c.names.router.zip(c.experts);
+        // A little rounding could send a row to other experts.
+        let router = router
+            .map(|(name, experts)| parts.unrounded().linear(name, RowRange::all(experts.count), c.hidden_size, false));
         Ok(Self {
-            gate: first(c.names.gate)?,
-            up: c.names.up.map(first).transpose()?,
-            down: parts.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
-            norm: parts.norm_of(c.names.feed_forward_norm, c)?,
+            router: router.transpose()?,
+            products,
+            norms: parts.part_norms(c.names.feed_forward_norms, c)?,
             activation: c.activation,
         })
     }
@@ -109,7 +220,7 @@ impl<L, N> StackWeights<L, N> {
         // memory once.
         let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
         Ok(Self {
-            layers: (0..c.num_layers).map(layer).collect::<Result<_, _>>()?,
+            layers: (0..c.layers.len()).map(layer).collect::<Result<_, _>>()?,
             last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,
         })
     }

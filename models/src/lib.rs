@@ -18,19 +18,28 @@ mod embeddings;
 mod encoder;
 mod encoder_decoder;
 mod family;
+mod gemma2;
+mod gemma3;
 mod gguf;
+mod granite;
 mod head;
 mod layer;
 mod linear;
 mod llama;
+mod ministral;
 mod mistral;
+mod mixtral;
+mod olmo2;
 mod packed;
+mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 mod registry;
 mod relative;
 mod roberta;
 mod rope;
+mod smollm3;
 mod source;
 mod stack_config;
 mod t5;
@@ -47,10 +56,11 @@ pub use linear::weight_types;
 pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
 pub use registry::{
-    architectures, gguf_config, gguf_names, load_decoder, load_encoder, load_encoder_decoder, read_config,
+    ArchitectureKind, KnownArchitecture, architectures, gguf_config, gguf_names, known_architectures, load_decoder, load_encoder, load_encoder_decoder, read_config,
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
+pub use stack_config::{ExpertChoice, LayerSight};
 
 /// How our kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,21 @@
 //! Weights: packed for products when they are loaded, or read row by row where they lie.
 
-use probity_kernels::{Inputs, Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise, matmul};
+use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise};
 use rayon::prelude::*;
 
-use crate::{Compute, RawTensor, SourceError, WeightSource};
+use crate::layer::RowRange;
+use crate::{Arithmetic, Compute, RawTensor, SourceError, WeightSource};
 
-/// A weight matrix `(out_features, in_features)`, packed for products; its pages in the file are let go.
+/// Those rows, so wide, of a weight matrix `(out_features, in_features)`, packed for products; their pages in the file are
+/// let go.
 pub(crate) fn load_packed(
     source: &dyn WeightSource,
     name: &str,
-    shape: [usize; 2],
+    rows: RowRange,
+    width: usize,
     compute: Compute,
 ) -> Result<PackedMatrix, SourceError> {
-    let raw = tensor_of_shape(source, name, &shape)?;
+    let raw = matrix_rows(source, name, rows, width)?;
     let form = ProductForm::of(raw.weight_type, compute.arithmetic);
     let no_memory = |error: std::io::Error| SourceError::NoMemory {
         name: name.to_owned(),
@@ -27,7 +30,10 @@ pub(crate) fn load_packed(
 
 /// A tensor, refused where its shape is another than expected or its rows are no whole number of blocks.
 fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
-    let raw = source.tensor(name)?;
+    of_shape(source.tensor(name)?, source, name, shape)
+}
+
+fn of_shape(raw: RawTensor, source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
     let width = shape.last().copied().unwrap_or(1);
     let why = if raw.shape != shape {
         format!("expected shape {shape:?}, found {:?}", raw.shape)
@@ -39,6 +45,41 @@ fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Re
     Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why })
 }
 
+/// Some rows of a matrix, as a matrix of their own.
+fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usize) -> Result<RawTensor, SourceError> {
+    let mut raw = source.tensor(name)?;
+    // Experts' matrices stand in one tensor of three dimensions.
+    if let [experts, rows, width] = raw.shape[..] {
+        raw.shape = vec![experts * rows, width];
+    }
+    let raw = of_shape(raw, source, name, &[rows.of, width])?;
+    let row = raw.weight_type.row_bytes(width).expect("whole blocks");
+    let bytes = raw.bytes.part(rows.first * row..(rows.first + rows.len) * row);
+    Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })
+}
+
+/// Those rows of a matrix as f32; their pages in the file are let go.
+pub(crate) fn load_rows(
+    source: &dyn WeightSource,
+    name: &str,
+    rows: RowRange,
+    width: usize,
+) -> Result<Vec<f32>, SourceError> {
+    Ok(floats(&matrix_rows(source, name, rows, width)?))
+}
+
+/// Those elements of a vector as f32.
+pub(crate) fn load_elements(source: &dyn WeightSource, name: &str, rows: RowRange) -> Result<Vec<f32>, SourceError> {
+    Ok(load_floats(source, name, &[rows.of])?[rows.first..][..rows.len].to_vec())
+}
+
+fn floats(raw: &RawTensor) -> Vec<f32> {
+    let mut values = vec![0.0; raw.shape.iter().product()];
+    dequantise(raw.weight_type, &raw.bytes, 0, &mut values);
+    raw.bytes.release();
+    values
+}
+
 fn matrix(raw: &RawTensor) -> Matrix<'_> {
     Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
 }
@@ -46,11 +87,7 @@ fn matrix(raw: &RawTensor) -> Matrix<'_> {
 /// A tensor's elements as f32: the weight of a norm, a bias, or whatever goes to another device; its pages in the file
 /// are let go.
 pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
-    let raw = tensor_of_shape(source, name, shape)?;
-    let mut values = vec![0.0; shape.iter().product()];
-    dequantise(raw.weight_type, &raw.bytes, 0, &mut values);
-    raw.bytes.release();
-    Ok(values)
+    Ok(floats(&tensor_of_shape(source, name, shape)?))
 }
 
 /// Token embeddings `(vocab_size, hidden_size)`, read where they lie in the file.
@@ -97,6 +134,11 @@ impl<'a> TensorLoader<'a> {
         Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
     }
 
+    /// The same part, for products that round nothing but weights.
+    pub(crate) fn unrounded(&self) -> Self {
+        Self { compute: Compute { arithmetic: Arithmetic::Exact, ..self.compute }, ..self.under("") }
+    }
+
     /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by
     /// any of `names`.
     pub(crate) fn under_optional(&self, more: &str, names: &[&str]) -> Self {
@@ -119,13 +161,23 @@ impl<'a> TensorLoader<'a> {
     }
 
     /// See [`Linear::load`].
-    pub(crate) fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
-        Linear::load(self.source, &self.name(name), shape, bias, self.compute)
+    pub(crate) fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
+        Linear::load(self.source, &self.name(name), (rows, width), bias, self.compute)
     }
 
     /// See [`load_packed`].
-    pub(crate) fn packed(&self, name: &str, shape: [usize; 2]) -> Result<PackedMatrix, SourceError> {
-        load_packed(self.source, &self.name(name), shape, self.compute)
+    pub(crate) fn packed(&self, name: &str, [rows, width]: [usize; 2]) -> Result<PackedMatrix, SourceError> {
+        load_packed(self.source, &self.name(name), RowRange::all(rows), width, self.compute)
+    }
+
+    /// See [`load_rows`].
+    pub(crate) fn matrix(&self, name: &str, rows: RowRange, width: usize) -> Result<Vec<f32>, SourceError> {
+        load_rows(self.source, &self.name(name), rows, width)
+    }
+
+    /// See [`load_elements`].
+    pub(crate) fn elements(&self, name: &str, rows: RowRange) -> Result<Vec<f32>, SourceError> {
+        load_elements(self.source, &self.name(name), rows)
     }
 
     /// See [`load_floats`].
@@ -146,16 +198,16 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Loads `{name}.weight` and, where asked, `{name}.bias`.
+    /// Loads those rows, so wide, of `{name}.weight` and, where asked, of `{name}.bias`.
     pub(crate) fn load(
         source: &dyn WeightSource,
         name: &str,
-        shape: [usize; 2],
+        (rows, width): (RowRange, usize),
         bias: bool,
         compute: Compute,
     ) -> Result<Self, SourceError> {
-        let weight = load_packed(source, &format!("{name}.weight"), shape, compute)?;
-        let bias = if bias { Some(load_floats(source, &format!("{name}.bias"), &shape[..1])?) } else { None };
+        let weight = load_packed(source, &format!("{name}.weight"), rows, width, compute)?;
+        let bias = bias.then(|| load_elements(source, &format!("{name}.bias"), rows)).transpose()?;
         Ok(Self { weight, bias })
     }
 
@@ -175,12 +227,6 @@ impl Linear {
     /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
     pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> MatrixProduct<'a> {
         MatrixProduct { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
-    }
-
-    /// Adds the layer's result for `x` `(rows, in_features)` to `y`.
-    pub(crate) fn add_to(&self, compute: Compute, inputs: &mut Inputs, x: &[f32], y: &mut [f32]) {
-        inputs.set(compute.isa, x, self.weight.in_features(), [self.form()]);
-        matmul(compute.isa, inputs, &mut [MatrixProduct { add: true, ..self.product(y) }]);
     }
 }
 

@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::DecoderConfig;
-use crate::family::{base_config, gguf, read_interleaved};
+use crate::family::{base_config, gguf, read_llama};
 use crate::gguf::GgufDialect;
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "mistral", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
-static GGUF: GgufDialect = gguf(read_interleaved);
+static GGUF: GgufDialect = gguf(read_llama);
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null
@@ -23,7 +23,8 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     }
     let mut fields = ConfigFields::new("mistral", config);
     let mut decoder = base_config(&mut fields)?;
-    decoder.sliding_window = fields.size("sliding_window")?;
+    let window = fields.size("sliding_window")?;
+    decoder.layers.iter_mut().for_each(|layer| layer.window = window);
     fields.finish()?;
     Ok(decoder)
 }

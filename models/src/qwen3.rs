@@ -6,7 +6,7 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::{DecoderConfig, HEAD_NORMED_NAMES, MODEL};
 use crate::family::{base_config, gguf, read_halves, switched_off_window};
-use crate::gguf::{GgufDialect, LAYER, StackNames};
+use crate::gguf::{GGUF_HEAD_NORMS, GgufDialect, LAYER, StackNames};
 use crate::stack_config::LayerNames;
 
 pub(crate) const ARCHITECTURE: Architecture =
@@ -17,11 +17,19 @@ static GGUF: GgufDialect = GgufDialect { stacks: |_| &GGUF_STACKS, ..gguf(read_h
 static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: HEAD_NORMED_NAMES,
-    gguf: LayerNames { head_norms: Some(["attn_q_norm", "attn_k_norm"]), ..LAYER },
+    gguf: LayerNames { head_norms: Some(GGUF_HEAD_NORMS), ..LAYER },
     more: &[],
 }];
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    let mut fields = ConfigFields::new("qwen3", config);
+    let decoder = decoder(config, &mut fields)?;
+    fields.finish()?;
+    Ok(decoder)
+}
+
+/// What mixtures of experts have too.
+pub(crate) fn decoder(config: &Map<String, Value>, fields: &mut ConfigFields) -> Result<DecoderConfig, ConfigError> {
     // The reference has numbers of its own where these are absent (heads of 128, 32 key heads), and they follow from no
     // other field, so nothing is assumed.
     for field in ["head_dim", "num_key_value_heads"] {
@@ -29,14 +37,12 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
             return Err(ConfigError::Missing(field));
         }
     }
-    let mut fields = ConfigFields::new("qwen3", config);
-    let mut decoder = base_config(&mut fields)?;
-    decoder.head_norms = true;
+    let mut decoder = base_config(fields)?;
+    decoder.names = &HEAD_NORMED_NAMES;
     // One field speaks of all four projections, as in llama. The published models have no biases.
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
     decoder.qkv_bias = attention_bias;
     decoder.attention_output_bias = attention_bias;
-    switched_off_window(&mut fields)?;
-    fields.finish()?;
+    switched_off_window(fields)?;
     Ok(decoder)
 }

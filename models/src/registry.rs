@@ -9,23 +9,79 @@ use crate::encoder::{EncoderShape, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
 use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
-use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, qwen3, roberta, t5};
+use crate::{
+    Compute, SourceError, WeightSource, bart, bert, distilbert, gemma2, gemma3, granite, llama, ministral, mistral,
+    mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
+};
 
-static ARCHITECTURES: [Architecture; 9] = [
+static ARCHITECTURES: [Architecture; 18] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
     distilbert::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    granite::ARCHITECTURE,
     llama::ARCHITECTURE,
+    ministral::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mixtral::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_moe::ARCHITECTURE,
     roberta::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,
 ];
+
+/// An architecture that is run, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownArchitecture {
+    /// `model_type`.
+    pub name: &'static str,
+    /// What GGUF files call it, where some tell of it.
+    pub gguf: Option<&'static str>,
+    /// What it is.
+    pub kind: ArchitectureKind,
+}
+
+/// What an architecture is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArchitectureKind {
+    /// A language model that reads from left to right.
+    Decoder,
+    /// An encoder reads a source, and a decoder writes from left to right.
+    EncoderDecoder,
+    /// A model that reads a text as a whole.
+    Encoder,
+}
+
+/// All architectures: decoders, then what has an encoder too, then encoders.
+pub fn known_architectures() -> Vec<KnownArchitecture> {
+    let known = |one: &Architecture| KnownArchitecture {
+        name: one.name,
+        gguf: one.gguf.map(|gguf| gguf.name.unwrap_or(one.name)),
+        kind: match one.config {
+            ReadConfig::Decoder(_) => ArchitectureKind::Decoder,
+            ReadConfig::EncoderDecoder(_) => ArchitectureKind::EncoderDecoder,
+            ReadConfig::Encoder(_) => ArchitectureKind::Encoder,
+        },
+    };
+    let mut all: Vec<KnownArchitecture> = ARCHITECTURES.iter().map(known).collect();
+    all.sort_by_key(|one| one.kind);
+    all
+}
 
 /// The names in the registry.
 pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|architecture| architecture.name).collect()
+}
+
+/// The one that GGUF files call so.
+fn find_gguf(name: &str) -> Option<(&'static Architecture, &'static GgufDialect)> {
+    let of = |architecture: &'static Architecture| Some((architecture, architecture.gguf?));
+    ARCHITECTURES.iter().filter_map(of).find(|(architecture, gguf)| gguf.name.unwrap_or(architecture.name) == name)
 }
 
 fn find(name: &str) -> Option<&'static Architecture> {
@@ -53,22 +109,16 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
-    match find(architecture).and_then(|found| found.gguf) {
-        Some(gguf) => GgufReader { file, architecture }.config(gguf).map(Value::Object),
+    match find_gguf(architecture) {
+        Some((found, gguf)) => GgufReader { file, architecture }.config(found.name, gguf).map(Value::Object),
         None => Err(GgufError::new(key, format!("`{architecture}` is not supported; {} are", gguf_architectures()))),
     }
 }
 
-/// Those that GGUF files tell of, in words: decoders before what has an encoder.
+/// Those that GGUF files tell of, in words.
 fn gguf_architectures() -> String {
-    let rank = |architecture: &&Architecture| match architecture.config {
-        ReadConfig::Decoder(_) => 0,
-        ReadConfig::EncoderDecoder(_) => 1,
-        ReadConfig::Encoder(_) => 2,
-    };
-    let mut told: Vec<_> = ARCHITECTURES.iter().filter(|architecture| architecture.gguf.is_some()).collect();
-    told.sort_by_key(rank);
-    let names: Vec<&str> = told.iter().map(|architecture| architecture.name).collect();
+    let mut names: Vec<&str> = known_architectures().iter().filter_map(|one| one.gguf).collect();
+    names.dedup();
     let (last, others) = names.split_last().expect("some are told of");
     format!("{} and {last}", others.join(", "))
 }
@@ -76,7 +126,7 @@ fn gguf_architectures() -> String {
 /// What a GGUF file of that architecture calls tensors, by those that it `has`; an architecture that is not known is
 /// shown as if it were llama.
 pub fn gguf_names(architecture: Option<&str>, has: impl Fn(&str) -> bool) -> GgufNames {
-    let known: Option<&GgufDialect> = architecture.and_then(find).and_then(|found| found.gguf);
+    let known: Option<&GgufDialect> = architecture.and_then(find_gguf).map(|(_, gguf)| gguf);
     GgufNames::new(known.unwrap_or(&llama::GGUF), has)
 }
 
@@ -147,7 +197,10 @@ mod tests {
         let mut names = architectures();
         names.dedup();
         assert_eq!(names.len(), ARCHITECTURES.len());
-        assert_eq!(gguf_architectures(), "llama, mistral, qwen2, qwen3, t5 and bert");
+        assert_eq!(
+            gguf_architectures(),
+            "gemma2, gemma3, granite, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3moe, smollm3, t5 and bert"
+        );
         for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
             for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {
                 assert_eq!(stack.huggingface.in_layer().count(), stack.gguf.in_layer().count(), "{name}");

@@ -8,15 +8,15 @@ use crate::config::{ConfigError, ConfigFields, invalid, number_in};
 
 /// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
 /// them alike.
-const BASES: RangeInclusive<f64> = 1.0..=1e12;
+pub(crate) const BASES: RangeInclusive<f64> = 1.0..=1e12;
 /// The base where a configuration names none. The reference (transformers 4 and 5) has it for llama, mistral, qwen2 and
 /// qwen3 alike, though published qwen models name another.
 const DEFAULT_BASE: f64 = 10_000.0;
 /// Divisors of frequencies and positions of a first training.
-const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
+pub(crate) const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// How frequencies differ from `theta^(−2i / head_dim)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -36,27 +36,45 @@ pub enum RopeScaling {
         /// Context length of the first training.
         original_max_position: f64,
     },
+    /// YaRN (Peng et al. 2023): frequencies that turn less than `slow` times in the first training's length are divided by the
+    /// factor, those that turn more than `fast` times are kept, with a ramp over what is between.
+    Yarn {
+        /// The divisor of low frequencies.
+        factor: f64,
+        /// Context length of the first training.
+        original_max_position: f64,
+        /// Turns from which on frequencies are kept.
+        fast: f64,
+        /// Turns up to which they are divided.
+        slow: f64,
+        /// Whether the ramp begins and ends at whole pairs.
+        whole: bool,
+    },
+    /// Each frequency divided by a factor of its own.
+    Each(Vec<f64>),
 }
 
 /// Base and scaling of a model's rotary embeddings.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     /// The base of the frequencies.
     pub theta: f64,
     /// What is done to them.
     pub scaling: RopeScaling,
+    /// Factor of cosines and sines.
+    pub scale: f32,
 }
 
 impl Rope {
     /// From `rope_theta` and `rope_scaling`, or from `rope_parameters` as newer configurations have it.
-    pub(crate) fn from_fields(fields: &mut ConfigFields) -> Result<Self, ConfigError> {
+    pub(crate) fn from_fields(fields: &mut ConfigFields, max_position: usize) -> Result<Self, ConfigError> {
         let theta = fields.number("rope_theta", &BASES)?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
             // One of the two is in force, and which one is a question of the version that reads them.
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),
-            (None, None) => return Ok(Self { theta: theta.unwrap_or(DEFAULT_BASE), scaling: RopeScaling::None }),
+            (None, None) => return Ok(Self::plain(theta.unwrap_or(DEFAULT_BASE))),
         };
         let Some(map) = value.as_object() else { return Err(invalid(name, &value, "an object")) };
         let number = |key: &str, range: &RangeInclusive<f64>| {
@@ -101,23 +119,63 @@ impl Rope {
                 };
                 (scaling, &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"])
             }
+            "yarn" => {
+                let or = |key: &str, usual: f64| Ok::<_, ConfigError>(number(key, &FACTORS)?.unwrap_or(usual));
+                let scaling = RopeScaling::Yarn {
+                    factor: required("factor")?,
+                    original_max_position: or("original_max_position_embeddings", max_position as f64)?,
+                    fast: or("beta_fast", 32.0)?,
+                    slow: or("beta_slow", 1.0)?,
+                    whole: map.get("truncate").is_none_or(|value| *value != Value::Bool(false)),
+                };
+                (scaling, &YARN)
+            }
             _ => return Err(fields.not_honoured(name, &value)),
         };
         refuse_unknown(fields, name, map, known)?;
-        Ok(Self { theta, scaling })
+        let scale = match scaling {
+            RopeScaling::Yarn { factor, .. } => {
+                let given = number("attention_factor", &FACTORS)?;
+                let both = number("mscale", &FACTORS)?.zip(number("mscale_all_dim", &FACTORS)?);
+                given.unwrap_or_else(|| both.map_or(yarn_scale(factor, 1.0), |(scale, all)| yarn_scale(factor, scale) / yarn_scale(factor, all)))
+            }
+            _ => 1.0,
+        };
+        Ok(Self { theta, scaling, scale: scale as f32 })
     }
 
-    /// `head_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
-    pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
-        (0..head_dim / 2)
-            .map(|i| self.scale(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / head_dim as f32)))
+    /// Without scaling.
+    pub(crate) fn plain(theta: f64) -> Self {
+        Self { theta, scaling: RopeScaling::None, scale: 1.0 }
+    }
+
+    /// `rotary_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
+    pub fn frequencies(&self, rotary_dim: usize) -> Vec<f32> {
+        (0..rotary_dim / 2)
+            .map(|i| self.scaled(i, rotary_dim, libm::powf(self.theta as f32, (2 * i) as f32 / rotary_dim as f32)))
             .collect()
     }
 
-    fn scale(&self, frequency: f32) -> f32 {
+    /// Of the inverse of an unscaled frequency.
+    fn scaled(&self, index: usize, rotary_dim: usize, inverse: f32) -> f32 {
+        let frequency = 1.0 / inverse;
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor as f32,
+            RopeScaling::Each(ref factors) => 1.0 / (factors[index] as f32 * inverse),
+            RopeScaling::Yarn { factor, original_max_position, fast, slow, whole } => {
+                // The pair that turns so often in the original length.
+                let pair = |turns: f64| {
+                    let pair = rotary_dim as f64 * libm::log(original_max_position / (turns * 2.0 * std::f64::consts::PI));
+                    pair / (2.0 * libm::log(self.theta))
+                };
+                let (low, high) = (pair(fast), pair(slow));
+                let (low, high) = if whole { (low.floor(), high.ceil()) } else { (low, high) };
+                let (low, high) = (low.max(0.0), high.min(rotary_dim as f64 - 1.0));
+                let width = if low == high { 0.001 } else { high - low };
+                let kept = 1.0 - ((index as f32 - low as f32) / width as f32).clamp(0.0, 1.0);
+                1.0 / (factor as f32 * inverse) * (1.0 - kept) + frequency * kept
+            }
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
                 let (factor, low, high) = (factor as f32, low_freq_factor as f32, high_freq_factor as f32);
                 let wavelength = 2.0 * std::f32::consts::PI / frequency;
@@ -133,6 +191,17 @@ impl Rope {
             }
         }
     }
+}
+
+/// The fields of YaRN.
+const YARN: [&str; 8] = [
+    "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+    "truncate",
+];
+
+/// YaRN's factor of cosines and sines.
+pub(crate) fn yarn_scale(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * libm::log(factor) + 1.0 }
 }
 
 fn refuse_unknown(

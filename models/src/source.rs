@@ -35,6 +35,12 @@ impl TensorBytes {
         Some(Self { owner, range })
     }
 
+    /// Some of them.
+    pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Self {
+        assert!(range.end <= self.range.len(), "a part lies inside");
+        Self { owner: self.owner.clone(), range: self.range.start + range.start..self.range.start + range.end }
+    }
+
     /// A hint that the tensor will hardly be read again: its memory may go back to the system.
     pub fn release(&self) {
         self.owner.release(self.range.clone());

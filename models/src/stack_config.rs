@@ -13,14 +13,17 @@ use crate::relative::RelativeBuckets;
 pub(crate) struct StackConfig {
     pub(crate) hidden_size: usize,
     pub(crate) intermediate_size: usize,
-    pub(crate) num_layers: usize,
+    /// Where feed-forward layers are mixtures.
+    pub(crate) experts: Option<ExpertChoice>,
+    /// One for each layer.
+    pub(crate) layers: Vec<LayerSight>,
     pub(crate) num_heads: usize,
     pub(crate) num_kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Whether scores are divided by `√head_dim`.
-    pub(crate) scaled_scores: bool,
-    /// A row sees this many positions, its own included.
-    pub(crate) sliding_window: Option<usize>,
+    /// Factor of the scores.
+    pub(crate) score_scale: f32,
+    /// Scores `s` count as `cap · tanh(s / cap)`.
+    pub(crate) score_cap: Option<f32>,
     /// Whether a row sees what comes after it too: an encoder's do.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
@@ -28,9 +31,37 @@ pub(crate) struct StackConfig {
     pub(crate) norm_eps: f64,
     /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
     pub(crate) norm_first: bool,
+    /// Factor of what each part of a layer adds to the residual stream.
+    pub(crate) branch_scale: f32,
     pub(crate) activation: Activation,
     pub(crate) biases: LayerBiases,
     pub(crate) names: &'static LayerNames,
+}
+
+/// A mixture of experts (Shazeer et al. 2017): of each row's feed-forward layers, which are as wide inside as
+/// `intermediate_size` says, the likeliest are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertChoice {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them a row goes through.
+    pub chosen: usize,
+    /// Whether the probabilities of those are made to sum to one.
+    pub normalised: bool,
+}
+
+/// What a layer's rows see of the positions before them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LayerSight {
+    /// So many, their own included; all where absent.
+    pub window: Option<usize>,
+    /// Which of the model's rotations tells them where these are; absent where none does.
+    pub rotation: Option<usize>,
+}
+
+/// `head_dim^-½`, the usual factor of scores.
+pub(crate) fn usual_scale(head_dim: usize) -> f32 {
+    1.0 / (head_dim as f32).sqrt()
 }
 
 /// The sizes of a stack whose heads share its width.
@@ -77,15 +108,18 @@ pub(crate) struct LayerNames {
     /// Where layers are, each under its number.
     pub(crate) layers: &'static str,
     pub(crate) attention: AttentionNames,
-    /// The norms of each head of queries and of keys, in attention to the own text.
-    pub(crate) head_norms: Option<[&'static str; 2]>,
+    /// The norms of queries and of keys, in attention to the own text.
+    pub(crate) head_norms: Option<HeadNorms>,
     /// Attention to another text.
     pub(crate) cross: Option<AttentionNames>,
-    /// The product that is activated, the one that it gates, and the second one.
+    /// What tells a row's experts.
+    pub(crate) router: Option<&'static str>,
+    /// The product that is activated, the one that it gates, and the second one; of experts what stands behind the last dot
+    /// is behind each one's number, or all are one behind the other in a tensor of that name.
     pub(crate) gate: &'static str,
     pub(crate) up: Option<&'static str>,
     pub(crate) down: &'static str,
-    pub(crate) feed_forward_norm: &'static str,
+    pub(crate) feed_forward_norms: NormNames,
     /// Of the whole stack: the norm behind the last layer, and the table of the relative positions.
     pub(crate) last_norm: Option<&'static str>,
     pub(crate) relative: Option<&'static str>,
@@ -96,11 +130,13 @@ impl LayerNames {
     pub(crate) fn in_layer(&self) -> impl Iterator<Item = &'static str> {
         // GGUF names are paired with these by their place, so both lists come from here.
         let attentions = [Some(self.attention), self.cross].into_iter().flatten();
-        let feed_forward = [Some(self.gate), self.up, Some(self.down), Some(self.feed_forward_norm)];
+        let feed_forward = [Some(self.gate), self.up, Some(self.down)].into_iter().flatten();
         attentions
-            .flat_map(|names| names.projections.into_iter().chain([names.norm]))
-            .chain(self.head_norms.into_iter().flatten())
-            .chain(feed_forward.into_iter().flatten())
+            .flat_map(|names| names.projections.into_iter().chain(names.norms.all()))
+            .chain(self.head_norms.into_iter().flat_map(|norms| norms.names))
+            .chain(self.router)
+            .chain(feed_forward)
+            .chain(self.feed_forward_norms.all())
     }
 }
 
@@ -108,7 +144,38 @@ impl LayerNames {
 pub(crate) struct AttentionNames {
     /// Queries, keys, values, and the output.
     pub(crate) projections: [&'static str; 4],
-    pub(crate) norm: &'static str,
+    pub(crate) norms: NormNames,
+}
+
+/// The norms of queries and of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeadNorms {
+    pub(crate) names: [&'static str; 2],
+    /// Whether all heads are one row to them, rather than each head.
+    pub(crate) of_all_heads: bool,
+}
+
+/// The norms of a part of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NormNames {
+    /// Of its inputs, or of the sum behind it: [`StackConfig::norm_first`] says which.
+    pub(crate) stream: Option<&'static str>,
+    /// Of what it adds to that sum.
+    pub(crate) branch: Option<&'static str>,
+}
+
+impl NormNames {
+    pub(crate) const fn stream(name: &'static str) -> Self {
+        Self { stream: Some(name), branch: None }
+    }
+
+    pub(crate) const fn branch(name: &'static str) -> Self {
+        Self { stream: None, branch: Some(name) }
+    }
+
+    fn all(self) -> impl Iterator<Item = &'static str> {
+        [self.stream, self.branch].into_iter().flatten()
+    }
 }
 
 impl StackConfig {
@@ -125,35 +192,34 @@ impl StackConfig {
         Self {
             hidden_size,
             intermediate_size,
-            num_layers,
+            experts: None,
+            layers: vec![LayerSight::default(); num_layers],
             num_heads,
             num_kv_heads: num_heads,
             head_dim,
-            scaled_scores: true,
-            sliding_window: None,
+            score_scale: usual_scale(head_dim),
+            score_cap: None,
             bidirectional: true,
             relative: None,
             norm: NormKind::Layer,
             norm_eps,
             norm_first: false,
+            branch_scale: 1.0,
             activation,
             biases: LayerBiases::ALL,
             names,
         }
     }
 
-    /// Factor of the scores.
-    pub(crate) fn attention_scale(&self) -> f32 {
-        if self.scaled_scores { 1.0 / (self.head_dim as f32).sqrt() } else { 1.0 }
-    }
-
+    /// The shape of attention in layers that see all; others differ in the window alone.
     pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
         AttentionShape {
             heads: self.num_heads,
             kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
-            scale: self.attention_scale(),
-            window: self.sliding_window,
+            scale: self.score_scale,
+            cap: self.score_cap,
+            window: None,
             arithmetic,
         }
     }

@@ -11,7 +11,7 @@ use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::gguf::{GgufDialect, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
-use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, StackConfig};
+use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig};
 
 /// A summand is kept for each distance and head; published models have 128 distances. A fuzzer asked for 168 million,
 /// which are 2 GB.
@@ -23,6 +23,7 @@ pub(crate) const ARCHITECTURE: Architecture =
 /// T5 and Flan-T5, told apart by their feed-forward layers. Positions are relative: the length that it was trained with
 /// limits nothing.
 static GGUF: GgufDialect = GgufDialect {
+    name: None,
     names: &[("shared", "token_embd"), ("lm_head", "output")],
     stacks: |has| &GGUF_STACKS[usize::from(has(GGUF_GATE))],
     sizes: &[
@@ -39,6 +40,7 @@ static GGUF: GgufDialect = GgufDialect {
         "attention.head_count_kv", "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon",
         "attention.value_length", "context_length", "decoder_block_count", "decoder_start_token_id",
     ],
+    more_known: &[],
     more: |reader, config| {
         let layers =
             reader.integer("decoder_block_count", MAX_LAYERS)?.map_or(config["num_layers"].clone(), Value::from);
@@ -77,24 +79,26 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let encoder = StackConfig {
         hidden_size,
         intermediate_size: fields.required_size("d_ff")?,
-        num_layers,
+        experts: None,
+        layers: vec![LayerSight::default(); num_layers],
         num_heads,
         num_kv_heads: num_heads,
         head_dim: fields.required_size("d_kv")?,
         // Queries were initialised so that their scores need no factor.
-        scaled_scores: false,
-        sliding_window: None,
+        score_scale: 1.0,
+        score_cap: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
         norm: NormKind::RootMeanSquare,
         norm_eps: fields.number("layer_norm_epsilon", &EPSILONS)?.unwrap_or(1e-6),
         norm_first: true,
+        branch_scale: 1.0,
         activation,
         biases: LayerBiases::NONE,
         names: &NAMES[0][usize::from(gated)],
     };
     let decoder = StackConfig {
-        num_layers: fields.size("num_decoder_layers")?.unwrap_or(num_layers),
+        layers: vec![LayerSight::default(); fields.size("num_decoder_layers")?.unwrap_or(num_layers)],
         bidirectional: false,
         // The decoder spends all buckets on what came before. With the encoder's formula in its place (candle has that)
         // logits were .4 to 1.7 off from position 9 on.
@@ -129,7 +133,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         encoder: (embeddings.clone(), encoder),
         decoder: (embeddings, decoder),
         // The embedding is wide; the untied head of later versions is not.
-        hidden_scale: tie_word_embeddings.then(|| (hidden_size as f64).powf(-0.5) as f32),
+        hidden_scale: if tie_word_embeddings { (hidden_size as f64).powf(-0.5) as f32 } else { 1.0 },
         head_bias: None,
         // Checkpoints of old have a table that no layer looks into.
         spare: &["embed_tokens.weight", "layer.1.EncDecAttention.relative_attention_bias.weight"],
@@ -179,24 +183,25 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
         projections: [
             "layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o",
         ],
-        norm: "layer.0.layer_norm",
+        norms: NormNames::stream("layer.0.layer_norm"),
     };
     let cross = AttentionNames {
         projections: [
             "layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v",
             "layer.1.EncDecAttention.o",
         ],
-        norm: "layer.1.layer_norm",
+        norms: NormNames::stream("layer.1.layer_norm"),
     };
     let encoder = LayerNames {
         layers: "encoder.block",
         attention,
         head_norms: None,
         cross: None,
+        router: None,
         gate: if gated { "layer.1.DenseReluDense.wi_0" } else { "layer.1.DenseReluDense.wi" },
         up: if gated { Some("layer.1.DenseReluDense.wi_1") } else { None },
         down: "layer.1.DenseReluDense.wo",
-        feed_forward_norm: "layer.1.layer_norm",
+        feed_forward_norms: NormNames::stream("layer.1.layer_norm"),
         last_norm: Some("encoder.final_layer_norm"),
         // The first layer's table serves all layers.
         relative: Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
@@ -210,7 +215,7 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
         gate: if gated { "layer.2.DenseReluDense.wi_0" } else { "layer.2.DenseReluDense.wi" },
         up: if gated { Some("layer.2.DenseReluDense.wi_1") } else { None },
         down: "layer.2.DenseReluDense.wo",
-        feed_forward_norm: "layer.2.layer_norm",
+        feed_forward_norms: NormNames::stream("layer.2.layer_norm"),
         last_norm: Some("decoder.final_layer_norm"),
         relative: Some("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
         ..encoder
@@ -227,7 +232,7 @@ const fn gguf_stack(decoder: bool, gated: bool) -> StackNames {
     let attention = AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_o"], ..LAYER.attention };
     let cross = AttentionNames {
         projections: ["cross_attn_q", "cross_attn_k", "cross_attn_v", "cross_attn_o"],
-        norm: "cross_attn_norm",
+        norms: NormNames::stream("cross_attn_norm"),
     };
     StackNames {
         prefix: "",

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use probity_kernels::{
-    Activated, AttentionSegment, AttentionShape, MatrixProduct, Norm, QueryRows, RelativeBias, RopeLayout, RopeTable,
-    activated_matmul, attention, matmul, normalise,
+    Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, activated_matmul, add_scaled, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
-use crate::layer::{self, StackWeights, WeightLoader};
+use crate::layer::{self, GatedProducts, PartNorms, RowRange, StackWeights, WeightLoader, chosen_experts};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
-use crate::stack_config::StackConfig;
+use crate::stack_config::{ExpertChoice, StackConfig};
 use crate::{Compute, SourceError};
 
 /// Rows of one text that are computed together.
@@ -32,9 +32,13 @@ impl TextRows<'_> {
     }
 }
 
-/// Angles of all rows and of those that the last layer keeps.
-pub(crate) struct RowRotation {
+/// Angles of all rows and of those that the last layer keeps, for each of a model's rotations.
+pub(crate) struct RowRotations {
     pub(crate) layout: RopeLayout,
+    pub(crate) tables: Vec<RowAngles>,
+}
+
+pub(crate) struct RowAngles {
     pub(crate) all: RopeTable,
     pub(crate) kept: RopeTable,
 }
@@ -45,7 +49,7 @@ pub(crate) struct ForwardPass<'a> {
     pub(crate) stretches: Vec<TextRows<'a>>,
     /// The offsets that are wanted behind the last layer, of each stretch; all of all where absent.
     pub(crate) wanted: Option<Vec<&'a [usize]>>,
-    pub(crate) rotation: Option<RowRotation>,
+    pub(crate) rotations: Option<RowRotations>,
 }
 
 impl ForwardPass<'_> {
@@ -70,8 +74,7 @@ impl ForwardPass<'_> {
 struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
-    bidirectional: bool,
-    norm_first: bool,
+    config: &'a StackConfig,
     layer: usize,
     /// Which layer of the new spans is its own.
     slot: usize,
@@ -86,8 +89,16 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
         TensorLoader::under(self, more)
     }
 
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
-        TensorLoader::linear(self, name, shape, bias)
+    fn unrounded(&self) -> Self {
+        TensorLoader::unrounded(self)
+    }
+
+    fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> Result<Linear, SourceError> {
+        TensorLoader::linear(self, name, rows, width, bias)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.contains(name)
     }
 
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<NormWeights, SourceError> {
@@ -114,7 +125,7 @@ impl Attention {
         // Where rows are kept, the inputs of the queries are packed later, from these rows alone.
         w.set_inputs(
             isa,
-            self.norm.before(place.norm_first),
+            self.norms.before(place.config.norm_first),
             width,
             keys.into_iter().chain(place.kept.is_none().then_some(self.query.form())),
         );
@@ -132,10 +143,12 @@ impl Attention {
         // head is a row by itself: its bits depend on no other.
         let [queries, keys] = [&self.query_norm, &self.key_norm].map(|norm| norm.as_ref().map(NormWeights::norm));
         w.settle_heads(isa, queries, keys);
-        if let Some(rotation) = &pass.rotation {
+        let rotation = pass.rotations.as_ref().zip(place.config.layers[place.layer].rotation);
+        if let Some((RowRotations { layout, tables }, which)) = rotation {
             // Keys are kept rotated: a span's positions never change, and it is read many times.
-            rotation.all.apply(isa, rotation.layout, &mut w.k);
-            (if place.kept.is_some() { &rotation.kept } else { &rotation.all }).apply(isa, rotation.layout, &mut w.q);
+            let (RowAngles { all, kept }, head_dim) = (&tables[which], place.shape.head_dim);
+            all.apply(isa, *layout, head_dim, &mut w.k);
+            (if place.kept.is_some() { kept } else { all }).apply(isa, *layout, head_dim, &mut w.q);
         }
         let (k, v) = (&*w.k, &*w.v);
         let starts: Vec<usize> = pass.starts().collect();
@@ -146,7 +159,7 @@ impl Attention {
     fn ask(&self, w: &mut Workspace, pass: &ForwardPass<'_>, place: &LayerPlace<'_>) {
         let width = self.query.weight.in_features();
         w.q.set_len(w.x.len() / width * self.query.out_features());
-        w.set_inputs(pass.compute.isa, self.norm.before(place.norm_first), width, [self.query.form()]);
+        w.set_inputs(pass.compute.isa, self.norms.before(place.config.norm_first), width, [self.query.form()]);
         matmul(pass.compute.isa, &w.inputs, &mut [self.query.product(&mut w.q)]);
     }
 
@@ -162,8 +175,8 @@ impl Attention {
         let isa = pass.compute.isa;
         w.attended.set_len(w.q.len());
         attention(isa, place.shape, bias, &w.q, segments, &mut w.attended);
-        self.output.add_to(pass.compute, &mut w.inputs, &w.attended, &mut w.x);
-        w.settle(isa, self.norm.after(place.norm_first));
+        w.inputs.set(isa, &w.attended, self.output.weight.in_features(), [self.output.form()]);
+        add_product(w, isa, &self.output, false, &self.norms, place.config);
     }
 
     /// Of the rows of a batch over what they have read.
@@ -174,7 +187,7 @@ impl Attention {
                 stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
             spans.push(new.layer(place.slot));
             let start = stretch.start();
-            let rows = if place.bidirectional {
+            let rows = if place.config.bidirectional {
                 QueryRows::All(stretch.len)
             } else {
                 QueryRows::Causal(start + 1..start + stretch.len + 1)
@@ -197,23 +210,101 @@ impl Attention {
     }
 }
 
-impl FeedForward {
-    /// Adds the layer's result to the residual stream.
-    fn forward(&self, w: &mut Workspace, compute: Compute, norm_first: bool) {
-        let isa = compute.isa;
-        let forms = [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form);
-        w.set_inputs(isa, self.norm.before(norm_first), self.gate.weight.in_features(), forms);
-        let layer = Activated {
-            activation: self.activation,
-            gate: self.gate.weights(),
-            up: self.up.as_ref().map(Linear::weights),
-        };
+impl GatedProducts<Linear> {
+    /// Makes of the packed inputs those of the second product.
+    fn activate(&self, isa: Isa, activation: Activation, inputs: &Inputs, gated: &mut Inputs) {
+        let layer = Activated { activation, gate: self.gate.weights(), up: self.up.as_ref().map(Linear::weights) };
         // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
         // floats.
-        activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
-        matmul(isa, &w.gated, &mut [MatrixProduct { add: true, ..self.down.product(&mut w.x) }]);
-        w.settle(isa, self.norm.after(norm_first));
+        activated_matmul(isa, inputs, &layer, gated, self.down.form());
     }
+
+    fn forms(&self) -> impl Iterator<Item = ProductForm> + '_ {
+        [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form)
+    }
+}
+
+impl FeedForward {
+    /// Adds the layer's result to the residual stream.
+    fn forward(&self, w: &mut Workspace, compute: Compute, config: &StackConfig) {
+        let isa = compute.isa;
+        let norm = self.norms.before(config.norm_first);
+        match (&self.router, config.experts, &self.products[..]) {
+            (Some(router), Some(choice), products) => {
+                self.mix(w, isa, (router, choice), products, norm);
+                w.add_branch(isa, self.norms.branch.as_ref().map(NormWeights::norm), config.branch_scale);
+                w.settle(isa, self.norms.after(config.norm_first));
+            }
+            (.., products) => {
+                w.set_inputs(isa, norm, config.hidden_size, products[0].forms());
+                products[0].activate(isa, self.activation, &w.inputs, &mut w.gated);
+                add_product(w, isa, &products[0].down, true, &self.norms, config);
+            }
+        }
+    }
+
+    /// Puts what each row's experts make of it, times their weights, into `w.branch`. Experts are added in the order of
+    /// their numbers, so that a row's bits follow from the row alone.
+    fn mix(
+        &self,
+        w: &mut Workspace,
+        isa: Isa,
+        (router, choice): (&Linear, ExpertChoice),
+        products: &[GatedProducts<Linear>],
+        norm: Option<Norm<'_>>,
+    ) {
+        let width = router.weight.in_features();
+        let rows = w.x.len() / width;
+        w.normed.set_len(w.x.len());
+        match norm {
+            Some(norm) => normalise(isa, &w.x, norm, &mut w.normed),
+            None => w.normed.copy_from_slice(&w.x),
+        }
+        w.inputs.set(isa, &w.normed, width, [router.form()]);
+        let mut logits = vec![0.0; rows * choice.count];
+        matmul(isa, &w.inputs, &mut [router.product(&mut logits)]);
+        let mut of_experts: Vec<Vec<(usize, f32)>> = vec![Vec::new(); choice.count];
+        for (row, logits) in logits.chunks_exact(choice.count).enumerate() {
+            for (expert, weight) in chosen_experts(logits, choice) {
+                of_experts[expert].push((row, weight));
+            }
+        }
+        w.branch.set_len(w.x.len());
+        w.branch.fill(0.0);
+        let mut room = Buffer::default();
+        for (products, rows) in products.iter().zip(&of_experts).filter(|(_, rows)| !rows.is_empty()) {
+            room.set_len(rows.len() * width);
+            for ((row, _), to) in rows.iter().zip(room.chunks_exact_mut(width)) {
+                to.copy_from_slice(&w.normed[row * width..][..width]);
+            }
+            w.inputs.set(isa, &room, width, products.forms());
+            products.activate(isa, self.activation, &w.inputs, &mut w.gated);
+            matmul(isa, &w.gated, &mut [products.down.product(&mut room)]);
+            for ((row, weight), from) in rows.iter().zip(room.chunks_exact(width)) {
+                add_scaled(from, *weight, &mut w.branch[row * width..][..width]);
+            }
+        }
+    }
+}
+
+/// Adds a part's last product, of what `w.gated` or else `w.inputs` holds, to the residual stream.
+fn add_product(
+    w: &mut Workspace,
+    isa: Isa,
+    last: &Linear,
+    of_gated: bool,
+    norms: &PartNorms<NormWeights>,
+    config: &StackConfig,
+) {
+    let inputs = if of_gated { &w.gated } else { &w.inputs };
+    if norms.branch.is_none() && config.branch_scale == 1.0 {
+        matmul(isa, inputs, &mut [MatrixProduct { add: true, ..last.product(&mut w.x) }]);
+    } else {
+        w.branch.set_len(w.x.len());
+        matmul(isa, inputs, &mut [last.product(&mut w.branch)]);
+        w.add_branch(isa, norms.branch.as_ref().map(NormWeights::norm), config.branch_scale);
+    }
+    w.settle(isa, norms.after(config.norm_first));
 }
 
 impl Layer {
@@ -229,7 +320,7 @@ impl Layer {
         if let Some(cross) = &self.cross {
             cross.to_source(w, pass, place);
         }
-        self.feed_forward.forward(w, pass.compute, place.norm_first);
+        self.feed_forward.forward(w, pass.compute, place.config);
     }
 }
 
@@ -264,19 +355,18 @@ impl LayerStack {
         pass: &ForwardPass<'_>,
         mut after: impl FnMut(usize, &[f32]),
     ) -> Vec<CpuSpan> {
-        let shape = self.config.attention_shape(pass.compute.arithmetic);
+        let all = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
         // An encoder's keys and values serve the layer that they are of and nobody later: room for one is enough.
         let slots = if bidirectional { 1 } else { self.layers.layers.len() };
         let mut spans: Vec<CpuSpan> =
-            pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
+            pass.stretches.iter().map(|s| CpuSpan::new(&all, slots, s.start(), s.len)).collect();
         let kept = pass.kept();
         for (layer, weights) in self.layers.layers.iter().enumerate() {
             let place = LayerPlace {
-                shape: &shape,
+                shape: &AttentionShape { window: self.config.layers[layer].window, ..all },
                 bias: self.bias.as_ref(),
-                bidirectional,
-                norm_first: self.config.norm_first,
+                config: &self.config,
                 layer,
                 slot: if bidirectional { 0 } else { layer },
                 // Layers before the last need all rows: each is a key and a value of the next layer.

@@ -17,7 +17,10 @@ from make_real_logits import load
 from provenance import ROOT, versions, write_json
 
 TIE = 1e-3
-DECODERS = ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3"]
+DECODERS = [
+    "llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "granite", "olmo2", "smollm3", "phi3", "gemma2", "gemma3_text",
+    "ministral", "mixtral", "qwen3_moe",
+]
 ENCODER_DECODERS = {"t5": 256, "flan-t5": 256, "bart": 198}
 TEXT = (
     "The harbour museum opened its new wing on Saturday. It shows three boats that fishermen used before the dam was built, and a room of "

@@ -3,23 +3,39 @@
 Of a llama `model.gguf` has query and key rows in llama.cpp's order, as its converter writes them, and the vocabulary of `tiny-bpe-smollm`.
 `tiny-gguf` is quantised to Q8_0 by gguf-py. `tiny-gguf-mixed` holds a different type in each linear layer; those that gguf-py cannot
 quantise to are random blocks of the right spread. `tiny-gguf-qwen3` is a qwen3 in Q8_0 with tied embeddings and a vocabulary that
-splits as `qwen2`. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32. Names as arguments: only these are written.
+splits as `qwen2`. The others (`gguf-granite` and so on) are one of each further architecture in Q8_0; transformers reads few of
+them, so their logits are those of its model with the weights that gguf-py reads back. `golden.safetensors`: `tokens` (96,) i64, `logits` (96, 600) f32. Names as arguments: only these are written.
 """
 
+import re
 import sys
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, LlamaFileType, get_tensor_name_map
+from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, LlamaFileType, RopeScalingType, get_tensor_name_map
 from gguf.quants import dequantize, quantize
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GraniteConfig,
+    LlamaConfig,
+    MixtralConfig,
+    Olmo2Config,
+    Phi3Config,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
+)
 
 import tiny_tokenizers
 from make_blocks import random_rows
-from make_tiny_models import full, seed_weights
+from make_tiny_models import FACTORS, full, seed_weights
 from provenance import ROOT, metadata
 
 VOCAB = 600
@@ -38,12 +54,43 @@ SHAPE = {
 HEADS_OF_128 = {"head_dim": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}
 LLAMA = LlamaConfig(**SHAPE)
 QWEN3 = Qwen3Config(**SHAPE | HEADS_OF_128 | {"hidden_size": 128, "intermediate_size": 128, "tie_word_embeddings": True})
+SMALL = SHAPE | {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 1}
+GEMMA = SMALL | {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 40, "rms_norm_eps": 1e-6}
+LONG = {
+    "max_position_embeddings": 1024,
+    "original_max_position_embeddings": 128,
+    "partial_rotary_factor": 0.5,
+    "rope_scaling": {"type": "longrope", "short_factor": [1 + 0.2 * i for i in range(8)], "long_factor": [1 + i * i for i in range(8)]},
+}
 # name: (configuration, architecture of gguf-py, splitting, seed, mixed types)
 MODELS = {
     "tiny-gguf": (LLAMA, MODEL_ARCH.LLAMA, "smollm", 20, False),
     "tiny-gguf-mixed": (LLAMA, MODEL_ARCH.LLAMA, "smollm", 21, True),
     "tiny-gguf-qwen3": (QWEN3, MODEL_ARCH.QWEN3, "qwen2", 22, False),
 }
+# The same of those whose logits are computed from what gguf-py reads back.
+READ_BACK = {
+    "gguf-granite": (GraniteConfig(**SMALL | FACTORS | {"tie_word_embeddings": True}), MODEL_ARCH.GRANITE, "smollm", 23),
+    "gguf-olmo2": (Olmo2Config(**SMALL), MODEL_ARCH.OLMO2, "smollm", 24),
+    "gguf-smollm3": (SmolLM3Config(**SMALL | {"num_hidden_layers": 4, "tie_word_embeddings": True}), MODEL_ARCH.SMOLLM3, "smollm", 25),
+    "gguf-phi3": (Phi3Config(**SMALL | LONG), MODEL_ARCH.PHI3, "smollm", 26),
+    "gguf-gemma2": (Gemma2Config(**GEMMA), MODEL_ARCH.GEMMA2, "smollm", 27),
+    "gguf-gemma3": (
+        Gemma3TextConfig(**GEMMA | {"num_hidden_layers": 6, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+        MODEL_ARCH.GEMMA3,
+        "smollm",
+        28,
+    ),
+    "gguf-mixtral": (MixtralConfig(**SMALL | {"num_local_experts": 4}), MODEL_ARCH.LLAMA, "smollm", 29),
+    "gguf-qwen3-moe": (
+        Qwen3MoeConfig(**SMALL | {"head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True}),
+        MODEL_ARCH.QWEN3MOE,
+        "qwen2",
+        30,
+    ),
+}
+# Whose rows of queries and keys are written in pairs.
+PERMUTED = ("llama", "mixtral", "granite", "smollm3")
 MIXED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16", "BF16", "F32"]
 # Standard deviation of a random block's values over its scale: brings a linear layer to about 1 / sqrt(fan in).
 SPREAD = {"Q4_K": 1 / 2500, "Q5_K": 1 / 5000, "Q6_K": 1 / 14000}
@@ -111,6 +158,108 @@ def write(path: Path, model: PreTrainedModel) -> None:
     writer.close()
 
 
+def write_more_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
+    """What llama.cpp's converter says of one architecture and not of all."""
+    kind = config.model_type
+    if kind == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if kind.startswith("gemma"):
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+        writer.add_sliding_window(config.sliding_window)
+    if kind == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if kind == "gemma3_text":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(config.rope_scaling["factor"])
+    if kind == "phi3":
+        writer.add_rope_dimension_count(int(config.partial_rotary_factor * config.hidden_size // config.num_attention_heads))
+        writer.add_sliding_window(0)
+        original = config.original_max_position_embeddings
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors((1 + np.log(config.max_position_embeddings / original) / np.log(original)) ** 0.5)
+        for length in ["short", "long"]:
+            factors = np.array(config.rope_scaling[f"{length}_factor"], dtype=np.float32)
+            writer.add_tensor(f"rope_factors_{length}.weight", factors, raw_dtype=GGMLQuantizationType.F32)
+    if kind in ("mixtral", "qwen3_moe"):
+        writer.add_expert_count(getattr(config, "num_local_experts", None) or config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if kind == "qwen3_moe":
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+
+
+def write_read_back(path: Path, model: PreTrainedModel) -> None:
+    """Metadata, vocabulary and tensors; the model then has the weights that the file has."""
+    config, arch, pre, _ = READ_BACK[path.parent.name]
+    writer = GGUFWriter(path, MODEL_ARCH_NAMES[arch])
+    writer.add_name(path.parent.name)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
+    write_more_metadata(writer, config)
+    tiny_tokenizers.add_byte_level(writer, tiny_tokenizers.byte_level(pre, VOCAB, []), pre)
+    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    experts: dict[str, list[np.ndarray]] = {}
+    for seed, (name, parameter) in enumerate(model.state_dict().items()):
+        if config.tie_word_embeddings and name == "lm_head.weight":
+            continue
+        weights, is_permuted = parameter.numpy(), config.model_type in PERMUTED and ("q_proj" in name or "k_proj" in name)
+        heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+        if is_permuted:
+            weights = permute(weights, heads)
+        if config.model_type.startswith("gemma") and "norm" in name:
+            weights = weights + 1
+        raw, weight_type = stored(name, np.ascontiguousarray(weights), "F32" if weights.ndim == 1 or name.endswith("gate.weight") else "Q8_0", seed)
+        back = dequantize(raw, weight_type).reshape(weights.shape)
+        if is_permuted:
+            back = back.reshape(heads, -1, 2, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)
+        if config.model_type.startswith("gemma") and "norm" in name:
+            back = back - 1
+        with torch.no_grad():
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(back)))
+        if ".experts." in name:
+            merged = re.sub(r"experts\.\d+\.", "experts.", name)
+            experts.setdefault(merged, []).append(raw)
+            continue
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), raw, raw_dtype=weight_type)
+    for merged, all_of_them in experts.items():
+        writer.add_tensor(names.get_name(merged, try_suffixes=(".weight",)), np.stack(all_of_them), raw_dtype=GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def read_back(name: str) -> None:
+    """One checkpoint and the logits of what it holds."""
+    config, _, _, seed = READ_BACK[name]
+    folder = ROOT / "models" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    seed_weights(model, seed)
+    write_read_back(folder / "model.gguf", model)
+    tokens = torch.randint(3, VOCAB, (96,), generator=torch.Generator().manual_seed(1000 + seed))
+    logits = full(model, tokens)
+    gap = (full(model.double(), tokens) - logits).abs().max()
+    top = logits.softmax(-1).amax(-1)
+    print(f"{name}: against float64 {gap:.1e}, logits std {logits.std():.2f}, top-1 {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
+    assert gap < 5e-5, gap
+    record = metadata(2e-4, seed, "torch", "transformers", "gguf")
+    save_file({"tokens": tokens, "logits": logits.contiguous()}, folder / "golden.safetensors", metadata=record)
+
+
 def golden(name: str) -> None:
     """One checkpoint and its logits."""
     config, _, _, seed, mixed = MODELS[name]
@@ -141,8 +290,8 @@ def golden(name: str) -> None:
 def main() -> None:
     """All checkpoints, or those that are asked for."""
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
-        golden(name)
+    for name in sys.argv[1:] or [*MODELS, *READ_BACK]:
+        read_back(name) if name in READ_BACK else golden(name)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,32 @@ import torch
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MinistralConfig,
+    MinistralForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 import tiny_tokenizers
@@ -49,6 +67,16 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     # Wavelengths of 6, 20 and 63+ positions: one kept, one blended, the others stretched, all within 96 positions.
     "original_max_position_embeddings": 32,
+}
+FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
+GEMMA = SHAPE | {"num_hidden_layers": 4, "head_dim": 24, "query_pre_attn_scalar": 30, "sliding_window": WINDOW, "pad_token_id": 1}
+GEMMA3_LAYERS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 1.0}
+# Texts up to 128 tokens have the short factors.
+LONGROPE = {
+    "max_position_embeddings": 1024,
+    "original_max_position_embeddings": 128,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]},
 }
 
 # name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). An entry's place is its
@@ -90,6 +118,65 @@ MODELS = {
         "1GB",
         [],
     ),
+    "granite": (
+        GraniteForCausalLM,
+        GraniteConfig(**SHAPE | FACTORS | {"rope_theta": 10000000.0, "tie_word_embeddings": True}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "olmo2": (Olmo2ForCausalLM, Olmo2Config(**SHAPE | {"rope_theta": 500000.0, "rms_norm_eps": 1e-6, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "smollm3": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config(**SHAPE | {"num_hidden_layers": 4, "rope_theta": 50000.0, "rms_norm_eps": 1e-6, "pad_token_id": 1}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "phi3": (Phi3ForCausalLM, Phi3Config(**SHAPE | {"sliding_window": WINDOW, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "gemma2": (
+        Gemma2ForCausalLM,
+        Gemma2Config(**GEMMA | {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "gemma3_text": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(**GEMMA | {"rope_theta": 1000000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": GEMMA3_LAYERS}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "ministral": (
+        MinistralForCausalLM,
+        MinistralConfig(**SHAPE | {"head_dim": 16, "sliding_window": WINDOW, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mixtral": (MixtralForCausalLM, MixtralConfig(**SHAPE | {"num_local_experts": 5}), torch.bfloat16, "1GB", []),
+    "qwen3_moe": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig(**SHAPE | {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "norm_topk_prob": True}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mistral-yarn": (
+        MistralForCausalLM,
+        MistralConfig(**SHAPE | {"head_dim": 16, "sliding_window": None, "rope_scaling": YARN}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "phi3-longrope": (
+        Phi3ForCausalLM,
+        Phi3Config(**SHAPE | LONGROPE | {"partial_rotary_factor": 0.75, "tie_word_embeddings": True, "pad_token_id": 1}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
 }
 
 
@@ -100,7 +187,8 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if "norm" in name:
-            values = 1.0 + 0.3 * values
+            # Gemma's are stored less one.
+            values = 0.3 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
         elif name.endswith("bias"):
             values = 0.5 * values
         elif "embed_tokens" in name:
@@ -192,7 +280,7 @@ def golden(name: str, seed: int) -> None:
     top = logits.softmax(-1).amax(-1)
     print(f"{name}: cached {gaps[0]:.1e}, chunks of 7 {gaps[1]:.1e}, against float64 {gaps[2]:.1e}")
     print(f"  logits std {logits.std():.2f}; top-1 probability {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
-    assert max(gaps) <= 2e-5, gaps  # float32 rounding; the project allows TOLERANCE
+    assert max(gaps) <= 5e-5, gaps  # float32 rounding; the project allows TOLERANCE
     assert top.max() - top.min() > 0.3, "logits too uniform"
     if name == "mistral-window":
         check_window(tokens, logits)

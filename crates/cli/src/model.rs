@@ -8,7 +8,7 @@ use probity_runtime::hub::{
     self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
     memory_needed, nearest_model,
 };
-use probity_runtime::machine_memory;
+use probity_runtime::{ArchitectureKind, KnownArchitecture, known_architectures, machine_memory};
 use serde_json::json;
 
 use crate::error::FileError;
@@ -31,6 +31,8 @@ pub(crate) enum ModelCommand {
     /// An interrupted fetch goes on where it stopped when it is run again, and a file appears under its name only when
     /// its hash is right. The path of what was fetched goes to standard output.
     Get(GetArgs),
+    /// List the architectures that models may have, by `model_type`, with how each is run
+    Architectures(ArchitecturesArgs),
     /// Show what a model is made of: files, architecture, tensors, context, chat template, memory
     Inspect(inspect::InspectArgs),
     /// Hash the files of a known model again and compare, or hash any file
@@ -48,6 +50,13 @@ pub(crate) struct ModelListArgs {
     /// Judges too that do not fit into this machine's memory
     #[arg(long)]
     all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ArchitecturesArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +110,7 @@ impl ModelCommand {
                     print(&path.display().to_string())?;
                 }
             }
+            Self::Architectures(args) => architectures(&args)?,
             Self::Inspect(args) => args.run()?,
             Self::Verify(args) => verify(&args.names, global)?,
         }
@@ -153,6 +163,31 @@ fn list(args: &ModelListArgs) -> miette::Result<()> {
         return judges().iter().flat_map(|judge| judge_json(judge, memory)).try_for_each(|line| Ok(print(&line)?));
     }
     judge_listing(memory, args.all)
+}
+
+/// Architectures with what each is and how it is run.
+fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
+    let told = |kind| match kind {
+        ArchitectureKind::Decoder => ("decoder", "cpu, candle-cpu, cuda, metal", "every method"),
+        ArchitectureKind::EncoderDecoder => ("encoder-decoder", "cpu", "every method"),
+        ArchitectureKind::Encoder => ("encoder", "cpu", "metrics that compare hidden states"),
+    };
+    let known = known_architectures();
+    if args.json {
+        return known.iter().try_for_each(|one| {
+            let (kind, devices, _) = told(one.kind);
+            let devices: Vec<&str> = devices.split(", ").collect();
+            Ok(print(&json!({"name": one.name, "gguf": one.gguf, "kind": kind, "devices": devices}).to_string())?)
+        });
+    }
+    let row = |one: &KnownArchitecture| {
+        let (kind, devices, serves) = told(one.kind);
+        [one.name, kind, one.gguf.unwrap_or("–"), devices, serves].map(str::to_owned).to_vec()
+    };
+    let columns = ["model_type", "what", "in GGUF files", "devices", "serves"].map(str::to_owned);
+    print(&table(&columns, &known.iter().map(row).collect::<Vec<_>>()))?;
+    print(&wrapped("All are read from safetensors too.", 2))?;
+    Ok(())
 }
 
 /// Judges of the hub, each with the most exact weights that fit.

@@ -31,7 +31,7 @@ pub use memory::machine_memory;
 pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
 pub use plan::{PlannedCost, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
-pub use probity_models::{DeviceChoice, DeviceError};
+pub use probity_models::{ArchitectureKind, DeviceChoice, DeviceError, KnownArchitecture, known_architectures};
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};

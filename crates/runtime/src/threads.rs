@@ -10,6 +10,10 @@ use rayon::{ThreadPool, Yield};
 
 use crate::checkpoint::LoadError;
 
+/// How often a thread looks for work before it lets others run in between: between two products of a step it finds some
+/// long before, and where another process wants the processor, that is not kept from it by a thread with nothing to do.
+const SPINS: u32 = 1000;
+
 /// The threads that a model computes on, one piece of work at a time.
 pub(crate) struct ComputeThreads {
     pool: ThreadPool,
@@ -51,7 +55,8 @@ impl ComputeThreads {
             .map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::Cuda(why)))
     }
 
-    /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products
+    /// Runs `work` on the threads, none of which falls asleep before it is done, though one that finds nothing to do for a
+    /// while lets other processes run. A decoding step is a hundred products
     /// with hardly anything between them; to wake a thread for each takes longer than what it then computes. Which
     /// thread computes what changes no result.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
@@ -63,9 +68,15 @@ impl ComputeThreads {
                 for _ in 1..rayon::current_num_threads() {
                     // On the thread that waits for the others it would wait for itself.
                     scope.spawn(|_| {
+                        let mut idle = 0;
                         while !done.load(Ordering::Acquire) && rayon::current_thread_index() != own {
-                            if rayon::yield_now() != Some(Yield::Executed) {
+                            if rayon::yield_now() == Some(Yield::Executed) {
+                                idle = 0;
+                            } else if idle < SPINS {
+                                idle += 1;
                                 std::hint::spin_loop();
+                            } else {
+                                std::thread::yield_now();
                             }
                         }
                     });

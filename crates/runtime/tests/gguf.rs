@@ -329,7 +329,12 @@ fn rope_scaling_window_and_untied_output_are_told() {
     let config = gguf_config(&open(&scaled).expect("valid")).expect("complete");
     assert_eq!(
         config["rope_scaling"],
-        json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32})
+        json!({
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+            "attention_factor": 0.1 * 4f64.ln() + 1.0,
+        })
     );
     assert_eq!((&config["model_type"], &config["sliding_window"]), (&json!("mistral"), &json!(64)));
     assert_eq!((&config["tie_word_embeddings"], &config["probity.rope_freq_factors"]), (&json!(false), &json!(true)));

@@ -73,7 +73,7 @@ impl FloatTile<'_> {
         let mut sums = [0.0; Q];
         for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
             let scores = &mut scores[query.start..query.end];
-            let scale = self.task.add_bias(query, scores);
+            let scale = self.task.settle::<S>(query, scores);
             *sum = softmax_weights::<S>(scores, scale);
         }
         for vector in (0..self.task.shape.head_dim).step_by(2 * LANES) {

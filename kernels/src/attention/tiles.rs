@@ -238,7 +238,7 @@ impl QueryTile<'_> {
             let scores: &mut [f32] = bytemuck::cast_slice_mut(row);
             let len = query.end - query.start;
             let seen = &mut scores[query.start..][..len.next_multiple_of(LANES)];
-            let scale = self.task.add_bias(query, seen);
+            let scale = self.task.settle::<S>(query, seen);
             soften::<S>(seen, len, scale);
             scores[start..query.start].fill(0.0);
             scores[query.end..end].fill(0.0);

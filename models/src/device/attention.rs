@@ -64,6 +64,7 @@ pub(super) struct AttentionPlan {
     head_dim: usize,
     /// Factor of the scores.
     scale: f64,
+    cap: Option<f64>,
     /// The rows of each segment, in blocks.
     segments: Vec<Vec<QueryBlock>>,
     /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees
@@ -74,18 +75,25 @@ pub(super) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    pub(super) fn new(segments: &[PackedSegment], config: &StackConfig, device: &Device) -> Result<Self> {
-        let window = config.sliding_window.unwrap_or(usize::MAX);
+    /// Of layers with that window.
+    pub(super) fn new(
+        segments: &[PackedSegment],
+        config: &StackConfig,
+        window: Option<usize>,
+        device: &Device,
+    ) -> Result<Self> {
         let mut plan = Self {
             num_heads: config.num_heads,
             num_kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
-            scale: if config.scaled_scores { 1.0 / (config.head_dim as f64).sqrt() } else { 1.0 },
+            scale: f64::from(config.score_scale),
+            cap: config.score_cap.map(f64::from),
             segments: Vec::with_capacity(segments.len()),
             masks: BTreeMap::new(),
             #[cfg(feature = "flash-attn")]
-            flash: FlashPlan::new(segments, config, device)?,
+            flash: FlashPlan::new(segments, config, window, device)?,
         };
+        let window = window.unwrap_or(usize::MAX);
         let mut row = 0;
         for segment in segments {
             let (start, len) = (segment.start(), segment.tokens.len());
@@ -144,6 +152,7 @@ impl AttentionPlan {
         let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
         // After they were widened: in bf16 the factor would round once more.
         let scores = (scores * self.scale)?;
+        let scores = self.cap.map_or(Ok(scores.clone()), |cap| (scores / cap)?.tanh()? * cap)?;
         let scores = match self.masks.get(&(rows, seen)) {
             Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
             None => scores,

@@ -24,7 +24,7 @@ pub(super) struct DeviceDecoder {
     layers: StackWeights<DeviceLinear, DeviceNorm>,
     /// The embedding where that serves.
     lm_head: Tensor,
-    frequencies: Vec<f32>,
+    frequencies: Vec<Vec<f32>>,
     config: DecoderConfig,
     stack: StackConfig,
     device: Device,
@@ -68,7 +68,9 @@ impl DeviceDecoder {
         if let Some(token) = tokens.iter().find(|token| **token as usize >= self.config.vocab_size) {
             bail!("token {token} is outside the vocabulary of {}", self.config.vocab_size);
         }
-        self.embed_tokens.index_select(&self.indices(tokens)?, 0)
+        let rows = self.embed_tokens.index_select(&self.indices(tokens)?, 0)?;
+        let scale = self.config.embedding_scale;
+        if scale == 1.0 { Ok(rows) } else { rows * f64::from(scale) }
     }
 
     fn indices(&self, indices: Vec<u32>) -> Result<Tensor> {
@@ -116,8 +118,9 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
 
 impl PackedDecoder for DeviceDecoder {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
-        let rope = (&*self.frequencies, self.config.rope_layout);
-        let plan = BatchPlan::new(segments, &self.stack, rope, &self.device)?;
+        let ropes: Vec<(&[f32], f32)> =
+            self.frequencies.iter().zip(&self.config.ropes).map(|(all, rope)| (&**all, rope.scale)).collect();
+        let plan = BatchPlan::new(segments, &self.stack, (&ropes, self.config.rope_layout), &self.device)?;
         let (x, spans) = self.layers.forward(self.embed(segments)?, &plan, taps)?; // (tokens, hidden_size)
         let wanted = segments
             .iter()
@@ -135,7 +138,13 @@ impl PackedDecoder for DeviceDecoder {
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)
+        let scale = self.config.logit_scale;
+        let hidden = if scale == 1.0 { hidden.clone() } else { (hidden * f64::from(scale))? };
+        let logits = hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)?;
+        match self.config.logit_cap.map(f64::from) {
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+            None => Ok(logits),
+        }
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
@@ -162,12 +171,12 @@ impl PackedDecoder for DeviceDecoder {
 
     fn cache_bytes(&self, tokens: usize) -> usize {
         let width = self.stack.num_kv_heads * self.stack.head_dim;
-        2 * self.stack.num_layers * tokens * width * self.embed_tokens.dtype().size_in_bytes()
+        2 * self.stack.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
         let join = |layer| LayerSpan::join(&of_layer(spans, layer))?.begin(len);
-        let layers: Vec<LayerSpan> = (0..self.stack.num_layers).map(join).collect::<Result<_>>()?;
+        let layers: Vec<LayerSpan> = (0..self.stack.layers.len()).map(join).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(len, layers)))
     }
 

@@ -22,8 +22,17 @@ pub(super) struct FlashPlan {
 
 impl FlashPlan {
     /// `None` where there is no kernel for the device or the model's heads.
-    pub(super) fn new(segments: &[PackedSegment], config: &StackConfig, device: &Device) -> Result<Option<Self>> {
-        if !device.is_cuda() || !config.head_dim.is_multiple_of(8) || config.head_dim > MAX_HEAD_DIM {
+    pub(super) fn new(
+        segments: &[PackedSegment],
+        config: &StackConfig,
+        window: Option<usize>,
+        device: &Device,
+    ) -> Result<Option<Self>> {
+        if !device.is_cuda()
+            || config.score_cap.is_some()
+            || !config.head_dim.is_multiple_of(8)
+            || config.head_dim > MAX_HEAD_DIM
+        {
             return Ok(None);
         }
         let queries: Vec<usize> = segments.iter().map(|segment| segment.tokens.len()).collect();
@@ -34,8 +43,8 @@ impl FlashPlan {
             key_ends: ends(&keys, device)?,
             most_queries: most(&queries),
             most_keys: most(&keys),
-            scale: config.attention_scale(),
-            window: config.sliding_window,
+            scale: config.score_scale,
+            window,
         }))
     }
 

@@ -10,9 +10,12 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
-use crate::layer::{AttentionWeights, FeedForwardWeights, LayerWeights, StackWeights, WeightLoader};
+use crate::layer::{
+    AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, RowRange, StackWeights, WeightLoader,
+    chosen_experts,
+};
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
-use crate::stack_config::StackConfig;
+use crate::stack_config::{ExpertChoice, LayerSight, StackConfig};
 use crate::{SourceError, linear};
 
 /// Why weights did not arrive on the device.
@@ -34,7 +37,10 @@ pub(super) struct DeviceLoader<'a> {
 impl DeviceLoader<'_> {
     /// The tensor of that name, dequantised.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, DeviceLoadError> {
-        let values = self.weights.floats(name, shape)?;
+        self.arrived(self.weights.floats(name, shape)?, shape)
+    }
+
+    fn arrived(&self, values: Vec<f32>, shape: &[usize]) -> std::result::Result<Tensor, DeviceLoadError> {
         // Rounded before it goes over: there is never an f32 copy on the device.
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
@@ -47,10 +53,26 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         Self { weights: self.weights.under(more), ..*self }
     }
 
-    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<DeviceLinear, DeviceLoadError> {
-        let weight = self.tensor(&format!("{name}.weight"), &shape)?;
-        let bias = if bias { Some(self.tensor(&format!("{name}.bias"), &shape[..1])?) } else { None };
-        Ok(DeviceLinear { weight, bias })
+    fn unrounded(&self) -> Self {
+        // Its inputs are of the device's type.
+        self.under("")
+    }
+
+    fn linear(
+        &self,
+        name: &str,
+        rows: RowRange,
+        width: usize,
+        bias: bool,
+    ) -> std::result::Result<DeviceLinear, DeviceLoadError> {
+        let weight = self.weights.matrix(&format!("{name}.weight"), rows, width)?;
+        let bias = bias.then(|| self.weights.elements(&format!("{name}.bias"), rows)).transpose()?;
+        let bias = bias.map(|values| self.arrived(values, &[rows.len])).transpose()?;
+        Ok(DeviceLinear { weight: self.arrived(weight, &[rows.len, width])?, bias })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.weights.contains(name)
     }
 
     fn norm(
@@ -60,8 +82,11 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
         (kind, eps): (NormKind, f64),
     ) -> std::result::Result<DeviceNorm, DeviceLoadError> {
         let (weight, bias) = norm_names(name, kind, |name| self.weights.contains(name));
-        let load = |name: String| self.tensor(&name, &[width]);
-        Ok(DeviceNorm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
+        // Settled in f32, before it is rounded.
+        let mut values = self.weights.floats(&weight, &[width])?;
+        kind.settle(&mut values);
+        let bias = bias.map(|name| self.tensor(&name, &[width])).transpose()?;
+        Ok(DeviceNorm { weight: self.arrived(values, &[width])?, bias, eps: eps as f32 })
     }
 }
 
@@ -92,10 +117,22 @@ impl DeviceNorm {
             None => rms_norm(x, &self.weight, self.eps),
         }
     }
+}
 
-    /// Of a part of a layer the input, or the residual stream behind it, where a norm `is_here`.
-    fn where_it_stands(&self, x: Tensor, is_here: bool) -> Result<Tensor> {
-        if is_here { self.forward(&x) } else { Ok(x) }
+impl PartNorms<DeviceNorm> {
+    /// What a part of a layer is given of the residual stream.
+    fn before(&self, x: &Tensor, stack: &StackConfig) -> Result<Tensor> {
+        self.stream.as_ref().filter(|_| stack.norm_first).map_or(Ok(x.clone()), |norm| norm.forward(x))
+    }
+
+    /// The residual stream with what a part made of it.
+    fn sum(&self, x: Tensor, y: Tensor, stack: &StackConfig) -> Result<Tensor> {
+        let mut y = self.branch.as_ref().map_or(Ok(y.clone()), |norm| norm.forward(&y))?;
+        if stack.branch_scale != 1.0 {
+            y = (y * f64::from(stack.branch_scale))?;
+        }
+        let x = (x + y)?;
+        self.stream.as_ref().filter(|_| !stack.norm_first).map_or(Ok(x.clone()), |norm| norm.forward(&x))
     }
 }
 
@@ -104,16 +141,17 @@ pub(super) struct BatchPlan<'a> {
     segments: &'a [PackedSegment],
     /// Where each segment's rows lie in the batch.
     pub(super) rows: Vec<Range<usize>>,
-    attention: AttentionPlan,
-    rotation: BatchRotation,
-    norm_first: bool,
+    /// For each window that layers have.
+    attention: Vec<(Option<usize>, AttentionPlan)>,
+    rotations: Vec<BatchRotation>,
+    stack: &'a StackConfig,
 }
 
 impl<'a> BatchPlan<'a> {
     pub(super) fn new(
         segments: &'a [PackedSegment],
-        stack: &StackConfig,
-        rope: (&[f32], RopeLayout),
+        stack: &'a StackConfig,
+        (ropes, layout): (&[(&[f32], f32)], RopeLayout),
         device: &Device,
     ) -> Result<Self> {
         let rows = segments.iter().scan(0, |next, segment| {
@@ -121,17 +159,31 @@ impl<'a> BatchPlan<'a> {
             *next += segment.tokens.len();
             Some(start..*next)
         });
+        let mut plans: Vec<(Option<usize>, AttentionPlan)> = Vec::new();
+        for LayerSight { window, .. } in &stack.layers {
+            if plans.iter().all(|(of, _)| of != window) {
+                plans.push((*window, AttentionPlan::new(segments, stack, *window, device)?));
+            }
+        }
         Ok(Self {
             segments,
             rows: rows.collect(),
-            attention: AttentionPlan::new(segments, stack, device)?,
-            rotation: BatchRotation::new(segments, rope, device)?,
-            norm_first: stack.norm_first,
+            attention: plans,
+            rotations: ropes
+                .iter()
+                .map(|rope| BatchRotation::new(segments, *rope, layout, device))
+                .collect::<Result<_>>()?,
+            stack,
         })
+    }
+
+    fn attention(&self, layer: usize) -> &AttentionPlan {
+        let window = self.stack.layers[layer].window;
+        &self.attention.iter().find(|(of, _)| *of == window).expect("a plan for each window").1
     }
 }
 
-/// Angles of the batch's rows, `(tokens, head_dim / 2)` each.
+/// Angles of the batch's rows, `(tokens, pairs)` each.
 struct BatchRotation {
     cos: Tensor,
     sin: Tensor,
@@ -139,19 +191,29 @@ struct BatchRotation {
 }
 
 impl BatchRotation {
-    fn new(segments: &[PackedSegment], (frequencies, layout): (&[f32], RopeLayout), device: &Device) -> Result<Self> {
+    fn new(
+        segments: &[PackedSegment],
+        (frequencies, scale): (&[f32], f32),
+        layout: RopeLayout,
+        device: &Device,
+    ) -> Result<Self> {
         let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
         // As `RopeTable` has them: both executors rotate by the same angles.
         let angles = positions
             .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
         let (sin, cos): (Vec<f32>, Vec<f32>) =
-            angles.map(libm::sincos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
+            angles.map(libm::sincos).map(|(sin, cos)| (sin as f32 * scale, cos as f32 * scale)).unzip();
         let table = |values: Vec<f32>| Tensor::from_vec(values, ((), frequencies.len()), device);
         Ok(Self { cos: table(cos)?, sin: table(sin)?, layout })
     }
 
-    /// Rotates `(heads, tokens, head_dim)`, in f32 whatever its type.
+    /// Rotates `(heads, tokens, head_dim)`, or the first elements of its heads, in f32 whatever its type.
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        let (rotated, width) = (2 * self.cos.dim(1)?, x.dim(2)?);
+        if rotated < width {
+            let first = self.apply(&x.narrow(2, 0, rotated)?.contiguous()?)?;
+            return Tensor::cat(&[first, x.narrow(2, rotated, width - rotated)?], 2);
+        }
         let wide = x.to_dtype(DType::F32)?.unsqueeze(0)?;
         let rotated = match self.layout {
             RopeLayout::Halves => rope(&wide, &self.cos, &self.sin)?,
@@ -164,21 +226,28 @@ impl BatchRotation {
 impl AttentionWeights<DeviceLinear, DeviceNorm> {
     /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
     fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let heads = |linear: &DeviceLinear| plan.attention.heads(&linear.forward(x)?);
-        // Norms of heads come before rotation, as our kernels have them.
+        let attention = plan.attention(layer);
+        let rotation = plan.stack.layers[layer].rotation.map(|which| &plan.rotations[which]);
+        let of_all_heads = plan.stack.names.head_norms.is_some_and(|norms| norms.of_all_heads);
+        // Norms come before rotation, as our kernels have them.
         let rotated = |linear: &DeviceLinear, norm: &Option<DeviceNorm>| {
-            let heads = heads(linear)?; // (heads, tokens, head_dim)
-            plan.rotation.apply(&norm.as_ref().map_or(Ok(heads.clone()), |norm| norm.forward(&heads))?)
+            let normed = |x: Tensor, is_here: bool| {
+                norm.as_ref().filter(|_| is_here).map_or(Ok(x.clone()), |norm| norm.forward(&x))
+            };
+            let heads = attention.heads(&normed(linear.forward(x)?, of_all_heads)?)?; // (heads, tokens, head_dim)
+            let heads = normed(heads, !of_all_heads)?;
+            rotation.map_or(Ok(heads.clone()), |rotation| rotation.apply(&heads))
         };
         let q = rotated(&self.query, &self.query_norm)?;
-        let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values: heads(&self.value)? };
+        let values = attention.heads(&self.value.forward(x)?)?;
+        let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values };
         let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
         let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
             let mut spans = of_layer(&segment.past, layer);
             spans.push(new);
             spans
         });
-        let y = plan.attention.attend(&q, &seen.collect::<Vec<_>>())?;
+        let y = attention.attend(&q, &seen.collect::<Vec<_>>())?;
         Ok((self.output.forward(&y)?, new))
     }
 }
@@ -189,9 +258,34 @@ pub(super) fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
 }
 
 impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
+        let Some((router, choice)) = self.router.as_ref().zip(choice) else {
+            return self.products[0].forward(x, self.activation);
+        };
+        let logits = router.forward(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
+        let mut of_experts: Vec<(Vec<u32>, Vec<f32>)> = vec![Default::default(); choice.count];
+        for (row, logits) in logits.iter().enumerate() {
+            for (expert, weight) in chosen_experts(logits, choice) {
+                of_experts[expert].0.push(row as u32);
+                of_experts[expert].1.push(weight);
+            }
+        }
+        let mut sum = x.zeros_like()?;
+        for (products, (rows, weights)) in self.products.iter().zip(of_experts).filter(|(_, of)| !of.0.is_empty()) {
+            let count = rows.len();
+            let rows = Tensor::from_vec(rows, count, x.device())?;
+            let weights = Tensor::from_vec(weights, (count, 1), x.device())?.to_dtype(x.dtype())?;
+            let y = products.forward(&x.index_select(&rows, 0)?, self.activation)?.broadcast_mul(&weights)?;
+            sum = sum.index_add(&rows, &y, 0)?;
+        }
+        Ok(sum)
+    }
+}
+
+impl GatedProducts<DeviceLinear> {
+    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         let gate = self.gate.forward(x)?;
-        let activated = match self.activation {
+        let activated = match activation {
             Activation::Silu => gate.silu()?,
             Activation::GeluErf => gate.gelu_erf()?,
             // What candle calls `gelu` is the approximation; in configurations that name means the other one.
@@ -208,13 +302,12 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
 impl LayerWeights<DeviceLinear, DeviceNorm> {
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; returns each segment's new span in it too.
     fn forward(&self, x: Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let first = plan.norm_first;
-        let norm = &self.attention.norm;
-        let (y, new) = self.attention.forward(&norm.where_it_stands(x.clone(), first)?, plan, layer)?;
-        let x = norm.where_it_stands((x + y)?, !first)?;
-        let norm = &self.feed_forward.norm;
-        let y = self.feed_forward.forward(&norm.where_it_stands(x.clone(), first)?)?;
-        Ok((norm.where_it_stands((x + y)?, !first)?, new))
+        let norms = &self.attention.norms;
+        let (y, new) = self.attention.forward(&norms.before(&x, plan.stack)?, plan, layer)?;
+        let x = norms.sum(x, y, plan.stack)?;
+        let norms = &self.feed_forward.norms;
+        let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?, plan.stack.experts)?;
+        Ok((norms.sum(x, y, plan.stack)?, new))
     }
 }
 
@@ -256,24 +349,49 @@ mod tests {
 
     use super::*;
     use crate::cpu::Workspace;
-    use crate::stack_config::{AttentionNames, LayerBiases, LayerNames};
+    use crate::stack_config::{AttentionNames, HeadNorms, LayerBiases, LayerNames, NormNames, usual_scale};
     use crate::transformer::{ForwardPass, LayerStack, TextRows};
     use crate::{Arithmetic, Compute, RawTensor, TensorBytes, WeightSource, transformer};
 
     static PLAIN: LayerNames = LayerNames {
         layers: "layers",
-        attention: AttentionNames { projections: ["q", "k", "v", "o"], norm: "first" },
+        attention: AttentionNames { projections: ["q", "k", "v", "o"], norms: NormNames::stream("first") },
         head_norms: None,
         cross: None,
+        router: None,
         gate: "gate",
         up: None,
         down: "down",
-        feed_forward_norm: "second",
+        feed_forward_norms: NormNames::stream("second"),
         last_norm: None,
         relative: None,
     };
     static GATED: LayerNames = LayerNames { up: Some("up"), last_norm: Some("last"), ..PLAIN };
-    static HEAD_NORMED: LayerNames = LayerNames { head_norms: Some(["q_norm", "k_norm"]), ..GATED };
+    static HEAD_NORMED: LayerNames =
+        LayerNames { head_norms: Some(HeadNorms { names: ["q_norm", "k_norm"], of_all_heads: false }), ..GATED };
+    static ALL_NORMED: LayerNames =
+        LayerNames { head_norms: Some(HeadNorms { names: ["q_norm", "k_norm"], of_all_heads: true }), ..GATED };
+    static BRANCHES: LayerNames = LayerNames {
+        attention: AttentionNames { norms: NormNames::branch("first"), ..PLAIN.attention },
+        feed_forward_norms: NormNames::branch("second"),
+        ..GATED
+    };
+    static FUSED: LayerNames = LayerNames {
+        attention: AttentionNames { projections: ["qkv", "qkv", "qkv", "o"], ..PLAIN.attention },
+        gate: "gate_up",
+        up: Some("gate_up"),
+        ..GATED
+    };
+    static MIXED: LayerNames =
+        LayerNames { router: Some("router"), gate: "e.gate", up: Some("e.up"), down: "e.down", ..GATED };
+    static AROUND: LayerNames = LayerNames {
+        attention: AttentionNames {
+            norms: NormNames { stream: Some("first"), branch: Some("third") },
+            ..PLAIN.attention
+        },
+        feed_forward_norms: NormNames { stream: Some("second"), branch: Some("fourth") },
+        ..GATED
+    };
 
     /// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
     struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
@@ -285,10 +403,18 @@ mod tests {
             Self(self.0, format!("{}{more}", self.1))
         }
 
-        fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<(), Infallible> {
-            self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), shape.to_vec());
-            bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![shape[0]]));
+        fn unrounded(&self) -> Self {
+            self.under("")
+        }
+
+        fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> std::result::Result<(), Infallible> {
+            self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), vec![rows.of, width]);
+            bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![rows.of]));
             Ok(())
+        }
+
+        fn has(&self, _: &str) -> bool {
+            false
         }
 
         fn norm(&self, name: &str, width: usize, (kind, _): (NormKind, f64)) -> std::result::Result<(), Infallible> {
@@ -327,6 +453,8 @@ mod tests {
     }
 
     const TOKENS: usize = 7;
+    /// Of two rotations.
+    const SCALES: [f32; 2] = [1.0, 0.5];
 
     /// What our kernels make of some rows.
     fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Vec<f32> {
@@ -337,11 +465,11 @@ mod tests {
         w.x.set_len(x.len());
         w.x.copy_from_slice(x);
         let positions: Vec<u32> = (0..TOKENS as u32).collect();
-        let table = |positions: &[u32]| RopeTable::new(positions, frequencies);
-        let rotation =
-            transformer::RowRotation { layout: RopeLayout::Halves, all: table(&positions), kept: table(&[]) };
+        let table = |positions: &[u32], scale: f32| RopeTable::new(positions, frequencies, scale);
+        let angles = |scale: f32| transformer::RowAngles { all: table(&positions, scale), kept: table(&[], scale) };
+        let rotations = transformer::RowRotations { layout: RopeLayout::Halves, tables: SCALES.map(angles).into() };
         let stretches = vec![TextRows { past: &[], source: None, len: TOKENS }];
-        stack.run(&mut w, &ForwardPass { compute, stretches, wanted: None, rotation: Some(rotation) }, |_, _| ());
+        stack.run(&mut w, &ForwardPass { compute, stretches, wanted: None, rotations: Some(rotations) }, |_, _| ());
         stack.finish(&w, compute)
     }
 
@@ -352,7 +480,8 @@ mod tests {
         let loader = DeviceLoader { weights, device, dtype: DType::F32 };
         let Ok(layers) = StackWeights::load(&loader, config) else { panic!("all is there") };
         let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
-        let plan = BatchPlan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
+        let ropes = SCALES.map(|scale| (frequencies, scale));
+        let plan = BatchPlan::new(&segments, config, (&ropes, RopeLayout::Halves), device)?;
         let (y, _) = layers.forward(
             Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?,
             &plan,
@@ -361,22 +490,32 @@ mod tests {
         layers.finish(&y)?.flatten_all()?.to_vec1()
     }
 
+    fn experts(normalised: bool) -> ExpertChoice {
+        ExpertChoice { count: 5, chosen: 2, normalised }
+    }
+
+    fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
+        LayerSight { window, rotation }
+    }
+
     #[test]
     fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         let base = StackConfig {
             hidden_size: 24,
             intermediate_size: 40,
-            num_layers: 2,
+            experts: None,
+            layers: vec![sight(None, Some(0)); 2],
             num_heads: 4,
             num_kv_heads: 2,
             head_dim: 8,
-            scaled_scores: true,
-            sliding_window: None,
+            score_scale: usual_scale(8),
+            score_cap: None,
             bidirectional: false,
             relative: None,
             norm: NormKind::RootMeanSquare,
             norm_eps: 1e-5,
             norm_first: true,
+            branch_scale: 1.0,
             activation: Activation::Silu,
             biases: LayerBiases::NONE,
             names: &GATED,
@@ -384,8 +523,18 @@ mod tests {
         let mut descriptions = vec![
             StackConfig { norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
             StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
-            StackConfig { norm: NormKind::Layer, norm_first: false, scaled_scores: false, ..base.clone() },
-            StackConfig { sliding_window: Some(3), num_kv_heads: 4, ..base.clone() },
+            StackConfig { norm: NormKind::Layer, norm_first: false, score_scale: 1.0, ..base.clone() },
+            StackConfig { layers: vec![sight(Some(3), Some(0)); 2], num_kv_heads: 4, ..base.clone() },
+            StackConfig { layers: vec![sight(Some(3), Some(1)), sight(None, None)], ..base.clone() },
+            StackConfig { branch_scale: 0.25, ..base.clone() },
+            StackConfig { score_cap: Some(0.05), ..base.clone() },
+            StackConfig { norm: NormKind::RootMeanSquareLessOne, ..base.clone() },
+            StackConfig { names: &ALL_NORMED, ..base.clone() },
+            StackConfig { names: &BRANCHES, ..base.clone() },
+            StackConfig { names: &MIXED, experts: Some(experts(true)), ..base.clone() },
+            StackConfig { names: &MIXED, experts: Some(experts(false)), branch_scale: 0.5, ..base.clone() },
+            StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
+            StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
             StackConfig { names: &HEAD_NORMED, ..base.clone() },
             StackConfig { names: &HEAD_NORMED, norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
         ];

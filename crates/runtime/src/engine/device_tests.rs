@@ -11,7 +11,10 @@ use super::golden_tests::{
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
-const SAFETENSORS: [&str; 6] = ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3"];
+const SAFETENSORS: [&str; 15] = [
+    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "smollm3",
+    "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
+];
 const GGUF: [&str; 3] = ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"];
 
 /// The same checkpoint by our kernels and by candle's operations.

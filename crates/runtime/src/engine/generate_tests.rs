@@ -17,8 +17,10 @@ use crate::constraint::ConstraintError;
 use crate::weights::SafetensorsFiles;
 use crate::{Drafting, TokenProgress};
 
-const MODELS: [&str; 9] =
-    ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "t5", "flan-t5", "bart"];
+const MODELS: [&str; 18] = [
+    "llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "t5", "flan-t5", "bart", "granite",
+    "olmo2", "smollm3", "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
+];
 
 fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");

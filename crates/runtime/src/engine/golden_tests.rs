@@ -115,7 +115,11 @@ pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usi
 
 #[test]
 fn logits_equal_transformers_with_and_without_cache() {
-    for name in ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3"] {
+    for name in [
+        "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "smollm3",
+        "phi3", "phi3-longrope", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
+        "mistral-yarn",
+    ] {
         let (model, golden) = (load(name), golden(name));
         let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
         let largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
@@ -133,7 +137,10 @@ fn logits_equal_transformers_with_and_without_cache() {
 
 #[test]
 fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
-    for name in ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"] {
+    for name in [
+        "tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3", "gguf-granite", "gguf-olmo2", "gguf-smollm3", "gguf-phi3",
+        "gguf-gemma2", "gguf-gemma3", "gguf-mixtral", "gguf-qwen3-moe",
+    ] {
         let (path, golden) = (folder(name).join("model.gguf"), golden(name));
         let all = [golden.tokens.len()];
         let exact = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &golden.tokens, &all);
@@ -144,7 +151,9 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
             let fast = in_pieces(&*load_gguf(&path, arithmetic), &golden.tokens, &all);
             let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
             println!("{name}: {arithmetic:?} differs by {largest:e}");
-            assert!(largest > TOLERANCE && largest < 1.0, "{name}: {arithmetic:?} differs by {largest}");
+            // Where it is close, rounding sends a row to other experts.
+            let most = if ["gguf-mixtral", "gguf-qwen3-moe"].contains(&name) { 4.0 } else { 1.0 };
+            assert!(largest > TOLERANCE && largest < most, "{name}: {arithmetic:?} differs by {largest}");
         }
     }
 }
@@ -213,7 +222,7 @@ fn the_window_of_mistral_matters() {
     let mut config = decoder_config(&serde_json::from_str(&config).expect("JSON"));
     let source = SafetensorsFiles::open(&folder("mistral-window")).expect("valid");
     let golden = golden("mistral-window");
-    config.sliding_window = None;
+    config.layers.iter_mut().for_each(|layer| layer.window = None);
     let open = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
     let logits = in_pieces(&*open, &golden.tokens, &[golden.tokens.len()]);
     let difference = |i: usize| largest_difference(&logits[i], &golden.logits[i]);
@@ -289,7 +298,8 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     config["probity.rope_freq_factors"] = true.into();
     let config = decoder_config(&config);
     // As a converter writes them: what the plain frequency is divided by.
-    let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));
+    let pairs =
+        config.ropes[0].frequencies(config.head_dim).into_iter().zip(scaled.ropes[0].frequencies(scaled.head_dim));
     let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
     let source = WithFactors { source: SafetensorsFiles::open(&folder(name)).expect("valid"), factors };
     let model = load_decoder(&source, config, Arithmetic::Exact).expect("complete");

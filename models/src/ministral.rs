@@ -1,0 +1,33 @@
+//! Ministral: mistral with windows in some of its layers.
+
+use serde_json::{Map, Value};
+
+use crate::architecture::{Architecture, ReadConfig};
+use crate::config::{ConfigError, ConfigFields};
+use crate::decoder::DecoderConfig;
+use crate::family::{base_config, layer_types};
+
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "ministral", config: ReadConfig::Decoder(config), gguf: None };
+
+fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    // Nothing is assumed, as of mistral.
+    for field in ["sliding_window", "num_key_value_heads"] {
+        if !config.contains_key(field) {
+            return Err(ConfigError::Missing(field));
+        }
+    }
+    let mut fields = ConfigFields::new("ministral", config);
+    let kinds = fields.take("layer_types");
+    let window = fields.size("sliding_window")?;
+    let mut decoder = base_config(&mut fields)?;
+    let sliding = match kinds {
+        Some(kinds) => layer_types(&fields, &kinds, decoder.layers.len())?,
+        None => vec![true; decoder.layers.len()],
+    };
+    for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
+        layer.window = window.filter(|_| sliding);
+    }
+    fields.finish()?;
+    Ok(decoder)
+}

@@ -1,0 +1,54 @@
+//! Mixtral (Jiang et al. 2024): mistral with a mixture of experts in each layer.
+
+use serde_json::{Map, Value, json};
+
+use crate::architecture::{Architecture, ReadConfig};
+use crate::config::{ConfigError, ConfigFields, invalid};
+use crate::decoder::{DecoderConfig, MODEL, NAMES};
+use crate::family::base_config;
+use crate::gguf::{GGUF_EXPERTS, StackNames};
+use crate::llama;
+use crate::stack_config::{ExpertChoice, LayerNames};
+
+/// GGUF files tell of it as of a llama with experts.
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: Some(&llama::GGUF) };
+
+static HUGGINGFACE: LayerNames = LayerNames {
+    router: Some("block_sparse_moe.gate"),
+    gate: "block_sparse_moe.experts.w1",
+    up: Some("block_sparse_moe.experts.w3"),
+    down: "block_sparse_moe.experts.w2",
+    ..NAMES
+};
+
+/// The tensors of such a llama.
+pub(crate) static GGUF_STACKS: [StackNames; 1] =
+    [StackNames { prefix: MODEL, huggingface: HUGGINGFACE, gguf: GGUF_EXPERTS, more: &[] }];
+
+fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    let mut fields = ConfigFields::new("mixtral", config);
+    let mut decoder = base_config(&mut fields)?;
+    decoder.names = &HUGGINGFACE;
+    let count = fields.required_size("num_local_experts")?;
+    decoder.experts = Some(choice(&mut fields, count, true)?);
+    let window = fields.size("sliding_window")?;
+    decoder.layers.iter_mut().for_each(|layer| layer.window = window);
+    fields.only("attention_bias", &[json!(false)])?;
+    fields.take("router_jitter_noise");
+    fields.finish()?;
+    Ok(decoder)
+}
+
+/// How many of so many experts a row goes through.
+pub(crate) fn choice(fields: &mut ConfigFields, count: usize, normalised: bool) -> Result<ExpertChoice, ConfigError> {
+    let chosen = fields.required_size("num_experts_per_tok")?;
+    if chosen > count {
+        return Err(invalid("num_experts_per_tok", &json!(chosen), &format!("at most the {count} experts there are")));
+    }
+    for field in ["output_router_logits", "router_aux_loss_coef"] {
+        // Of training.
+        fields.take(field);
+    }
+    Ok(ExpertChoice { count, chosen, normalised })
+}
