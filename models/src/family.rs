@@ -281,7 +281,8 @@ fn rope(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
         if let Some(attn) = yarn.or(attn) {
             scaling.insert("attention_factor".into(), json!(attn));
         }
-        for (key, field) in [("rope.scaling.yarn_beta_fast", "beta_fast"), ("rope.scaling.yarn_beta_slow", "beta_slow")] {
+        for (key, field) in [("rope.scaling.yarn_beta_fast", "beta_fast"), ("rope.scaling.yarn_beta_slow", "beta_slow")]
+        {
             if let Some(turns) = reader.float(key)? {
                 scaling.insert(field.into(), json!(turns));
             }

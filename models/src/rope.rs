@@ -137,7 +137,11 @@ impl Rope {
             RopeScaling::Yarn { factor, .. } => {
                 let given = number("attention_factor", &FACTORS)?;
                 let both = number("mscale", &FACTORS)?.zip(number("mscale_all_dim", &FACTORS)?);
-                given.unwrap_or_else(|| both.map_or(yarn_scale(factor, 1.0), |(scale, all)| yarn_scale(factor, scale) / yarn_scale(factor, all)))
+                given.unwrap_or_else(|| {
+                    both.map_or(yarn_scale(factor, 1.0), |(scale, all)| {
+                        yarn_scale(factor, scale) / yarn_scale(factor, all)
+                    })
+                })
             }
             _ => 1.0,
         };
@@ -166,7 +170,8 @@ impl Rope {
             RopeScaling::Yarn { factor, original_max_position, fast, slow, whole } => {
                 // The pair that turns so often in the original length.
                 let pair = |turns: f64| {
-                    let pair = rotary_dim as f64 * libm::log(original_max_position / (turns * 2.0 * std::f64::consts::PI));
+                    let pair =
+                        rotary_dim as f64 * libm::log(original_max_position / (turns * 2.0 * std::f64::consts::PI));
                     pair / (2.0 * libm::log(self.theta))
                 };
                 let (low, high) = (pair(fast), pair(slow));
@@ -195,8 +200,8 @@ impl Rope {
 
 /// The fields of YaRN.
 const YARN: [&str; 8] = [
-    "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-    "truncate",
+    "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+    "mscale_all_dim", "truncate",
 ];
 
 /// YaRN's factor of cosines and sines.
