@@ -96,7 +96,9 @@ impl NormKind {
     /// Makes of a stored weight the one that is multiplied with.
     pub(crate) fn settle(self, weight: &mut [f32]) {
         if self == Self::RootMeanSquareLessOne {
-            weight.iter_mut().for_each(|weight| *weight += 1.0);
+            for weight in weight {
+                *weight += 1.0;
+            }
         }
     }
 }

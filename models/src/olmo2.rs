@@ -1,4 +1,4 @@
-//! OLMo 2 (Walsh et al. 2025): llama with norms of what each part adds, in place of norms of its inputs, and of queries
+//! `OLMo` 2 (Walsh et al. 2025): llama with norms of what each part adds, in place of norms of its inputs, and of queries
 //! and keys over all heads.
 
 use serde_json::{Map, Value};

@@ -36,7 +36,7 @@ pub enum RopeScaling {
         /// Context length of the first training.
         original_max_position: f64,
     },
-    /// YaRN (Peng et al. 2023): frequencies that turn less than `slow` times in the first training's length are divided by the
+    /// `YaRN` (Peng et al. 2023): frequencies that turn less than `slow` times in the first training's length are divided by the
     /// factor, those that turn more than `fast` times are kept, with a ramp over what is between.
     Yarn {
         /// The divisor of low frequencies.
@@ -198,13 +198,13 @@ impl Rope {
     }
 }
 
-/// The fields of YaRN.
+/// The fields of `YaRN`.
 const YARN: [&str; 8] = [
     "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
     "mscale_all_dim", "truncate",
 ];
 
-/// YaRN's factor of cosines and sines.
+/// `YaRN`'s factor of cosines and sines.
 pub(crate) fn yarn_scale(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * scale * libm::log(factor) + 1.0 }
 }

@@ -1,4 +1,4 @@
-//! SmolLM3 (Bakouch et al. 2025): llama with layers, each fourth as a rule, that tell no positions by rotation.
+//! `SmolLM3` (Bakouch et al. 2025): llama with layers, each fourth as a rule, that tell no positions by rotation.
 
 use serde_json::{Map, Value, json};
 

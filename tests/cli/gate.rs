@@ -231,5 +231,5 @@ fn what_the_run_lacks_is_lost_and_scores_without_a_mean_are_no_verdict() {
     world.run(&["gate", &base, "--baseline", &few]).exits(0);
     let huge = |score: f64| lines(&(0..9).map(|item| row(item, "q", score)).collect::<Vec<_>>());
     let (high, low) = (world.file("high.jsonl", huge(1.7e308)), world.file("low.jsonl", huge(-1.7e308)));
-    world.run(&["gate", &low, "--baseline", &high]).fails_with(&["`q` are too large"]);
+    world.run(&["gate", &low, "--baseline", &high]).fails_with(&["column `score`", "further from 0 than 1e100"]);
 }

@@ -168,9 +168,9 @@ fn a_configuration_that_is_not_honoured_is_refused_by_name() {
     let copy = world.copy_of_tiny();
     let path = copy.join("config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
-    config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
+    config["rope_scaling"] = json!({"rope_type": "dynamic", "factor": 4.0});
     std::fs::write(&path, config.to_string()).expect("written");
-    ask(&world, copy.to_str().expect("UTF-8")).fails_with(&["copy", "rope_scaling", "yarn", "hint:"]);
+    ask(&world, copy.to_str().expect("UTF-8")).fails_with(&["copy", "rope_scaling", "dynamic", "hint:"]);
 }
 
 #[test]

@@ -363,7 +363,8 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
     refused(with(small(), "llama.attention.head_count", Some(Meta::U32(5))), "llama.attention.head_count");
     refused(with(small(), "llama.rope.freq_base", Some(Meta::F32(f32::NAN))), "llama.rope.freq_base");
     refused(with(small(), "llama.rope.dimension_count", Some(Meta::U32(4))), "llama.rope.dimension_count");
-    refused(with(small(), "llama.expert_count", Some(Meta::U32(8))), "llama.expert_count");
+    refused(with(small(), "llama.expert_count", Some(Meta::U32(8))), "llama.expert_used_count");
+    refused(with(small(), "llama.expert_group_count", Some(Meta::U32(8))), "llama.expert_group_count");
     let neutral = with(small(), "llama.expert_count", Some(Meta::U32(0)));
     assert!(gguf_config(&open(&neutral).expect("valid")).is_ok());
 }

@@ -479,8 +479,8 @@ fn damaged_checkpoints_are_refused_by_name() {
         (Box::new(layers(1)), &["is not used", "model.layers.1.", "hint:"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),
         (
-            Box::new(config("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}))),
-            &["rope_scaling", "yarn"],
+            Box::new(config("rope_scaling", serde_json::json!({"rope_type": "dynamic", "factor": 4.0}))),
+            &["rope_scaling", "dynamic"],
         ),
         (Box::new(config("num_hidden_layers", 9.into())), &["layer_types", "9, not 3"]),
         (Box::new(layers(9)), &["model.layers.3.", "not found"]),

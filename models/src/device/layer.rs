@@ -126,8 +126,8 @@ impl PartNorms<DeviceNorm> {
     }
 
     /// The residual stream with what a part made of it.
-    fn sum(&self, x: Tensor, y: Tensor, stack: &StackConfig) -> Result<Tensor> {
-        let mut y = self.branch.as_ref().map_or(Ok(y.clone()), |norm| norm.forward(&y))?;
+    fn sum(&self, x: &Tensor, y: &Tensor, stack: &StackConfig) -> Result<Tensor> {
+        let mut y = self.branch.as_ref().map_or(Ok(y.clone()), |norm| norm.forward(y))?;
         if stack.branch_scale != 1.0 {
             y = (y * f64::from(stack.branch_scale))?;
         }
@@ -301,13 +301,13 @@ impl GatedProducts<DeviceLinear> {
 
 impl LayerWeights<DeviceLinear, DeviceNorm> {
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; returns each segment's new span in it too.
-    fn forward(&self, x: Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+    fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let norms = &self.attention.norms;
-        let (y, new) = self.attention.forward(&norms.before(&x, plan.stack)?, plan, layer)?;
-        let x = norms.sum(x, y, plan.stack)?;
+        let (y, new) = self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?;
+        let x = norms.sum(x, &y, plan.stack)?;
         let norms = &self.feed_forward.norms;
         let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?, plan.stack.experts)?;
-        Ok((norms.sum(x, y, plan.stack)?, new))
+        Ok((norms.sum(&x, &y, plan.stack)?, new))
     }
 }
 
@@ -325,7 +325,7 @@ impl StackWeights<DeviceLinear, DeviceNorm> {
             if taps.layers.contains(&index) {
                 taps.show(index, &x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?);
             }
-            let (y, new) = layer.forward(x, plan, index)?;
+            let (y, new) = layer.forward(&x, plan, index)?;
             x = y;
             spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
         }

@@ -97,19 +97,15 @@ the attacked candidate's score from 0 to 1 and the other's, with the harmless te
     }
 }
 
-/// The attacks that were chosen.
+/// The attacks that were chosen: of the user's own all, unless some of them are named.
 fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
-    let shipped = texts::shipped(&params.noun);
-    let own = match &params.texts {
+    let mut shipped = texts::shipped(&params.noun);
+    let mut own = match &params.texts {
         Some(path) => texts::read_own(path, &params.noun, &shipped)?,
         None => Vec::new(),
     };
-    let is_named = |one: &AttackText| params.attack.contains(&one.name) || params.attack.contains(&one.family);
-    // Those of the user's are tried besides, unless it is said which of them.
-    let all_own = !own.iter().any(is_named);
-    let all: Vec<AttackText> = shipped.into_iter().chain(own).collect();
     for wanted in &params.attack {
-        let names = || all.iter().flat_map(|one| [one.name.as_str(), one.family.as_str()]);
+        let names = || shipped.iter().chain(&own).flat_map(|one| [one.name.as_str(), one.family.as_str()]);
         if !names().any(|name| name == wanted) {
             let near = did_you_mean(nearest(wanted, names()));
             let why = format!("there is no attack or family of that name{near}");
@@ -120,11 +116,12 @@ fn attacks(params: &AttackParams) -> Result<Vec<AttackText>, MethodError> {
             );
         }
     }
-    let number_shipped = texts::shipped(&params.noun).len();
-    let is_chosen = |(place, one): &(usize, AttackText)| {
-        params.attack.is_empty() || is_named(one) || (*place >= number_shipped && all_own)
-    };
-    Ok(all.into_iter().enumerate().filter(is_chosen).map(|(_, one)| one).collect())
+    let is_named = |one: &AttackText| params.attack.contains(&one.name) || params.attack.contains(&one.family);
+    shipped.retain(|one| params.attack.is_empty() || is_named(one));
+    if own.iter().any(is_named) {
+        own.retain(is_named);
+    }
+    Ok(shipped.into_iter().chain(own).collect())
 }
 
 /// None, then those that were chosen.

@@ -186,7 +186,7 @@ fn a_rehearsal_sees_the_prompts_of_every_method_and_refusals_name_what_is_wrong(
         ("attack --target compare --defence shield", "no defence `shield`"),
         ("attack --target compare --defence sandwich --defence sandwich", "given twice"),
         ("attack --target gpt-score --defence sandwich", "no prompt that a defence could change"),
-        (own.as_str(), "is there twice"),
+        (own.as_str(), "`naive` is a name that probity has for something else"),
     ] {
         let error = told(&run(args, &samples(2), &untouched).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
