@@ -472,7 +472,7 @@ fn damaged_checkpoints_are_refused_by_name() {
         }
     };
     let cases: Vec<(Damage, &[&str])> = vec![
-        (Box::new(config("hidden_act", "gelu".into())), &["hidden_act", "gelu", "hint:"]),
+        (Box::new(config("hidden_act", "mish".into())), &["hidden_act", "mish", "hint:"]),
         (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not honoured"]),
         (Box::new(config("rope_interleaved", true.into())), &["rope_interleaved", "not honoured"]),
         (Box::new(config("probity.rope_interleaved", true.into())), &["config.json", "probity.rope_interleaved"]),
@@ -486,7 +486,7 @@ fn damaged_checkpoints_are_refused_by_name() {
         (Box::new(layers(9)), &["model.layers.3.", "not found"]),
         (Box::new(config("num_hidden_layers", (-1).into())), &["num_hidden_layers", "-1"]),
         (Box::new(config("hidden_size", 128.into())), &["expected shape", "128"]),
-        (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, mistral, qwen2"]),
+        (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, ministral, mistral"]),
         (
             Box::new(|folder: &Path| std::fs::remove_file(folder.join("tokenizer.json")).expect("removed")),
             &["tokenizer.json"],
