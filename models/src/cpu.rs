@@ -7,7 +7,6 @@ use probity_kernels::{
 };
 
 use crate::SourceError;
-use crate::layer::PartNorms;
 use crate::linear::TensorLoader;
 
 // Fresh memory for each result is dear: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc was
@@ -134,18 +133,6 @@ impl NormWeights {
 
     pub(crate) fn norm(&self) -> Norm<'_> {
         Norm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
-    }
-}
-
-impl PartNorms<NormWeights> {
-    /// The norm of a part's inputs.
-    pub(crate) fn before(&self, norm_first: bool) -> Option<Norm<'_>> {
-        self.stream.as_ref().filter(|_| norm_first).map(NormWeights::norm)
-    }
-
-    /// The norm of the sum behind it.
-    pub(crate) fn after(&self, norm_first: bool) -> Option<Norm<'_>> {
-        self.stream.as_ref().filter(|_| !norm_first).map(NormWeights::norm)
     }
 }
 

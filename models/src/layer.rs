@@ -4,6 +4,7 @@
 use probity_kernels::Activation;
 
 use crate::cpu::NormKind;
+use crate::row_range::RowRange;
 use crate::stack_config::{AttentionNames, ExpertChoice, HeadNorms, NormNames, StackConfig};
 
 /// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
@@ -32,34 +33,6 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     fn part_norms(&self, names: NormNames, c: &StackConfig) -> Result<PartNorms<N>, Self::Error> {
         let load = |name: Option<&str>| name.map(|name| self.norm_of(name, c)).transpose();
         Ok(PartNorms { stream: load(names.stream)?, branch: load(names.branch)? })
-    }
-}
-
-/// Rows of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RowRange {
-    pub(crate) first: usize,
-    pub(crate) len: usize,
-    /// How many rows the tensor has.
-    pub(crate) of: usize,
-}
-
-impl RowRange {
-    pub(crate) fn all(len: usize) -> Self {
-        Self { first: 0, len, of: len }
-    }
-
-    /// The rows of each of several products: of tensors of their own, or one behind the other where all of them have one
-    /// name.
-    fn of_products<const N: usize>(names: [&str; N], lens: [usize; N]) -> [Self; N] {
-        let is_fused = N > 1 && names.iter().all(|name| *name == names[0]);
-        let of = lens.iter().sum();
-        let mut next = 0;
-        lens.map(|len| {
-            let first = next;
-            next += len;
-            if is_fused { Self { first, len, of } } else { Self::all(len) }
-        })
     }
 }
 

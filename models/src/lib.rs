@@ -39,6 +39,7 @@ mod registry;
 mod relative;
 mod roberta;
 mod rope;
+mod row_range;
 mod smollm3;
 mod source;
 mod stack_config;

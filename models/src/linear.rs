@@ -3,7 +3,7 @@
 use probity_kernels::{Matrix, MatrixProduct, PackedMatrix, ProductForm, WeightType, dequantise};
 use rayon::prelude::*;
 
-use crate::layer::RowRange;
+use crate::row_range::RowRange;
 use crate::{Arithmetic, Compute, RawTensor, SourceError, WeightSource};
 
 /// Those rows, so wide, of a weight matrix `(out_features, in_features)`, packed for products; their pages in the file are

@@ -5,14 +5,15 @@ use serde_json::{Map, Value, json};
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
-use crate::family::base_config;
-use crate::gguf::{GGUF_EXPERTS, StackNames};
-use crate::llama;
+use crate::family::{base_config, gguf, read_llama};
+use crate::gguf::{GGUF_EXPERTS, GgufDialect, StackNames};
 use crate::stack_config::{ExpertChoice, LayerNames};
 
-/// GGUF files tell of it as of a llama with experts.
 pub(crate) const ARCHITECTURE: Architecture =
-    Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: Some(&llama::GGUF) };
+    Architecture { name: "mixtral", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
+
+/// Files tell of it as of a llama with experts: they are read as llama's, which comes before it in the registry.
+static GGUF: GgufDialect = GgufDialect { name: Some("llama"), stacks: |_| &GGUF_STACKS, ..gguf(read_llama) };
 
 static HUGGINGFACE: LayerNames = LayerNames {
     router: Some("block_sparse_moe.gate"),

@@ -10,10 +10,11 @@ use probity_kernels::{
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
-use crate::layer::{self, GatedProducts, PartNorms, RowRange, StackWeights, WeightLoader, chosen_experts};
+use crate::layer::{self, GatedProducts, PartNorms, StackWeights, WeightLoader, chosen_experts};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
+use crate::row_range::RowRange;
 use crate::stack_config::{ExpertChoice, StackConfig};
 use crate::{Compute, SourceError};
 
@@ -103,6 +104,18 @@ impl WeightLoader<Linear, NormWeights> for TensorLoader<'_> {
 
     fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<NormWeights, SourceError> {
         NormWeights::load(self, name, width, kind)
+    }
+}
+
+impl PartNorms<NormWeights> {
+    /// The norm of a part's inputs.
+    pub(crate) fn before(&self, norm_first: bool) -> Option<Norm<'_>> {
+        self.stream.as_ref().filter(|_| norm_first).map(NormWeights::norm)
+    }
+
+    /// The norm of the sum behind it.
+    pub(crate) fn after(&self, norm_first: bool) -> Option<Norm<'_>> {
+        self.stream.as_ref().filter(|_| !norm_first).map(NormWeights::norm)
     }
 }
 

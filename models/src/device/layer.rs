@@ -11,10 +11,11 @@ use probity_kernels::{Activation, RopeLayout};
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
 use crate::layer::{
-    AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, RowRange, StackWeights, WeightLoader,
+    AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, StackWeights, WeightLoader,
     chosen_experts,
 };
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
+use crate::row_range::RowRange;
 use crate::stack_config::{ExpertChoice, LayerSight, StackConfig};
 use crate::{SourceError, linear};
 

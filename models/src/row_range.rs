@@ -1,0 +1,29 @@
+//! Parts of tensors that hold several products.
+
+/// Rows of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowRange {
+    pub(crate) first: usize,
+    pub(crate) len: usize,
+    /// How many rows the tensor has.
+    pub(crate) of: usize,
+}
+
+impl RowRange {
+    pub(crate) fn all(len: usize) -> Self {
+        Self { first: 0, len, of: len }
+    }
+
+    /// The rows of each of several products: of tensors of their own, or one behind the other where all of them have one
+    /// name.
+    pub(crate) fn of_products<const N: usize>(names: [&str; N], lens: [usize; N]) -> [Self; N] {
+        let is_fused = N > 1 && names.iter().all(|name| *name == names[0]);
+        let of = lens.iter().sum();
+        let mut next = 0;
+        lens.map(|len| {
+            let first = next;
+            next += len;
+            if is_fused { Self { first, len, of } } else { Self::all(len) }
+        })
+    }
+}
