@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::ConfigError;
-use crate::decoder::{DecoderConfig, EMBEDDING, OUTPUT};
+use crate::decoder::{DecoderConfig, EMBEDDING, LONG_FACTORS, OUTPUT, SHORT_FACTORS};
 use crate::encoder::EncoderShape;
 use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::gguf::GgufDialect;
@@ -109,6 +109,8 @@ impl ModelConfig {
     pub fn is_spare(&self, name: &str) -> bool {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
         let spare = match self {
+            // Texts that are so long are refused.
+            Self::Decoder(config) if config.rope_freq_factors == Some(SHORT_FACTORS) => name == LONG_FACTORS,
             Self::Decoder(_) => name.ends_with("rotary_emb.inv_freq"),
             Self::EncoderDecoder(config) => any(config.spare),
             Self::Encoder(config) => any(config.spare),

@@ -77,6 +77,9 @@ pub struct DecoderConfig {
 /// What the names of all tensors but the output head begin with.
 pub(crate) const MODEL: &str = "model.";
 pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+/// By what frequencies are divided in short and in long texts, where a GGUF file has both.
+pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
+pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// The output head, where that is not the embedding.
 pub(crate) const OUTPUT: &str = "lm_head.weight";
 

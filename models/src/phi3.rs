@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::Rope;
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields, invalid, number_in};
-use crate::decoder::{DecoderConfig, MODEL, NAMES};
+use crate::decoder::{DecoderConfig, MODEL, NAMES, SHORT_FACTORS};
 use crate::family::{base_config, gguf, read_with_any_rotation};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
 use crate::rope::{FACTORS, RopeScaling};
@@ -17,8 +17,6 @@ pub(crate) const ARCHITECTURE: Architecture =
 
 const QKV: &str = "self_attn.qkv_proj";
 const GATE_UP: &str = "mlp.gate_up_proj";
-/// By what a GGUF file has frequencies divided in short texts.
-const SHORT: &str = "rope_factors_short.weight";
 
 static HUGGINGFACE: LayerNames = LayerNames {
     attention: AttentionNames { projections: [QKV, QKV, QKV, "self_attn.o_proj"], ..NAMES.attention },
@@ -51,7 +49,7 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
         config.insert("partial_rotary_factor".into(), json!(dims as f64 / head_dim));
     }
     let original = reader.integer("rope.scaling.original_context_length", MAX_CONTEXT)?;
-    if reader.has(SHORT) {
+    if reader.has(SHORT_FACTORS) {
         let factor = reader.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
         let scaling = json!({"rope_type": "longrope", "attention_factor": factor});
         config.insert("rope_scaling".into(), scaling);
@@ -86,7 +84,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
         let pairs = (!in_tensor).then_some(decoder.rotary_dim / 2);
         decoder.ropes =
             vec![long_rope(&fields, &scaling, decoder.ropes[0].theta, (original, decoder.context_length), pairs)?];
-        decoder.rope_freq_factors = in_tensor.then_some(SHORT);
+        decoder.rope_freq_factors = in_tensor.then_some(SHORT_FACTORS);
         // Longer texts have other factors, from their first token on: what is computed of a text would depend on how
         // long it becomes.
         decoder.context_length = original;

@@ -10,9 +10,12 @@ use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model};
 /// Largest difference of a log-probability.
 const TOLERANCE: f64 = 2e-4;
 
-const TINY: [&str; 9] = [
-    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "tiny-gguf/model.gguf",
-    "tiny-gguf-mixed/model.gguf", "tiny-gguf-qwen3/model.gguf",
+const TINY: [&str; 26] = [
+    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "mistral-yarn", "qwen2", "qwen3", "granite", "olmo2",
+    "smollm3", "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe", "tiny-gguf/model.gguf",
+    "tiny-gguf-mixed/model.gguf", "tiny-gguf-qwen3/model.gguf", "gguf-granite/model.gguf", "gguf-olmo2/model.gguf",
+    "gguf-smollm3/model.gguf", "gguf-gemma2/model.gguf", "gguf-gemma3/model.gguf", "gguf-mixtral/model.gguf",
+    "gguf-qwen3-moe/model.gguf",
 ];
 
 fn golden(name: &str) -> PathBuf {

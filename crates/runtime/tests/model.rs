@@ -433,6 +433,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+#[test]
+fn texts_with_long_rope_end_where_other_factors_would_begin() {
+    for name in ["phi3-longrope", "gguf-phi3/model.gguf"] {
+        let model = load_path(&goldens().join("models").join(name), LoadOptions::default()).expect("loads");
+        assert_eq!(model.description().context_length, Some(128), "{name}");
+    }
+}
+
 type Damage = Box<dyn Fn(&Path)>;
 
 /// What loading the golden qwen2 says after `damage` was done to a copy of it, and its hint.
