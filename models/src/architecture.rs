@@ -109,9 +109,11 @@ impl ModelConfig {
     pub fn is_spare(&self, name: &str) -> bool {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
         let spare = match self {
-            // Texts that are so long are refused.
-            Self::Decoder(config) if config.rope_freq_factors == Some(SHORT_FACTORS) => name == LONG_FACTORS,
-            Self::Decoder(_) => name.ends_with("rotary_emb.inv_freq"),
+            Self::Decoder(config) => {
+                // Texts that are so long are refused.
+                let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
+                name.ends_with("rotary_emb.inv_freq") || is_of_long
+            }
             Self::EncoderDecoder(config) => any(config.spare),
             Self::Encoder(config) => any(config.spare),
         };

@@ -94,8 +94,27 @@ pub(crate) fn switched_off_window(fields: &mut ConfigFields) -> Result<(), Confi
     Ok(())
 }
 
+/// Gives layers a window: those that a list of types names, or without one those that `usual` does.
+pub(crate) fn set_windows(
+    fields: &ConfigFields,
+    decoder: &mut DecoderConfig,
+    window: Option<usize>,
+    kinds: Option<&Value>,
+    usual: impl Fn(usize) -> bool,
+) -> Result<(), ConfigError> {
+    let layers = decoder.layers.len();
+    let has_window = match kinds {
+        Some(kinds) => layer_types(fields, kinds, layers)?,
+        None => (0..layers).map(usual).collect(),
+    };
+    for (layer, has_window) in decoder.layers.iter_mut().zip(has_window) {
+        layer.window = window.filter(|_| has_window);
+    }
+    Ok(())
+}
+
 /// Which layers have a window, by the list of their types; the window itself stands in a field of its own.
-pub(crate) fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usize) -> Result<Vec<bool>, ConfigError> {
+fn layer_types(fields: &ConfigFields, value: &Value, num_layers: usize) -> Result<Vec<bool>, ConfigError> {
     let kinds = value.as_array().ok_or_else(|| invalid("layer_types", value, "a list"))?;
     if kinds.len() != num_layers {
         let expected = format!("as many as num_hidden_layers says, {num_layers}, not {}", kinds.len());

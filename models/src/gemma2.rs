@@ -6,7 +6,7 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
-use crate::family::{base_config, gguf, layer_types, read_gguf};
+use crate::family::{base_config, gguf, read_gguf, set_windows};
 use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, StackNames};
 use crate::rope::FACTORS;
 use crate::stack_config::{AttentionNames, LayerNames, NormNames};
@@ -90,13 +90,7 @@ pub(crate) fn gemma(
         fields.number("query_pre_attn_scalar", &FACTORS)?.ok_or(ConfigError::Missing("query_pre_attn_scalar"))?;
     let window = fields.size("sliding_window")?;
     let mut decoder = base_config(fields)?;
-    let sliding: Vec<bool> = match kinds {
-        Some(kinds) => layer_types(fields, &kinds, decoder.layers.len())?,
-        None => (0..decoder.layers.len()).map(has_window).collect(),
-    };
-    for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
-        layer.window = window.filter(|_| sliding);
-    }
+    set_windows(fields, &mut decoder, window, kinds.as_ref(), has_window)?;
     decoder.tie_word_embeddings = tied;
     decoder.embedding_scale = (decoder.hidden_size as f64).sqrt() as f32;
     decoder.score_scale = scalar.powf(-0.5) as f32;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::decoder::DecoderConfig;
-use crate::family::{base_config, layer_types};
+use crate::family::{base_config, set_windows};
 
 pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "ministral", config: ReadConfig::Decoder(config), gguf: None };
@@ -21,13 +21,7 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let kinds = fields.take("layer_types");
     let window = fields.size("sliding_window")?;
     let mut decoder = base_config(&mut fields)?;
-    let sliding = match kinds {
-        Some(kinds) => layer_types(&fields, &kinds, decoder.layers.len())?,
-        None => vec![true; decoder.layers.len()],
-    };
-    for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
-        layer.window = window.filter(|_| sliding);
-    }
+    set_windows(&fields, &mut decoder, window, kinds.as_ref(), |_| true)?;
     fields.finish()?;
     Ok(decoder)
 }

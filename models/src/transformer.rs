@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probity_kernels::{
     Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
-    QueryRows, RelativeBias, RopeLayout, RopeTable, activated_matmul, add_scaled, attention, matmul, normalise,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, activated_matmul, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
@@ -294,7 +294,7 @@ impl FeedForward {
             products.activate(isa, self.activation, &w.inputs, &mut w.gated);
             matmul(isa, &w.gated, &mut [products.down.product(&mut room)]);
             for ((row, weight), from) in rows.iter().zip(room.chunks_exact(width)) {
-                add_scaled(from, *weight, &mut w.branch[row * width..][..width]);
+                w.branch[row * width..][..width].iter_mut().zip(from).for_each(|(sum, x)| *sum += weight * x);
             }
         }
     }

@@ -111,15 +111,20 @@ def stored(name: str, weights: np.ndarray, kind: str, seed: int) -> tuple[np.nda
     return quantize(weights, weight_type), weight_type
 
 
-def write_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
-    """As llama.cpp's converter does."""
-    is_llama = config.model_type == "llama"
+def write_sizes(writer: GGUFWriter, config: PretrainedConfig) -> None:
+    """What all architectures have."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
+
+
+def write_metadata(writer: GGUFWriter, config: PretrainedConfig) -> None:
+    """As llama.cpp's converter does."""
+    is_llama = config.model_type == "llama"
+    write_sizes(writer, config)
     if is_llama:
         writer.add_rope_dimension_count(config.head_dim)
     else:
@@ -199,12 +204,7 @@ def write_read_back(path: Path, model: PreTrainedModel) -> None:
     config, arch, pre, _ = READ_BACK[path.parent.name]
     writer = GGUFWriter(path, MODEL_ARCH_NAMES[arch])
     writer.add_name(path.parent.name)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    write_sizes(writer, config)
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
