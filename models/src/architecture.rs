@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::classes::SCORE;
 use crate::config::ConfigError;
 use crate::decoder::{DecoderConfig, EMBEDDING, LONG_FACTORS, OUTPUT, SHORT_FACTORS};
 use crate::encoder::EncoderShape;
@@ -75,6 +76,24 @@ impl ModelConfig {
         }
     }
 
+    /// What its head tells apart, by number; none where it is a model of another kind.
+    pub fn classes(&self) -> &[String] {
+        match self {
+            Self::Decoder(config) => &config.classes,
+            Self::EncoderDecoder(_) => &[],
+            Self::Encoder(config) => &config.classes,
+        }
+    }
+
+    /// The tensor that tells classes apart, where the configuration says that there is one.
+    pub fn class_head(&self) -> Option<String> {
+        match self {
+            _ if self.classes().is_empty() => None,
+            Self::Encoder(config) => Some(format!("{}.weight", config.class_head.output)),
+            _ => Some(SCORE.to_owned()),
+        }
+    }
+
     /// The configuration of a decoder-only model, where it is one.
     pub fn decoder(self) -> Option<DecoderConfig> {
         if let Self::Decoder(config) = self { Some(config) } else { None }
@@ -91,7 +110,7 @@ impl ModelConfig {
                 .collect()
         };
         match self {
-            Self::Decoder(config) if config.tie_word_embeddings => {
+            Self::Decoder(config) if config.tie_word_embeddings && config.classes.is_empty() => {
                 Some((OUTPUT.to_owned(), vec![EMBEDDING.to_owned()]))
             }
             Self::EncoderDecoder(config) if config.tie_word_embeddings => {
@@ -112,7 +131,9 @@ impl ModelConfig {
             Self::Decoder(config) => {
                 // Texts that are so long are refused.
                 let is_of_long = config.rope_freq_factors == Some(SHORT_FACTORS) && name == LONG_FACTORS;
-                name.ends_with("rotary_emb.inv_freq") || is_of_long
+                // Where classes are told apart, nobody says tokens.
+                let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
+                name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens
             }
             Self::EncoderDecoder(config) => any(config.spare),
             Self::Encoder(config) => any(config.spare),

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
+use crate::classes::{ClassActivation, ClassHeadConfig};
 use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
@@ -142,6 +143,12 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
             activation,
             output: "cls.predictions.decoder",
             bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
+        },
+        classes: Vec::new(),
+        class_head: ClassHeadConfig {
+            dense: &["bert.pooler.dense", "pooler.dense"],
+            activation: ClassActivation::Tanh,
+            output: "classifier",
         },
         spare: &[
             "embeddings.position_ids", "pooler.", "cls.seq_relationship.", "cls.predictions.decoder.", "classifier.",

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{Device, Result, Tensor};
 use probity_kernels::{Activation, RopeLayout, RopeTable};
 
+use crate::classes::SCORE;
 use crate::cpu::{NormKind, Workspace};
 use crate::head::VocabularyHead;
 use crate::linear::{TensorLoader, TokenEmbedding, load_floats};
@@ -70,6 +71,8 @@ pub struct DecoderConfig {
     pub attention_output_bias: bool,
     /// Biases in the feed-forward layer.
     pub mlp_bias: bool,
+    /// What its head tells apart, by number, in the place of tokens; none where it says tokens.
+    pub classes: Vec<String>,
     pub(crate) norm: NormKind,
     pub(crate) names: &'static LayerNames,
 }
@@ -105,6 +108,15 @@ pub(crate) const HEAD_NORMS: HeadNorms =
     HeadNorms { names: ["self_attn.q_norm", "self_attn.k_norm"], of_all_heads: false };
 
 impl DecoderConfig {
+    /// The output head's tensor and its rows.
+    pub(crate) fn head(&self) -> (&'static str, usize) {
+        match self.classes.len() {
+            0 if self.tie_word_embeddings => (EMBEDDING, self.vocab_size),
+            0 => (OUTPUT, self.vocab_size),
+            classes => (SCORE, classes),
+        }
+    }
+
     pub(crate) fn stack(&self) -> StackConfig {
         StackConfig {
             hidden_size: self.hidden_size,
@@ -153,12 +165,15 @@ impl LlamaFamily {
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
+        let (head, outputs) = config.head();
         let (all, model) = (TensorLoader::new(source, "", compute), TensorLoader::new(source, MODEL, compute));
         Ok(Self {
             stack: LayerStack::load(&model, config.stack())?,
             // Before the embedding, which lets its pages go again: a tied head reads all of them.
             lm_head: VocabularyHead {
-                weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
+                // A few rows of a text each: nothing is won by rounding classes.
+                weight: if config.classes.is_empty() { all.under("") } else { all.unrounded() }
+                    .packed(head, [outputs, config.hidden_size])?,
                 bias: None,
                 scale: config.logit_scale,
                 cap: config.logit_cap,

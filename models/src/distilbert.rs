@@ -1,8 +1,10 @@
 //! `DistilBERT` (Sanh et al. 2019): BERT with half of the layers, no kinds of text, and names of its own.
 
+use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
+use crate::classes::{ClassActivation, ClassHeadConfig};
 use crate::config::{ConfigError, ConfigFields};
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
@@ -68,6 +70,12 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
             activation,
             output: "vocab_projector",
             bias: &["vocab_projector.bias"],
+        },
+        classes: Vec::new(),
+        class_head: ClassHeadConfig {
+            dense: &["pre_classifier"],
+            activation: ClassActivation::Other(Activation::Relu),
+            output: "classifier",
         },
         spare: &["embeddings.position_ids", "vocab_projector.weight", "classifier."],
     })

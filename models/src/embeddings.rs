@@ -19,10 +19,26 @@ pub(crate) struct EmbeddingsConfig {
     /// Factor of the token embeddings.
     pub(crate) scale: Option<f32>,
     pub(crate) positions: Option<PositionTable>,
-    /// The table of kinds of text, of so many rows; all text is of the first kind.
+    /// The table of kinds of text, of so many rows.
     pub(crate) types: Option<(&'static str, usize)>,
     /// The norm of the sum.
     pub(crate) norm: Option<(&'static str, f64)>,
+}
+
+/// A stretch of a text that is embedded.
+pub(crate) struct EmbeddedText<'a> {
+    pub(crate) tokens: &'a [u32],
+    /// The position of the first.
+    pub(crate) start: usize,
+    /// How many of them are of the first kind of text; the others are of the second.
+    pub(crate) first: usize,
+}
+
+impl<'a> EmbeddedText<'a> {
+    /// All of one kind.
+    pub(crate) fn new(tokens: &'a [u32], start: usize) -> Self {
+        Self { tokens, start, first: tokens.len() }
+    }
 }
 
 /// A table of learned positions.
@@ -39,7 +55,8 @@ pub(crate) struct Embeddings {
     scale: Option<f32>,
     /// From the first position's row on.
     positions: Option<Vec<f32>>,
-    kind: Option<Vec<f32>>,
+    /// Rows of the kinds of text.
+    kinds: Option<Vec<f32>>,
     norm: Option<NormWeights>,
     width: usize,
 }
@@ -47,16 +64,12 @@ pub(crate) struct Embeddings {
 impl Embeddings {
     pub(crate) fn load(loader: &TensorLoader<'_>, c: &EmbeddingsConfig) -> std::result::Result<Self, SourceError> {
         let positions = |p: &PositionTable| Ok(loader.floats(p.name, &[p.rows, c.width])?.split_off(p.first * c.width));
-        let kind = |(name, rows): (&str, usize)| {
-            let mut table = loader.floats(name, &[rows, c.width])?;
-            table.truncate(c.width);
-            Ok(table)
-        };
+        let kinds = |(name, rows): (&str, usize)| loader.floats(name, &[rows, c.width]);
         Ok(Self {
             tokens: loader.embedding(loader.first_of(c.tokens), [c.vocab_size, c.width])?,
             scale: c.scale,
             positions: c.positions.as_ref().map(positions).transpose()?,
-            kind: c.types.map(kind).transpose()?,
+            kinds: c.types.map(kinds).transpose()?,
             norm: c
                 .norm
                 .map(|(name, eps)| NormWeights::load(loader, name, c.width, (NormKind::Layer, eps)))
@@ -65,26 +78,30 @@ impl Embeddings {
         })
     }
 
-    /// Writes the rows of some stretches of text, each tokens and the position of the first, to `w.x` `(tokens,
-    /// width)`.
-    pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, stretches: &[(&[u32], usize)]) -> Result<()> {
-        let tokens: Vec<u32> = stretches.iter().flat_map(|(tokens, _)| tokens.iter().copied()).collect();
-        let positions: Vec<usize> = stretches.iter().flat_map(|(tokens, start)| *start..start + tokens.len()).collect();
-        let last = positions.iter().max().copied().unwrap_or(0);
+    /// Writes the rows of some stretches of text to `w.x` `(tokens, width)`.
+    pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, texts: &[EmbeddedText<'_>]) -> Result<()> {
+        let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens.iter().copied()).collect();
+        // Of each token its position, and whether it is of the second kind, where a model knows one.
+        let has_second = self.kinds.as_ref().is_some_and(|kinds| kinds.len() > self.width);
+        let places: Vec<(usize, bool)> = texts
+            .iter()
+            .flat_map(|text| (0..text.tokens.len()).map(|at| (text.start + at, has_second && at >= text.first)))
+            .collect();
+        let last = places.iter().map(|(position, _)| *position).max().unwrap_or(0);
         if let Some(table) = self.positions.as_ref().filter(|table| table.len() / self.width <= last) {
             bail!("position {last} is beyond the {} that the model learned", table.len() / self.width);
         }
         w.x.set_len(tokens.len() * self.width);
         self.tokens.rows(&tokens, &mut w.x)?;
-        w.x.par_chunks_exact_mut(self.width).with_min_len(16).zip(positions).for_each(|(row, position)| {
+        w.x.par_chunks_exact_mut(self.width).with_min_len(16).zip(places).for_each(|(row, (position, second))| {
             if let Some(scale) = self.scale {
                 for x in row.iter_mut() {
                     *x *= scale;
                 }
             }
             // In the reference's order: sums of f32 depend on it.
-            if let Some(kind) = &self.kind {
-                row.iter_mut().zip(kind).for_each(|(x, kind)| *x += kind);
+            if let Some(kinds) = &self.kinds {
+                row.iter_mut().zip(&kinds[usize::from(second) * self.width..]).for_each(|(x, kind)| *x += kind);
             }
             if let Some(table) = &self.positions {
                 row.iter_mut().zip(&table[position * self.width..]).for_each(|(x, at)| *x += at);

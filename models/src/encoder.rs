@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::{Device, Result, Tensor, bail};
 use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
 
+use crate::classes::ClassHeadConfig;
 use crate::cpu::{NormKind, NormWeights, Workspace};
-use crate::embeddings::{Embeddings, EmbeddingsConfig};
+use crate::embeddings::{EmbeddedText, Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::{HeadRow, PackedEncoder};
@@ -33,6 +34,9 @@ pub struct EncoderShape {
     pub(crate) embeddings: EmbeddingsConfig,
     pub(crate) stack: StackConfig,
     pub(crate) head: MaskedHeadConfig,
+    /// What its head tells apart, by number; none where it has no such head.
+    pub classes: Vec<String>,
+    pub(crate) class_head: ClassHeadConfig,
     /// Parts of the names of tensors that are not used.
     pub(crate) spare: &'static [&'static str],
 }
@@ -86,18 +90,32 @@ impl MaskedModel {
         })
     }
 
-    /// Runs texts through all layers; of the last one only the wanted rows are kept where some are named.
-    fn run(
+    pub(crate) fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    pub(crate) fn workspace(&self) -> &Mutex<Workspace> {
+        &self.workspace
+    }
+
+    /// Runs texts through all layers; of the last one only the wanted rows are kept where some are named. `firsts` says
+    /// of each how many of its tokens are its first part's, all where absent.
+    pub(crate) fn run(
         &self,
         w: &mut Workspace,
         texts: &[Vec<u32>],
+        firsts: Option<&[usize]>,
         wanted: Option<&[Vec<usize>]>,
         mut after: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
         if texts.iter().any(Vec::is_empty) {
             bail!("a text without tokens has no hidden states");
         }
-        self.embeddings.rows(self.compute.isa, w, &texts.iter().map(|text| (&**text, 0)).collect::<Vec<_>>())?;
+        let embedded = |(index, text): (usize, &'_ Vec<u32>)| EmbeddedText {
+            first: firsts.map_or(text.len(), |firsts| firsts[index]),
+            ..EmbeddedText::new(&texts[index], 0)
+        };
+        self.embeddings.rows(self.compute.isa, w, &texts.iter().enumerate().map(embedded).collect::<Vec<_>>())?;
         after(0, &w.x);
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
@@ -160,7 +178,7 @@ impl PackedEncoder for MaskedModel {
         }
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
-        self.run(&mut workspace, texts, None, |layer, x| {
+        self.run(&mut workspace, texts, None, None, |layer, x| {
             // Only what was asked for is copied: the rows of the other layers are overwritten by the next one.
             for (state, _) in states.iter_mut().zip(layers).filter(|(_, asked)| **asked == layer) {
                 *state = x.to_vec();
@@ -186,7 +204,7 @@ impl PackedEncoder for MaskedModel {
         }
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
-        self.run(w, texts, Some(wanted), |_, _| ())?;
+        self.run(w, texts, None, Some(wanted), |_, _| ())?;
         let width = self.stack.config().hidden_size;
         let hidden = head.transform(self.compute, &mut w.inputs, &w.x);
         let rows = hidden.len() / width;

@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor, bail};
 
 use crate::cpu::{CpuSpan, Workspace};
 use crate::decoder::OUTPUT;
-use crate::embeddings::{Embeddings, EmbeddingsConfig};
+use crate::embeddings::{EmbeddedText, Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
 use crate::linear::TensorLoader;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
@@ -88,7 +88,11 @@ impl EncoderDecoder {
             bail!("a source has no hidden states that could be wanted");
         }
         let (embeddings, stack) = &self.encoder;
-        embeddings.rows(self.compute.isa, w, &segments.iter().map(|s| (&*s.tokens, 0)).collect::<Vec<_>>())?;
+        embeddings.rows(
+            self.compute.isa,
+            w,
+            &segments.iter().map(|s| EmbeddedText::new(&s.tokens, 0)).collect::<Vec<_>>(),
+        )?;
         let lens: Vec<usize> = segments.iter().map(|s| s.tokens.len()).collect();
         let stretches = lens.iter().map(|len| TextRows { past: &[], source: None, len: *len }).collect();
         stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted: None, rotations: None }, |_, _| ());
@@ -114,7 +118,7 @@ impl EncoderDecoder {
             .collect();
         let (embeddings, stack) = &self.decoder;
         let placed: Vec<_> =
-            segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
+            segments.iter().zip(&stretches).map(|(s, stretch)| EmbeddedText::new(&s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
         taps.show(0, &w.x);
         let wanted = segments.iter().map(|s| &*s.wanted).collect();

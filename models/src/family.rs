@@ -81,6 +81,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         qkv_bias: false,
         attention_output_bias: false,
         mlp_bias: false,
+        classes: Vec::new(),
         norm: NormKind::RootMeanSquare,
         names: &NAMES,
     })

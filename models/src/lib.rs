@@ -9,6 +9,7 @@
 mod architecture;
 mod bart;
 mod bert;
+mod classes;
 mod config;
 mod cpu;
 mod decoder;
@@ -57,8 +58,8 @@ pub use linear::weight_types;
 pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
 pub use registry::{
-    ArchitectureKind, KnownArchitecture, architectures, gguf_config, gguf_names, known_architectures, load_decoder,
-    load_encoder, load_encoder_decoder, read_config,
+    ArchitectureKind, KnownArchitecture, architectures, gguf_config, gguf_names, known_architectures, load_classifier,
+    load_decoder, load_encoder, load_encoder_decoder, read_config,
 };
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};

@@ -156,6 +156,12 @@ impl<'a> TensorLoader<'a> {
         names.iter().find(|name| self.contains(name)).or(names.first()).expect("a name at least")
     }
 
+    /// The same of products, whose names go on with `.weight`.
+    pub(crate) fn first_linear_of<'b>(&self, names: &[&'b str]) -> &'b str {
+        let is_there = |name: &&&str| self.contains(&format!("{name}.weight"));
+        names.iter().find(is_there).or(names.first()).expect("a name at least")
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.source.contains(&self.name(name))
     }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::architecture::{Architecture, ModelConfig, ReadConfig};
-use crate::config::{ConfigError, invalid};
+use crate::classes::{Classifier, class_names};
+use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::encoder::{EncoderShape, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
@@ -94,7 +95,22 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
     let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
     match find(found) {
-        Some(architecture) => architecture.config.read(map),
+        Some(architecture) => {
+            let (mut config, classes) = (architecture.config.read(map)?, class_names(map)?);
+            match &mut config {
+                ModelConfig::Decoder(_) if classes.is_empty() => {}
+                // What a language model does to its logits is no part of a class head.
+                ModelConfig::Decoder(config) => {
+                    (config.classes, config.logit_scale, config.logit_cap) = (classes, 1.0, None);
+                }
+                ModelConfig::Encoder(config) => config.classes = classes,
+                ModelConfig::EncoderDecoder(_) if classes.is_empty() => {}
+                ModelConfig::EncoderDecoder(_) => {
+                    return Err(ConfigFields::new(found, map).not_honoured("architectures", &map["architectures"]));
+                }
+            }
+            Ok(config)
+        }
         None => Err(ConfigError::Architecture { found: found.to_owned(), supported: architectures() }),
     }
 }
@@ -161,6 +177,17 @@ pub fn load_encoder(
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedEncoder>, SourceError> {
     Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder with a class head, which reads whole texts: its vocabulary are
+/// [the classes](EncoderShape::classes). A second part of a text begins behind the first `separator`.
+pub fn load_classifier(
+    source: &dyn WeightSource,
+    config: &EncoderShape,
+    separator: Option<u32>,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn PackedDecoder>, SourceError> {
+    Ok(Box::new(Classifier::load(source, config, separator, compute.into())?))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, ReadConfig};
 use crate::bert::base_config;
+use crate::classes::{ClassActivation, ClassHeadConfig};
 use crate::config::{ConfigError, ConfigFields, token};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
 
@@ -25,6 +26,11 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
         activation: Activation::GeluErf,
         output: "lm_head.decoder",
         bias: &["lm_head.bias", "lm_head.decoder.bias"],
+    };
+    encoder.class_head = ClassHeadConfig {
+        dense: &["classifier.dense"],
+        activation: ClassActivation::Tanh,
+        output: "classifier.out_proj",
     };
     encoder.spare = &["embeddings.position_ids", "pooler.", "lm_head.decoder.", "classifier."];
     fields.finish()?;

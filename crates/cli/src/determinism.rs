@@ -215,6 +215,7 @@ impl WorkList {
                 }
                 Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text.len(),
                 Ask::Tokens(asked) => asked.ids.len(),
+                Ask::Classes => 0,
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
@@ -303,6 +304,7 @@ fn score_bits(result: &ScoreResult) -> Bits {
             let others = answer.alternatives.iter().flatten();
             bits.extend(others.flat_map(|other| [u64::from(other.id), other.logprob.to_bits()]));
         }
+        Some(ScoreAnswer::Classes(answer)) => bits.extend(answer.classes.iter().map(|class| class.logit.to_bits())),
         None => {}
     }
     bits

@@ -130,6 +130,9 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
         (Some(ScoreAnswer::Labels(a)), Some(ScoreAnswer::Labels(b))) if a.labels.len() == b.labels.len() => {
             a.labels.iter().zip(&b.labels).map(|(a, b)| (a.prob - b.prob).abs()).fold(0.0, f64::max)
         }
+        (Some(ScoreAnswer::Classes(a)), Some(ScoreAnswer::Classes(b))) if a.classes.len() == b.classes.len() => {
+            a.classes.iter().zip(&b.classes).map(|(a, b)| (a.logit - b.logit).abs()).fold(0.0, f64::max)
+        }
         _ => match (first.continuation(), second.continuation()) {
             (Some(a), Some(b)) if a.token_ids.len() == b.token_ids.len() => {
                 (a.logprob - b.logprob).abs() / a.token_ids.len().max(1) as f64
@@ -152,6 +155,9 @@ fn said(answer: &AnyAnswer) -> String {
                 | ScoreAnswer::Tokens(TokensAnswer { continuation: answer, .. }),
             ) => {
                 format!("log P {}", fixed(answer.logprob, 6))
+            }
+            Some(ScoreAnswer::Classes(answer)) => {
+                answer.classes.iter().map(|class| format!("{class:.6}")).collect::<Vec<_>>().join("  ")
             }
             None => result.outcome.name().to_owned(),
         },

@@ -55,7 +55,7 @@ impl InspectArgs {
             WeightFormat::Safetensors => inspect_folder(&located.path)?,
         };
         let asked = |checkpoint: Checkpoint| {
-            checkpoint.check_generates(DeviceChoice::Cpu)?;
+            checkpoint.check_answers(DeviceChoice::Cpu)?;
             Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
         };
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.

@@ -9,8 +9,8 @@ use miette::IntoDiagnostic as _;
 use probity_data::{Sample, SampleSource};
 use probity_lm::text::fixed;
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome, PooledState,
-    Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, TokensAnswer, nearest,
+    Ask, ClassScore, ContinuationAnswer, GenerateResult, LabelAnswer, LabelScore, LanguageModel, Message, Outcome,
+    PooledState, Prompt, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, TokensAnswer, nearest,
 };
 use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
@@ -238,6 +238,10 @@ fn questions(asked: &[AskedRequest]) -> String {
                     | ScoreAnswer::Reading(ReadingAnswer { continuation: answer, .. })
                     | ScoreAnswer::Tokens(TokensAnswer { continuation: answer, .. }),
                 ) => (format!("log P = {}", fixed(answer.logprob, 4)), String::new()),
+                Some(ScoreAnswer::Classes(answer)) => {
+                    let said: Vec<String> = answer.classes.iter().map(|class| format!("{class:.4}")).collect();
+                    (said.join("  "), String::new())
+                }
                 None => Default::default(),
             },
             AnyAnswer::Generate(result) => (result.text.chars().take(60).collect(), String::new()),
@@ -276,6 +280,7 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
         Some(Ask::Continuation(text) | Ask::Reading(Reading { text, .. })) => {
             encoder.encode_continuation(&asked.prompt, text)?.prefix
         }
+        Some(Ask::Classes) => encoder.encode_whole_prompt(&asked.prompt)?,
         Some(Ask::Tokens(_)) | None => encoder.encode_prompt(&asked.prompt)?,
     };
     let tokenizer = encoder.tokenizer();
@@ -306,6 +311,11 @@ fn answer(answer: &AnyAnswer) -> String {
                 format!("\nstate behind layer {}: {} numbers of length {length:.3}", state.layer, state.values.len())
             };
             continuation(&answer.continuation) + &answer.states.iter().map(state).collect::<String>()
+        }
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Classes(answer)), .. }) => {
+            let row = |class: &ClassScore| vec![class.name.clone(), class.logit.to_string()];
+            let rows: Vec<Vec<String>> = answer.classes.iter().map(row).collect();
+            table(&["class", "logit"].map(str::to_owned), &rows)
         }
         AnyAnswer::Generate(result) => generated(result),
     }

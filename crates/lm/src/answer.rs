@@ -221,6 +221,29 @@ pub struct TokensAnswer {
     pub alternatives: Vec<Vec<TokenAlternative>>,
 }
 
+/// What a class head says of one class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassScore {
+    /// The class, as the model's configuration names it.
+    pub name: String,
+    /// Its logit, finite: the reward where it is the only one.
+    pub logit: f64,
+}
+
+impl std::fmt::Display for ClassScore {
+    /// Name and logit, with as many digits as are asked for.
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{} {:.*}", self.name, to.precision().unwrap_or(4), self.logit)
+    }
+}
+
+/// What a class head says of a text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassAnswer {
+    /// All of [`ModelDescription::classes`](crate::ModelDescription::classes), in their order.
+    pub classes: Vec<ClassScore>,
+}
+
 /// The answer to a [`ScoreRequest`](crate::ScoreRequest).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -233,6 +256,8 @@ pub enum ScoreAnswer {
     Reading(ReadingAnswer),
     /// To [`Ask::Tokens`](crate::Ask::Tokens).
     Tokens(TokensAnswer),
+    /// To [`Ask::Classes`](crate::Ask::Classes).
+    Classes(ClassAnswer),
 }
 
 /// What a [`ScoreRequest`](crate::ScoreRequest) came to.
@@ -269,6 +294,14 @@ impl ScoreResult {
     pub fn tokens(&self) -> Option<&TokensAnswer> {
         match &self.answer {
             Some(ScoreAnswer::Tokens(tokens)) => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// What the class head says, where it was asked and had a number.
+    pub fn classes(&self) -> Option<&ClassAnswer> {
+        match &self.answer {
+            Some(ScoreAnswer::Classes(classes)) => Some(classes),
             _ => None,
         }
     }

@@ -66,6 +66,10 @@ pub struct ModelDescription {
     /// Layers of the model that says what comes next: an encoder-decoder's decoder. Absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<usize>,
+    /// What its head tells apart, in the place of tokens: [`Ask::Classes`](crate::Ask::Classes) is all that can be asked
+    /// then. Empty for a language model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
 }

@@ -28,6 +28,9 @@ pub enum Ask {
     Reading(Reading),
     /// How probable is each of these tokens, and which would have been likelier?
     Tokens(AskedTokens),
+    /// What does the model's class head say of the prompt as a whole? Of a chat the last message is what is judged, and
+    /// an answer is not begun.
+    Classes,
 }
 
 /// Tokens that follow the prompt, used as they are, and how many others are wanted beside each.

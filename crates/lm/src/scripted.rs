@@ -1,9 +1,9 @@
 //! A model that answers by a function: methods are tested against it.
 
 use crate::{
-    Ask, AskedTokens, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer,
-    LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests, ScoreAnswer,
-    ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
+    Ask, AskedTokens, ClassAnswer, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult,
+    LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests,
+    ScoreAnswer, ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
@@ -21,6 +21,7 @@ impl ScriptedModel {
     /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
     /// one token per word. The state of a text that is read is the shares of four kinds of letters in it, and the
     /// layer. A token is as probable as its id is low: log P = −(id + 1).
+    /// Classes have what `probabilities` gives for logits.
     pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + Send + Sync + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
@@ -42,6 +43,12 @@ impl ScriptedModel {
                 }
                 Ask::Continuation(text) => (Outcome::Scored, Some(ScoreAnswer::Continuation(by_length(text)))),
                 Ask::Tokens(asked) => (Outcome::Scored, Some(ScoreAnswer::Tokens(by_id(asked)))),
+                // As many logits as the test gives numbers.
+                Ask::Classes => {
+                    let logits = probabilities(request).into_iter().enumerate();
+                    let classes = logits.map(|(at, logit)| ClassScore { name: format!("LABEL_{at}"), logit }).collect();
+                    (Outcome::Scored, Some(ScoreAnswer::Classes(ClassAnswer { classes })))
+                }
             };
             ScoreResult { outcome, prompt_tokens, answer }
         })
@@ -60,10 +67,18 @@ impl ScriptedModel {
             weights: "none".into(),
             context_length: None,
             layers: Some(3),
+            classes: Vec::new(),
             has_chat_template: true,
         };
         let generate = |_: &GenerateRequest| GenerateResult::without_text(Outcome::Empty, 0);
         Self { description, score: Box::new(score), generate: Box::new(generate) }
+    }
+
+    /// A model with a class head.
+    #[must_use]
+    pub fn with_classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
+        self.description.classes = classes.into_iter().map(Into::into).collect();
+        self
     }
 
     /// Continues each prompt with what `generate` returns.

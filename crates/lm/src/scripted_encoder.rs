@@ -42,6 +42,7 @@ impl ScriptedEncoder {
             weights: "none".into(),
             context_length: Some(512),
             layers: None,
+            classes: Vec::new(),
             has_chat_template: false,
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();

@@ -8,7 +8,7 @@ use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
 use probity_models::{
     Compute, ConfigError, DeviceChoice, DeviceError, ModelConfig, PackedDecoder, RawTensor, SourceError, WeightSource,
-    load_decoder_on, load_encoder, load_encoder_decoder, read_config,
+    load_classifier, load_decoder_on, load_encoder, load_encoder_decoder, read_config,
 };
 use serde_json::Value;
 
@@ -137,6 +137,18 @@ pub enum LoadError {
         /// The device that was asked for.
         device: DeviceChoice,
     },
+    /// A class head that the configuration tells of and the checkpoint does not have.
+    #[error("{} has no tensor `{tensor}`, the class head that its configuration tells of", path.display())]
+    #[diagnostic(help(
+        "download the checkpoint of the reward model or classifier again; where it is a language model, `architectures` \
+         in config.json should not name …ForSequenceClassification"
+    ))]
+    NoClassHead {
+        /// The tensor.
+        tensor: String,
+        /// The file or folder.
+        path: PathBuf,
+    },
     /// A model that reads texts, where one is needed that generates.
     #[error("a {architecture} model reads texts and says nothing about what follows them")]
     #[diagnostic(help(
@@ -243,7 +255,10 @@ impl Checkpoint {
                 let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
                 PromptEncoder::new(tokenizer).with_answer_start(start)
             }
-            _ => PromptEncoder::new(tokenizer),
+            config => {
+                let reads_whole = matches!(config, ModelConfig::Encoder(_));
+                PromptEncoder::new(tokenizer).with_classes(config.classes().to_vec(), reads_whole)
+            }
         };
         Ok(Self { config_json, config, source, encoder, files })
     }
@@ -253,22 +268,30 @@ impl Checkpoint {
         self.config_json["model_type"].as_str().unwrap_or_default()
     }
 
-    /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture
+    /// Loads a model that answers prompts on a device. Refuses weights that are no numbers, and tensors that the architecture
     /// does not use: they would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn PackedDecoder>, LoadError> {
-        self.check_generates(device)?;
+        self.check_answers(device)?;
         self.load_checked(|source| match &self.config {
             ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
             ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder(source, config, compute)?),
-            ModelConfig::Encoder(_) => unreachable!("checked above"),
+            ModelConfig::Encoder(config) => {
+                let separator = self.encoder.tokenizer().between().first().copied();
+                Ok(load_classifier(source, config, separator, compute)?)
+            }
         })
     }
 
-    /// Whether it is a model that generates, and does on that device: all that can be told without loading it.
-    pub fn check_generates(&self, device: DeviceChoice) -> Result<(), LoadError> {
+    /// Whether it is a model that answers prompts, by tokens or by classes, and does on that device: all that can be told
+    /// without loading it.
+    pub fn check_answers(&self, device: DeviceChoice) -> Result<(), LoadError> {
+        if let Some(tensor) = self.config.class_head().filter(|tensor| !self.source.contains(tensor)) {
+            return Err(LoadError::NoClassHead { tensor, path: self.source.path() });
+        }
         match &self.config {
             ModelConfig::Decoder(_) => Ok(()),
             ModelConfig::EncoderDecoder(_) => self.on_cpu(device),
+            ModelConfig::Encoder(config) if !config.classes.is_empty() => self.on_cpu(device),
             ModelConfig::Encoder(_) => Err(LoadError::NoGenerator { architecture: self.architecture().to_owned() }),
         }
     }

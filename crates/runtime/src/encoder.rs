@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use probity_lm::{LabelError, LabelSet, Prompt, Termination, resolve_variants};
+use probity_lm::{LabelError, LabelSet, Message, Prompt, Termination, resolve_variants};
 
 use crate::chat::{ChatError, ChatTemplate};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
@@ -15,6 +15,10 @@ pub struct PromptEncoder {
     end_of_turn: Option<u32>,
     /// What a decoder's answer begins with where an encoder reads the prompt.
     answer_start: Option<Vec<u32>>,
+    /// What the model's head tells apart, in the place of tokens.
+    classes: Vec<String>,
+    /// Whether it reads prompts as a whole, in the tokenizer's frame.
+    reads_whole: bool,
     /// The longest token, in characters that are no spaces.
     longest: OnceLock<usize>,
 }
@@ -49,6 +53,20 @@ pub enum EncodeError {
     #[error("an answer begins with at least one token")]
     #[diagnostic(help("begin it with the model's start token"))]
     NoStart,
+    /// A class head was asked for, and the model has none.
+    #[error("the model has no head that tells classes apart")]
+    #[diagnostic(help(
+        "a reward model or a classifier is needed, whose config.json names an architecture …ForSequenceClassification; \
+         `probity model inspect` shows what a model is"
+    ))]
+    NoClasses,
+    /// Tokens were asked for, and the model has a class head in their place.
+    #[error("the model tells classes apart ({}), and says nothing of tokens", names.join(", "))]
+    #[diagnostic(help("the method reward asks such models; others need a language model"))]
+    ClassesAlone {
+        /// The classes.
+        names: Vec<String>,
+    },
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
     UnknownToken {
@@ -102,7 +120,15 @@ impl PromptEncoder {
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
         let chat = template.and_then(|source| ChatTemplate::new(&source.text, tokenizer.named_tokens(), &source.path));
-        let mut encoder = Self { tokenizer, chat, end_of_turn: None, answer_start: None, longest: OnceLock::new() };
+        let mut encoder = Self {
+            tokenizer,
+            chat,
+            end_of_turn: None,
+            answer_start: None,
+            classes: Vec::new(),
+            reads_whole: false,
+            longest: OnceLock::new(),
+        };
         encoder.end_of_turn = encoder.find_end_of_turn();
         encoder
     }
@@ -114,6 +140,23 @@ impl PromptEncoder {
         Self { answer_start: Some(tokens), chat: Err(ChatError::Missing), end_of_turn: None, ..self }
     }
 
+    /// The same for a model whose head tells these classes apart; `reads_whole` where an encoder has that head, which
+    /// reads prompts in the tokenizer's frame.
+    #[must_use]
+    pub fn with_classes(self, classes: Vec<String>, reads_whole: bool) -> Self {
+        Self { classes, reads_whole, ..self }
+    }
+
+    /// What the model's head tells apart, in the place of tokens; empty for a language model.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Whether the model reads prompts as a whole: none begins with another.
+    pub fn reads_whole(&self) -> bool {
+        self.reads_whole
+    }
+
     /// Whether an encoder reads the prompt, and the answer is a decoder's.
     pub fn has_source(&self) -> bool {
         self.answer_start.is_some()
@@ -121,7 +164,7 @@ impl PromptEncoder {
 
     /// Whether [`Prompt::Chat`] can be encoded.
     pub fn takes_chats(&self) -> bool {
-        self.answer_start.is_some() || self.chat.is_ok()
+        self.answer_start.is_some() || self.reads_whole || self.chat.is_ok()
     }
 
     /// The tokenizer alone.
@@ -179,6 +222,53 @@ impl PromptEncoder {
     /// prompt.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         Ok(self.encode_continuation(prompt, "")?.prefix)
+    }
+
+    /// The tokens of a prompt to which nothing is to be added: a chat's last message is an answer, and no other is begun. An
+    /// encoder reads the last message as the second text of a pair, and the others as the first.
+    pub fn encode_whole_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
+        if self.classes.is_empty() {
+            return Err(EncodeError::NoClasses);
+        }
+        match prompt {
+            Prompt::Chat { messages, .. } if self.reads_whole => match &messages[..] {
+                [others @ .., last] if !others.is_empty() => {
+                    let others: Vec<&str> = others.iter().map(|message| message.content.as_str()).collect();
+                    Ok(self.tokenizer.encode_pair(&others.join("\n"), &last.content)?)
+                }
+                _ => Ok(self.tokenizer.encode_whole(&prompt.text())?),
+            },
+            Prompt::Text(text) if self.reads_whole => Ok(self.tokenizer.encode_whole(text)?),
+            Prompt::Chat { messages, .. } => {
+                let template = self.chat.as_ref().map_err(ChatError::clone)?;
+                let text = self.marked_chat(template, messages, &[], false)?;
+                Ok(self.tokenizer.encode(&text)?)
+            }
+            Prompt::Text(text) => {
+                let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+                Ok([bos.into_iter().collect(), self.tokenizer.encode_text(text)?].concat())
+            }
+            Prompt::Tokens(ids) => self.known(ids),
+            Prompt::Pair { .. } => Err(EncodeError::NoSource),
+        }
+    }
+
+    /// A chat laid out, with literals of special tokens in its messages marked by a character that neither they nor
+    /// `others` have.
+    fn marked_chat(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        others: &[&str],
+        begin_answer: bool,
+    ) -> Result<Marked, EncodeError> {
+        let texts = messages.iter().map(|m| m.content.as_str()).chain([template.source()]);
+        // A character that none of all these has: it is taken out of the whole text later, wherever it stands.
+        let sentinel = Tokenizer::sentinel(&texts.chain(others.iter().copied()))?;
+        let protect = |message: &Message| self.tokenizer.protect(&message.content, sentinel);
+        let contents = messages.iter().map(protect).collect::<Result<Vec<_>, _>>()?;
+        let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
+        Ok(Marked { text: template.render_contents(pairs, begin_answer)?, sentinel: Some(sentinel) })
     }
 
     /// The prompt's tokens and those of each label's variants after it.
@@ -239,6 +329,9 @@ impl PromptEncoder {
 
     /// The prompt up to where its last text begins; `suffixes` are what may follow that.
     fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Open, EncodeError> {
+        if !self.classes.is_empty() {
+            return Err(EncodeError::ClassesAlone { names: self.classes.clone() });
+        }
         if let Some(start) = &self.answer_start {
             return self.open_answer(prompt, start);
         }
@@ -255,20 +348,12 @@ impl PromptEncoder {
             Prompt::Chat { messages, answer_prefix } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
-                let texts =
-                    messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
-                let texts = texts.chain(suffixes.iter().map(String::as_str));
-                // A character that none of all these has: it is taken out of the whole text later, wherever it stands.
-                let sentinel = Tokenizer::sentinel(&texts)?;
-                let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<
-                    Vec<_>,
-                    _,
-                >>(
-                )?;
-                let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
-                let mut text = template.render_contents(pairs, true)?;
-                text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
-                let text = Some(Marked { text, sentinel: Some(sentinel) });
+                let others: Vec<&str> =
+                    [answer_prefix.as_str()].into_iter().chain(suffixes.iter().map(String::as_str)).collect();
+                let mut text = self.marked_chat(template, messages, &others, true)?;
+                let sentinel = text.sentinel.expect("a chat is marked");
+                text.text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
+                let text = Some(text);
                 Ok(Open { before: Vec::new(), source: 0, text, spaces: spaces.to_owned() })
             }
         }

@@ -170,6 +170,7 @@ impl Checkpoint {
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: self.config.context_length(),
             layers: Some(self.config.layers()),
+            classes: self.config.classes().to_vec(),
             has_chat_template: self.encoder.takes_chats(),
         }
     }
@@ -270,7 +271,7 @@ impl Model {
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
         let all = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
-        let may_keep = options.share_prefixes && !self.encoder.has_source();
+        let may_keep = options.share_prefixes && !self.encoder.has_source() && !self.encoder.reads_whole();
         let (kept, cache) = match options.kept_prefixes {
             KeptPrefixBytes::Third if may_keep => (all / 3, all - all / 3),
             KeptPrefixBytes::Bytes(bytes) if may_keep => (bytes, all),
@@ -345,9 +346,12 @@ impl Model {
 
     pub(crate) fn schedule(&self) -> ScheduleOptions<'_> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
+        let whole = self.encoder.reads_whole();
+        // What is read as a whole runs in one piece, and begins with nothing that another begins with.
+        let longest = if whole { self.token_limit } else { 0 };
         ScheduleOptions {
-            limits: ScheduleLimits { tokens: self.options.token_budget, cache },
-            share_prefixes: self.options.share_prefixes,
+            limits: ScheduleLimits { tokens: self.options.token_budget.max(longest), cache },
+            share_prefixes: self.options.share_prefixes && !whole,
             kept: self.kept.as_ref(),
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,

@@ -30,7 +30,7 @@ impl Rehearsal {
     pub fn open(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         let checkpoint = Checkpoint::open(located)?;
-        checkpoint.check_generates(options.device)?;
+        checkpoint.check_answers(options.device)?;
         let description = checkpoint.describe(located, options, "not hashed".to_owned());
         Ok(Self { checkpoint, description })
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use probity_lm::{
-    Ask, AskedTokens, ContinuationAnswer, LabelAnswer, LanguageModel, LmError, Outcome, PooledState, Reading,
-    ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, TokenAlternative, TokensAnswer, Usage,
+    Ask, AskedTokens, ClassAnswer, ClassScore, ContinuationAnswer, LabelAnswer, LanguageModel, LmError, Outcome,
+    PooledState, Reading, ReadingAnswer, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, TokenAlternative,
+    TokensAnswer, Usage,
 };
 
 use crate::Model;
@@ -148,7 +149,9 @@ impl Model {
         let outcome = if prompt_tokens == 0 || longest == 0 {
             Some(Outcome::Empty)
         } else {
-            self.too_long(source, prompt_tokens - source + longest)
+            // What a class head is asked of is no token.
+            let answer = if matches!(request.ask, Ask::Classes) { 0 } else { longest };
+            self.too_long(source, prompt_tokens - source + answer)
         };
         let prefix: Arc<[u32]> = prefix.into();
         let (mut queries, mut variants) = (Vec::new(), Vec::new());
@@ -187,6 +190,14 @@ impl Model {
             }
             Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0].scores))),
             Ask::Tokens(asked) => Some(ScoreAnswer::Tokens(self.tokens(asked, &queries[0], &scores[0]))),
+            Ask::Classes => {
+                let classes = self.encoder().classes().iter().zip(scores);
+                let of = |(name, query): (&String, &QueryAnswer)| ClassScore {
+                    name: name.clone(),
+                    logit: f64::from(query.scores[0].logit),
+                };
+                Some(ScoreAnswer::Classes(ClassAnswer { classes: classes.map(of).collect() }))
+            }
             Ask::Reading(reading) => {
                 let states = reading.layers.iter().zip(scores[0].states.clone());
                 Some(ScoreAnswer::Reading(ReadingAnswer {
@@ -234,7 +245,7 @@ impl Model {
 pub(crate) fn text_behind(ask: &Ask) -> &str {
     match ask {
         Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text,
-        Ask::Labels(_) | Ask::Tokens(_) => "",
+        Ask::Labels(_) | Ask::Tokens(_) | Ask::Classes => "",
     }
 }
 
@@ -272,6 +283,12 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
             // Any token stands for the one behind them, of which nothing but the others at its place is told.
             let asked = encoder.known(ids).map_err(fail)?.into_iter().chain(next.then_some(0));
             RequestSequences { prefix, source, labels: vec![vec![asked.collect()]] }
+        }
+        Ask::Classes => {
+            // A class head has classes in the place of tokens, all of them behind the text's last one.
+            let prefix = encoder.encode_whole_prompt(&request.prompt).map_err(fail)?;
+            let labels = (0..encoder.classes().len() as u32).map(|class| vec![vec![class]]).collect();
+            return Ok(RequestSequences { prefix, source: 0, labels });
         }
     };
     // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as

@@ -77,6 +77,7 @@ pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
 pub(crate) const READING: &str = "reading";
 pub(crate) const TOKENS: &str = "tokens";
+pub(crate) const CLASSES: &str = "classes";
 
 /// Something that is asked of a model and whose answer is kept.
 pub trait KeptQuestion {
@@ -112,6 +113,7 @@ impl KeptQuestion for ScoreRequest {
             Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, CONTINUATION, text)),
             Ask::Reading(reading) => serde_json::to_string(&(&self.prompt, READING, reading)),
             Ask::Tokens(tokens) => serde_json::to_string(&(&self.prompt, TOKENS, tokens)),
+            Ask::Classes => serde_json::to_string(&(&self.prompt, CLASSES, ())),
         }
     }
 
@@ -125,6 +127,7 @@ impl KeptQuestion for ScoreRequest {
             && answer
                 .reading()
                 .is_none_or(|reading| reading.states.iter().flat_map(|s| &s.values).all(|v| v.is_finite()))
+            && answer.classes().is_none_or(|answer| answer.classes.iter().all(|class| class.logit.is_finite()))
     }
 }
 

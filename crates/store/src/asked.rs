@@ -5,7 +5,7 @@ use std::path::Path;
 use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
 use rusqlite::{Row, params};
 
-use crate::answers::{ANSWER_SEAL, KeptQuestion, LABELS, READING, REQUEST_SEAL, TOKENS, has_our_tables, uri};
+use crate::answers::{ANSWER_SEAL, CLASSES, KeptQuestion, LABELS, READING, REQUEST_SEAL, TOKENS, has_our_tables, uri};
 use crate::{Answers, StoreError};
 
 /// A request of a run with its answer.
@@ -238,6 +238,7 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<AskedRequest, serde_json::Err
             LABELS => Ask::Labels(serde_json::from_value(asked)?),
             READING => Ask::Reading(serde_json::from_value(asked)?),
             TOKENS => Ask::Tokens(serde_json::from_value(asked)?),
+            CLASSES => Ask::Classes,
             _ => Ask::Continuation(serde_json::from_value(asked)?),
         };
         Ok(AskedRequest { position: position as usize, request, prompt, ask: Some(ask), answer })

@@ -7,7 +7,7 @@ use probity_kernels::likeliest_among;
 
 use super::attention::LayerSpan;
 use super::layer::{BatchPlan, DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, of_layer};
-use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
+use crate::decoder::{EMBEDDING, MODEL, frequencies};
 use crate::layer::{StackWeights, WeightLoader};
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
@@ -46,8 +46,10 @@ impl DeviceDecoder {
             DeviceLoader { weights: linear::TensorLoader::new(source, "", arithmetic.into()), device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];
         let embed_tokens = loader.tensor(EMBEDDING, &vocabulary)?;
-        let lm_head =
-            if config.tie_word_embeddings { embed_tokens.clone() } else { loader.tensor(OUTPUT, &vocabulary)? };
+        let lm_head = match config.head() {
+            (EMBEDDING, _) => embed_tokens.clone(),
+            (name, outputs) => loader.tensor(name, &[outputs, config.hidden_size])?,
+        };
         let stack = config.stack();
         // What a description of an encoder or its decoder says besides is not computed here.
         assert!(!stack.bidirectional && stack.relative.is_none() && stack.names.cross.is_none(), "a decoder by itself");

@@ -167,6 +167,7 @@ impl Shape {
             weights: "F32".into(),
             context_length: Some(4096),
             layers: Some(30),
+            classes: Vec::new(),
             has_chat_template: true,
         };
         let model = answers.model(&description, "")?;

@@ -104,6 +104,7 @@ impl<'a> GgufVocabulary<'a> {
         Ok(SpecialRoles {
             bos,
             adds_bos,
+            between: Vec::new(),
             frame: [bos.filter(|_| adds_bos), eos.filter(|_| adds_eos)].map(|token| token.into_iter().collect()),
             eos,
             ends: end_tokens(given, &self.added),

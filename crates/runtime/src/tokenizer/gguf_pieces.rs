@@ -100,7 +100,7 @@ pub(super) fn wordpiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, To
     library.with_pre_tokenizer(Some(BertPreTokenizer));
     library.with_decoder(Some(WordPieceDecoder::default()));
     let mut roles = vocabulary.roles(false)?;
-    (roles.frame, roles.unknown) = ([vec![first], vec![last]], Some(unknown));
+    (roles.frame, roles.between, roles.unknown) = ([vec![first], vec![last]], vec![last], Some(unknown));
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Library(Box::new(library)),
         added: vocabulary.added.clone(),

@@ -121,7 +121,7 @@ fn read_roles(
     }
     let named =
         |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
-    let frame = frame_of_post_processor(library)?;
+    let (frame, between) = frame_of_post_processor(library)?;
     // Found out by encoding: post-processors have several ways of saying it.
     let put_first = frame[0].first().copied();
     let bos = named("bos_token").or(put_first);
@@ -135,7 +135,17 @@ fn read_roles(
         }
     }
     let chat_template = read_template(folder, &config)?;
-    Ok(SpecialRoles { bos, adds_bos, frame, eos, ends: end_tokens(given, added), unknown, names, chat_template })
+    Ok(SpecialRoles {
+        bos,
+        adds_bos,
+        frame,
+        between,
+        eos,
+        ends: end_tokens(given, added),
+        unknown,
+        names,
+        chat_template,
+    })
 }
 
 /// A token's text, given as such or as an object with flags.
@@ -159,14 +169,20 @@ fn ids(json: &Json, path: &Path) -> Result<Vec<u32>, TokenizerError> {
     }
 }
 
-/// What the file's own post-processor puts before and after a text.
-fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<[Vec<u32>; 2], TokenizerError> {
-    let encode =
-        |special| library.encode_fast("a", special).map_err(|source| TokenizerError::Encode(source.to_string()));
+/// What the file's own post-processor puts before and after a text, and between two.
+fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<([Vec<u32>; 2], Vec<u32>), TokenizerError> {
+    let fail = |source: tokenizers::Error| TokenizerError::Encode(source.to_string());
+    let encode = |special| library.encode_fast("a", special).map_err(fail);
     let (bare, whole) = (encode(false)?, encode(true)?);
     let (bare, whole) = (bare.get_ids(), whole.get_ids());
-    let starts = whole.windows(bare.len().max(1)).position(|window| window == bare);
-    Ok(starts.map_or_else(Default::default, |at| [whole[..at].to_vec(), whole[at + bare.len()..].to_vec()]))
+    let Some(at) = whole.windows(bare.len().max(1)).position(|window| window == bare) else {
+        return Ok(Default::default());
+    };
+    let frame = [whole[..at].to_vec(), whole[at + bare.len()..].to_vec()];
+    let pair = library.encode_fast(("a", "a"), true).map_err(fail)?;
+    let [before, after] = [[&frame[0], bare].concat(), [bare, &frame[1]].concat()];
+    let between = pair.get_ids().strip_prefix(&*before).and_then(|rest| rest.strip_suffix(&*after));
+    Ok((frame.clone(), between.unwrap_or_default().to_vec()))
 }
 
 /// The chat template of a folder, whether or not its tokenizer can be used: `chat_template.jinja`, else the one that

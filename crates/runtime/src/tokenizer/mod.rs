@@ -112,6 +112,8 @@ struct SpecialRoles {
     adds_bos: bool,
     /// What stands before and after each text that is read as a whole.
     frame: [Vec<u32>; 2],
+    /// What stands between two texts that are read as a pair.
+    between: Vec<u32>,
     eos: Option<u32>,
     /// Every token that ends an answer, sorted.
     ends: Vec<u32>,
@@ -307,6 +309,18 @@ impl Tokenizer {
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let [before, after] = &self.roles.frame;
         Ok([before, &*self.encode_text(text)?, after].concat())
+    }
+
+    /// The ids of two texts that are read as a pair.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Vec<u32>, TokenizerError> {
+        let [before, after] = &self.roles.frame;
+        let (first, second) = (self.encode_text(first)?, self.encode_text(second)?);
+        Ok([before, &*first, &*self.roles.between, &*second, after].concat())
+    }
+
+    /// The special tokens that stand between two texts that are read as a pair: `[SEP]`, `</s></s>`.
+    pub fn between(&self) -> &[u32] {
+        &self.roles.between
     }
 
     /// The special tokens that stand before and after a text that is read as a whole: `[CLS]` and `[SEP]`, nothing and

@@ -121,7 +121,7 @@ impl AskedLine for ScoreLine {
                 }
             }
             // Nothing in a line asks for it.
-            Some(ScoreAnswer::Tokens(_)) | None => {}
+            Some(ScoreAnswer::Tokens(_) | ScoreAnswer::Classes(_)) | None => {}
         }
         fields
     }
