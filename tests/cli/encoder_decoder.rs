@@ -20,7 +20,8 @@ fn data(world: &World) -> String {
 fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
-    for name in judging() {
+    // A reward model has a head of its own.
+    for name in judging().filter(|name| *name != "reward") {
         world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], smallest(name)].concat()).exits(0);
         let (table, rows) = table(name);
         let scores = world.rows(&format!("{name}/{table}.jsonl"));

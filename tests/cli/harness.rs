@@ -20,6 +20,12 @@ pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// A model that the method can ask: for most any that says tokens will do.
+pub(crate) fn asked(method: &str) -> String {
+    let model = if method == "reward" { root("tests/goldens/classifiers/llama-reward") } else { tiny() };
+    model.display().to_string()
+}
+
 /// Options with which a method runs on candidates that have scores of coherence, however many of them a sample has.
 pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
     match method {

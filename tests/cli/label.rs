@@ -219,6 +219,22 @@ fn given_tasks_are_asked_by_the_attributes_that_are_named() {
 }
 
 #[test]
+fn tasks_about_texts_as_a_whole_are_told_where_an_attribute_is_given_and_pairs_have_no_scale() {
+    let world = world();
+    let whole = |item: &str| json!({"item": item, "candidate_i": "alpha", "candidate_j": "beta"});
+    let tasks = world.file("tasks.jsonl", lines(&["one", "two"].map(whole)));
+    let all = ["label", "--data", "samples.jsonl", "--out", "labels.jsonl", "--tasks", &tasks];
+    world
+        .run(&[&all[..], &["--scale", "1..5"]].concat())
+        .exits(2)
+        .fails_with(&["--scale is how single texts are scored", "are pairs", "leave --scale out"]);
+    let told = |attribute: &[&str]| Labelling::start(&world, &[&["--tasks", &tasks], attribute].concat()).interrupt();
+    let named = told(&["--attribute", "quality"]).stderr;
+    assert!(named.contains("2 tasks are about texts as a whole: under quality") && named.contains("leave"), "{named}");
+    assert!(!told(&[]).stderr.contains("as a whole"));
+}
+
+#[test]
 fn of_answers_to_a_task_that_come_at_once_one_is_kept() {
     let world = world();
     let labelling = Labelling::start(&world, &[]);

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, judging, lines, smallest, tiny};
+use crate::harness::{World, asked, judging, lines, smallest, tiny};
 
 /// Seven samples with scores, references and texts: no number of parts divides them.
 fn data(world: &World) -> String {
@@ -80,13 +80,14 @@ fn parted(world: &World, name: &str, arguments: &[&str], stopped: bool) {
 #[test]
 fn parts_of_every_method_become_the_bytes_of_one_run() {
     let world = World::new();
-    let (model, data) = (tiny().display().to_string(), data(&world));
+    let (tiny, data) = (tiny().display().to_string(), data(&world));
     for method in judging() {
+        let model = asked(method);
         let arguments = [&[method, "--model", &model, "--data", &data], smallest(method)].concat();
         parted(&world, method, &arguments, false);
     }
     parted(&world, "rouge", &["metrics", "--metric", "rouge-l,bleu", "--data", &data], false);
-    let learn = ["learn", "--model", &model, "--data", &data, "--attribute", "coherence", "--until", "features"];
+    let learn = ["learn", "--model", &tiny, "--data", &data, "--attribute", "coherence", "--until", "features"];
     parted(&world, "learn", &learn, true);
     // What was merged after a stage goes on as one run does.
     for folder in ["learn-whole", "learn-merged"] {

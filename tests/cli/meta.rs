@@ -186,6 +186,75 @@ fn a_run_of_a_method_is_held_against_the_samples_that_it_kept() {
 }
 
 #[test]
+fn what_a_run_says_against_its_own_answers_stays_said_when_its_scores_are_held_against_gold() {
+    let (world, model) = (World::new(), crate::harness::tiny());
+    let sample = |n: usize| {
+        let candidate = |id: &str| json!({"id": id, "text": format!("Text {id} of {n}, by someone.")});
+        json!({"id": format!("s{n}"), "context": "x", "candidates": [candidate("a"), candidate("b")]})
+    };
+    let data = world.file("data.jsonl", lines(&(0..12).map(sample).collect::<Vec<_>>()));
+    let model = model.to_str().expect("UTF-8");
+    world.run(&["compare", "--model", model, "--data", &data, "--attribute", "flow", "--out", "run"]).exits(0);
+    let verdict = |run: &str| json(&world.read(&format!("{run}/summary.json")))["verdict"][0].take();
+    let own = verdict("run");
+    let doubt = own["because"].as_str().expect("a reason").split("; ").next().expect("one").to_owned();
+    assert!(doubt.contains("the verdict turns with the order in") || doubt.contains("hardly considers"), "{own}");
+    assert!(!own["figures"]["answers"].is_null(), "{own}");
+    // As people would have it who see what the model sees.
+    let rows = world.rows("run/scores.jsonl");
+    let gold: Vec<Value> = rows
+        .iter()
+        .map(|row| json!({"item": row["item"], "candidate": row["candidate"], "score": row["score"]}))
+        .collect();
+    let gold = world.file("gold.jsonl", lines(&gold));
+    world.run(&["meta", "--scores", "run", "--gold", &gold, "--out", "held"]).exits(0);
+    let held = verdict("held");
+    assert!(held["because"].as_str().expect("a reason").contains(&doubt), "{held}\n{own}");
+    assert_ne!(held["trust"], "reliable", "{held}");
+    // The table by itself has no run that would say so.
+    let table = world.file("alone.jsonl", world.read("run/scores.jsonl"));
+    world.run(&["meta", "--scores", &table, "--gold", &gold, "--out", "alone"]).exits(0);
+    assert!(!verdict("alone")["because"].as_str().expect("a reason").contains(&doubt));
+}
+
+#[test]
+fn labels_count_in_the_first_line_and_an_attributes_are_told_to_stand_apart() {
+    let world = World::new();
+    let sample = |n: usize, preference: bool| {
+        let candidates = json!([{"id": "a", "text": "1"}, {"id": "b", "text": "2"}]);
+        let mut sample = json!({"id": format!("s{n:02}"), "context": "x", "candidates": candidates});
+        if preference {
+            sample["preference"] = json!("b");
+        }
+        sample
+    };
+    let gold = world.file("gold.jsonl", lines(&(0..30).map(|n| sample(n, n < 15)).collect::<Vec<_>>()));
+    let rows: String =
+        (0..30).map(|n| format!("s{n:02},a,0.2\ns{n:02},b,0.{}\n", if n % 5 == 4 { 1 } else { 8 })).collect();
+    let scores = world.file("scores.csv", format!("item,candidate,f\n{rows}"));
+    let label = |attribute: Option<&str>| {
+        let row = |n: usize| {
+            let mut row = json!({"item": format!("s{n:02}"), "candidate_i": "a", "candidate_j": "b", "preferred": "b"});
+            if let Some(attribute) = attribute {
+                row["attribute"] = json!(attribute);
+            }
+            row
+        };
+        lines(&(15..30).map(row).collect::<Vec<_>>())
+    };
+    let told = |labels: &str, more: &[&str]| {
+        let all = ["meta", "--scores", &scores, "--gold", &gold, "--labels", labels];
+        world.run(&[&all[..], more].concat()).exits(0).stdout
+    };
+    let whole = told(&world.file("whole.jsonl", label(None)), &[]);
+    assert!(whole.contains("80.0 % of 30 samples"), "{whole}");
+    let apart = told(&world.file("apart.jsonl", label(Some("flow"))), &[]);
+    assert!(apart.contains("80.0 % of 15 samples") && apart.contains("they are counted apart"), "{apart}");
+    let wide = told(&world.file("wide.jsonl", label(None)), &["--confidence", "0.8"]);
+    assert!(wide.replace('\u{a0}', " ").contains("; at 80 %]"), "{wide}");
+}
+
+#[test]
 fn preferences_are_compared_by_the_best_score() {
     let world = World::new();
     let pair = |id: &str, preference: &str| {
@@ -457,7 +526,7 @@ fn pairs_that_can_be_left_to_a_metric_are_told_and_the_others_handed_back() {
     assert!(ran.stdout.contains("60 of the 299 labels that a promise takes even where all agree"), "{}", ran.stdout);
     assert_eq!(world.rows("m/to_label.jsonl").len(), 20);
     for wrong in [["--alpha", "0"], ["--delta", "1"], ["--alpha", "-1"]] {
-        meta(&wrong).fails_with(&[wrong[0], "between 0 and 1"]);
+        meta(&wrong).fails_with(&[wrong[0], "a number above 0 and below 1"]);
     }
 }
 

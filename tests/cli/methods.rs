@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, golden, judging, lines, root, smallest, table, tiny};
+use crate::harness::{Ran, World, asked, golden, judging, lines, root, smallest, table, tiny};
 
 fn sample(id: &str, texts: &[&str]) -> Value {
     let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
@@ -14,7 +14,7 @@ fn data(world: &World) -> String {
 }
 
 fn run(world: &World, method: &str, data: &str, out: &str, more: &[&str]) -> Ran {
-    let model = tiny().display().to_string();
+    let model = asked(method);
     let mut arguments = vec![method, "--model", &model, "--data", data, "--out", out];
     arguments.extend(more);
     world.run(&arguments)

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::harness::{Ran, World, golden, lines};
+use crate::harness::{Ran, World, asked, golden, lines};
 
 const MANIFEST: &str = include_str!("../../Cargo.toml");
 /// The one trained model that answers here.
@@ -123,6 +123,7 @@ fn made_small(text: &str) -> String {
     let mut text = ["qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"]
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, &stand_in()));
+    text = text.replace("./reward-model", &asked("reward"));
     if !text.contains("--limit") {
         // Commands that read samples or requests.
         let methods = probity_methods::methods().iter().map(|method| method.name());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, golden, interrupt, interrupts_are_ignored, judging, lines, tiny};
+use crate::harness::{Ran, World, asked, golden, interrupt, interrupts_are_ignored, judging, lines, tiny};
 
 /// Samples with gold, as `NAME.jsonl`.
 fn data(world: &World, name: &str, samples: usize) {
@@ -21,7 +21,11 @@ fn data(world: &World, name: &str, samples: usize) {
 
 /// The tiny model as `[model.tiny]`.
 fn model() -> String {
-    format!("[model.tiny]\nmodel = {}\n", json!(tiny()))
+    model_at(&tiny().display().to_string())
+}
+
+fn model_at(path: &str) -> String {
+    format!("[model.tiny]\nmodel = {}\n", json!(path))
 }
 
 fn manifest(world: &World, run: &str) -> Value {
@@ -65,7 +69,7 @@ fn a_command_and_its_recipe_are_the_same_run() {
     for name in judging() {
         let (options, keys) = needed(name);
         let (command, recipe) = (format!("{name}-command"), format!("{name}-recipe"));
-        let model_path = tiny().display().to_string();
+        let model_path = asked(name);
         let base = [
             name, "--model", &model_path, "--data", "d.jsonl", "--limit", "2", "--min-mass", "0.001", "--cache-budget",
             "1GiB", "--out", &command,
@@ -74,7 +78,7 @@ fn a_command_and_its_recipe_are_the_same_run() {
         let text = format!(
             "{}min-mass = 1e-3\ncache-budget = \"1GiB\"\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
              = 2\nout = \"{{run}}-recipe\"\n{keys}\n",
-            model()
+            model_at(&model_path)
         );
         let file = world.file(&format!("{name}.toml"), &text);
         let ran = world.run(&["run", &format!("{name}.toml")]).exits(0);
@@ -158,7 +162,7 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
         );
         for (form, text) in [("as written", written), ("with defaults", spelt)] {
             assert_eq!(schema.refuses(&text), None, "{file} {form}");
-            let ours: String = text.replace("\"smollm2-135m-instruct\"", &json!(tiny()).to_string());
+            let ours: String = text.replace("\"smollm2-135m-instruct\"", &json!(asked(method.name())).to_string());
             // An encoder is no model that answers, and its default is not here.
             let default = ["# encoder = \"all-minilm-l6-v2\"", "encoder = \"all-minilm-l6-v2\""];
             let ours = default

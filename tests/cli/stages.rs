@@ -220,7 +220,7 @@ fn what_is_wrong_with_metrics_and_meta_is_told_with_its_line() {
         ),
         (line("adapter = \"lora\""), "`adapter` of this model cannot be had in `metrics`"),
         (line("metric = \"bert-score\""), "`metric`: bert-score needs an encoder"),
-        (line("confidence = 1.0"), "`confidence`: `1.0`: expected a number between 0 and 1, such as 0.95"),
+        (line("confidence = 1.0"), "`confidence`: `1.0`: expected a number above 0 and below 1"),
         (line("scores = \"absent.csv\""), "`scores`: absent.csv could not be opened"),
         (line("scores = \"runs/itself\""), "`scores`: "),
         (line("[run.here]"), "run `here`: it reads the folder of `there`, which in turn waits for it"),

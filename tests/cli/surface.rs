@@ -97,7 +97,7 @@ fn an_unknown_importer_suggests_the_nearest_and_lists_the_rest() {
         .run(&["import", "sumeval", &file])
         .fails_with(&["no importer `sumeval`", "did you mean `summeval`?", "topical-chat"]);
     world.run(&["import", "summeval", "absent.json"]).fails_with(&["absent.json could not be opened", "hint:"]);
-    world.run(&["import", "llmbar", &file]).fails_with(&["is not a llmbar file"]);
+    world.run(&["import", "llmbar", &file]).fails_with(&["is no llmbar file"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_public_file_of_another_set_is_told_with_the_importer_that_fits() {
     let world = World::new();
     world
         .run(&["import", "summeval", &llmbar(&world)])
-        .fails_with(&["is not a summeval file", "hint: probity import llmbar "]);
+        .fails_with(&["is no summeval file", "hint: probity import llmbar "]);
 }
 
 #[cfg(unix)]

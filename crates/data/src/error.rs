@@ -283,7 +283,7 @@ pub enum DataError {
     },
     /// A public file has not the form that its importer knows.
     #[error(
-        "{file} is not a {importer} file: {}{why}",
+        "{file} is no {importer} file: {}{why}",
         if path.is_empty() { String::new() } else { format!("at `{path}`: ") }
     )]
     Import {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use probity_methods::{
-    Conclusion, Headline, MethodError, Outcomes, Promise, ToLabel, Trusted, agreement_with_gold, best_agreement,
+    AgreementCase, Conclusion, Headline, MethodError, Outcomes, Promise, ToLabel, Trusted, agreement_with_gold,
+    best_agreement,
 };
 use probity_metrics::{Direction, whole};
 use probity_stats::{AgreementFigures, Correlation, MetricDifference, Resampling, compare_metrics};
@@ -25,6 +26,9 @@ pub(crate) struct EvaluatedMetric {
     pub(crate) counts: AlignmentCounts,
     #[serde(flatten)]
     pub(crate) figures: AgreementFigures,
+    /// What they say; nothing where no correlation is defined.
+    #[serde(skip)]
+    pub(crate) agreement: Option<Conclusion>,
 }
 
 /// A metric's figures averaged over attributes; absent where one of them is.
@@ -68,6 +72,9 @@ pub(crate) struct Evaluation {
     pub(crate) comparisons: Vec<ComparedMetrics>,
     /// What the labels promise of each metric.
     pub(crate) trust: Vec<Trusted>,
+    /// What the pairs that people have labelled say of the metrics of [`trust`](Self::trust).
+    #[serde(skip)]
+    pub(crate) labelled: Vec<Option<Conclusion>>,
     /// Metrics of which lower scores are better: their scores are turned before they are held against gold.
     pub(crate) lower_is_better: Vec<String>,
     pub(crate) notes: Vec<String>,
@@ -94,6 +101,7 @@ impl Evaluation {
             preferences: aligned.iter().filter_map(|one| preference(one, gold, resampling)).collect(),
             comparisons: Vec::new(),
             trust: Vec::new(),
+            labelled: Vec::new(),
             lower_is_better: lower.map(|one| one.metric.name.clone()).collect(),
             notes: aligned.iter().filter_map(AlignedScores::note).chain(gold.notes.iter().cloned()).collect(),
         };
@@ -101,13 +109,12 @@ impl Evaluation {
             for attribute in attributes(one, gold) {
                 going_on()?;
                 let figures = AgreementFigures::of(&one.contexts(gold, attribute), resampling);
+                let counts = one.counts(gold, attribute);
+                let (answers, confidence) = (one.metric.answers, resampling.confidence);
+                let case = AgreementCase { unscored: counts.unscored(), answers, confidence };
+                let agreement = agreement_with_gold(&figures, case);
                 let (metric, attribute) = (one.metric.name.clone(), attribute.clone());
-                evaluation.metrics.push(EvaluatedMetric {
-                    counts: one.counts(gold, &attribute),
-                    metric,
-                    attribute,
-                    figures,
-                });
+                evaluation.metrics.push(EvaluatedMetric { metric, attribute, counts, figures, agreement });
             }
         }
         Ok(evaluation)
@@ -170,20 +177,24 @@ impl Evaluation {
         let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
         let of_attribute = |attribute: &str| {
             let held = self.metrics.iter().filter(|one| one.attribute == attribute && stands(&one.metric));
-            let found = held
-                .filter_map(|one| Some(named(&one.metric, agreement_with_gold(&one.figures, one.counts.unscored())?)));
+            let found = held.filter_map(|one| Some(named(&one.metric, one.agreement.clone()?)));
             best_agreement(Some(attribute), found.collect())
         };
         let mut conclusions: Vec<Conclusion> = attributes.into_iter().filter_map(of_attribute).collect();
         let held = self.preferences.iter().filter(|one| stands(&one.metric));
         let found = held.filter_map(|one| {
             let name = one.attribute.iter().fold(one.metric.clone(), |name, attribute| format!("{name}, {attribute}"));
-            Some(named(&name, one.agreement.clone()?))
+            // Pairs that were labelled since count with the preferences that the data have.
+            let more = |trusted: &Trusted| trusted.preferences_of(&one.metric).is_some_and(|n| n > one.preferred());
+            let of_pairs = self.trust.iter().zip(&self.labelled).find(|(trusted, _)| more(trusted));
+            let agreement = of_pairs.map_or(&one.agreement, |(_, agreement)| agreement);
+            Some(named(&name, agreement.clone()?))
         });
         conclusions.extend(best_agreement(None, found.collect()));
         if conclusions.is_empty() {
             // Pairs alone have been labelled.
-            let found = self.trust.iter().filter_map(|one| Some(named(&one.about(), one.agreement()?)));
+            let held = self.trust.iter().zip(&self.labelled);
+            let found = held.filter_map(|(one, agreement)| Some(named(&one.about(), agreement.clone()?)));
             conclusions.extend(best_agreement(None, found.collect()));
         }
         if conclusions.is_empty() {
@@ -210,6 +221,8 @@ impl Evaluation {
             for attribute in all {
                 let items = judged_items(one, gold, attribute);
                 let (trusted, more) = Trusted::of(&one.metric.name, attribute, &items, promise);
+                let (answers, confidence) = (one.metric.answers, promise.confidence);
+                self.labelled.push(trusted.agreement(AgreementCase { unscored: None, answers, confidence }));
                 self.trust.push(trusted);
                 back.extend(more);
             }

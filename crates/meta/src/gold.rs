@@ -221,6 +221,15 @@ impl GoldScores {
                 }
             }
         }
+        let apart = pairs.keys().filter(|task| task.attribute.is_some()).count();
+        let prefers = self.items.iter().any(|item| item.preference.is_some());
+        self.notes.extend((apart > 0 && prefers && self.attributes.is_empty()).then(|| {
+            format!(
+                "{} labelled under an attribute, and gold has preferences between texts as a whole: they are counted \
+                 apart (labels given without --attribute count with these)",
+                counted(apart, "pair")
+            )
+        }));
         for (LabelTask { item, attribute, subject }, said) in pairs {
             if let LabelSubject::Pair { i, j } = subject {
                 self.labelled.push(LabelledPair { attribute, item, i, j, verdict: PairVerdict::of_most(&said) });

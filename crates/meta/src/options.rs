@@ -83,5 +83,5 @@ fn share<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     if share > 0.0 && share < 1.0 {
         return Ok(share);
     }
-    Err(serde::de::Error::custom("expected a number between 0 and 1, such as 0.95"))
+    Err(serde::de::Error::custom("expected a number above 0 and below 1"))
 }

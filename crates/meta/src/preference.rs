@@ -1,7 +1,7 @@
 //! A metric's choices against people's preferences.
 
 use probity_data::Preference;
-use probity_methods::{Conclusion, agreement_with_preferences};
+use probity_methods::{AgreementCase, Conclusion, agreement_with_preferences};
 use probity_stats::{
     Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
     preference_point,
@@ -37,6 +37,13 @@ pub(crate) struct PreferenceFigures {
     /// What the accuracy says; nothing where there is none.
     #[serde(skip)]
     pub(crate) agreement: Option<Conclusion>,
+}
+
+impl PreferenceFigures {
+    /// Items where people preferred one.
+    pub(crate) fn preferred(&self) -> usize {
+        self.items - self.gold_ties
+    }
 }
 
 /// A choice by the candidate's place; none for a tie.
@@ -83,7 +90,15 @@ pub(crate) fn preference(
         gold_ties: preferred.iter().filter(|choice| choice.is_none()).count(),
         score_ties: best.iter().filter(|choice| choice.is_none()).count(),
         without_scores: all.len() - chosen.len(),
-        agreement: agreement_with_preferences(&hits, &guesses, Some(unscored)),
+        agreement: agreement_with_preferences(
+            &hits,
+            &guesses,
+            AgreementCase {
+                unscored: Some(unscored),
+                answers: aligned.metric.answers,
+                confidence: resampling.confidence,
+            },
+        ),
     })
 }
 

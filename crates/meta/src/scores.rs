@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
+use probity_methods::{AnswerDoubts, Conclusion};
 use probity_metrics::Direction;
-use probity_store::Manifest;
+use probity_store::{Manifest, SUMMARY};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::MetaError;
 use probity_report::text::visible_line;
@@ -29,6 +31,8 @@ pub(crate) struct EvaluatedScores {
     pub(crate) file: String,
     pub(crate) unit: String,
     pub(crate) rows: Vec<ScoreLine>,
+    /// What the run that they lie in says against the answers that they were made from.
+    pub(crate) answers: AnswerDoubts,
 }
 
 /// A score or that there is none.
@@ -82,7 +86,7 @@ impl AllScores {
             if let Ok(run) = Manifest::read(path) {
                 run.check_files(path)?;
             }
-            files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &own_name(&file)));
+            files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &own_name(&file), &own_verdict(&file)));
         }
         // A name that several files have is told apart by the file.
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
@@ -191,7 +195,15 @@ fn own_name(file: &Path) -> String {
     manifest.map_or_else(|| "score".to_owned(), |manifest| manifest.info.command)
 }
 
-fn of_table(table: ScoreTable, own_name: &str) -> Vec<EvaluatedScores> {
+/// What the run that they lie in concludes; nothing where there is none, or one that has not finished.
+fn own_verdict(file: &Path) -> Vec<Conclusion> {
+    let folder = file.parent().filter(|folder| Manifest::read(folder).is_ok());
+    let summary = folder.and_then(|folder| std::fs::read(folder.join(SUMMARY)).ok());
+    let summary: Option<Value> = summary.and_then(|text| serde_json::from_slice(&text).ok());
+    summary.and_then(|mut summary| serde_json::from_value(summary["verdict"].take()).ok()).unwrap_or_default()
+}
+
+fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {
     let mut metrics: Vec<EvaluatedScores> = Vec::new();
     let mut places: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
     for row in table.rows {
@@ -199,7 +211,9 @@ fn of_table(table: ScoreTable, own_name: &str) -> Vec<EvaluatedScores> {
         let place = *places.entry((name.clone(), row.attribute.clone())).or_insert_with(|| {
             let (file, unit) = (table.file.clone(), table.unit.to_string());
             let direction = Direction::of_label(&name);
-            metrics.push(EvaluatedScores { name, direction, attribute: row.attribute, file, unit, rows: Vec::new() });
+            let answers = AnswerDoubts::of_run(verdict, row.attribute.as_deref());
+            let (attribute, rows) = (row.attribute, Vec::new());
+            metrics.push(EvaluatedScores { name, direction, attribute, file, unit, rows, answers });
             metrics.len() - 1
         });
         let (line, item, candidate, score) = (row.line, row.item, row.candidate, row.score);

@@ -22,7 +22,7 @@ pub use options::{ComparativeParams, DebiasMode, Decide, LabelWords};
 
 use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot};
-use crate::conclusion::ConclusionCase;
+use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{Mass, number};
 use crate::gold::{self, GoldUse};
 use crate::pairs::PairSelection;
@@ -314,11 +314,13 @@ fn conclusion(
         scores,
         gold,
         preferences: !params.subject.no_gold,
-        turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
-        // A substitute: where both orders were judged, `turned` tells a preference for a place from better candidates
-        // shown first.
-        first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
-        mass: Mass::flagged(of_attribute.iter().map(|cell| cell.mass)),
+        answers: AnswerDoubts {
+            turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
+            // A substitute: where both orders were judged, `turned` tells a preference for a place from better
+            // candidates shown first.
+            first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
+            low_mass: Mass::flagged(of_attribute.iter().map(|cell| cell.mass)).and_then(|mass| mass.low_share),
+        },
         ..ConclusionCase::default()
     };
     case.conclusion()

@@ -8,13 +8,14 @@ use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::Direction;
 use probity_options::name;
 use probity_stats::{
-    AgreementFigures, FigureEstimate, Interval, NoInterval, Range, chance_p, equalised, order, preference_point,
-    sign_test,
+    AgreementFigures, CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, chance_p, equalised, mean_interval,
+    order, preference_point, sign_test,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use smart_default::SmartDefault;
 
-use crate::figures::{Mass, mean, share_interval, sums_by_id};
+use crate::figures::{mean, share_interval, sums_by_id};
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
 // docs/trust.md tells readers this number and those below.
@@ -81,8 +82,47 @@ impl fmt::Display for Trust {
     }
 }
 
+/// What speaks against scores in the answers that they were made from, whatever people say of them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AnswerDoubts {
+    /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turned: Option<(f64, usize)>,
+    /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_wins: Option<f64>,
+    /// The share of answers in which the model hardly considers the labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low_mass: Option<f64>,
+}
+
+impl AnswerDoubts {
+    /// Under which name a conclusion's figures have them.
+    const FIELD: &'static str = "answers";
+
+    /// Those that a run's conclusion about `attribute` tells of; of a run that concludes about one thing alone, its own.
+    pub fn of_run(verdict: &[Conclusion], attribute: Option<&str>) -> Self {
+        let about = |one: &&Conclusion| one.about.as_deref() == attribute;
+        let found = verdict.iter().find(about).or(if let [only] = verdict { Some(only) } else { None });
+        let told = found.and_then(|one| serde_json::from_value(one.figures[Self::FIELD].clone()).ok());
+        told.unwrap_or_default()
+    }
+}
+
+/// How scores are held against what people said.
+#[derive(Debug, Clone, Copy)]
+pub struct AgreementCase {
+    /// The share of what people judged that has no score, where it is known.
+    pub unscored: Option<f64>,
+    /// What speaks against the scores besides.
+    pub answers: AnswerDoubts,
+    /// Of the intervals.
+    pub confidence: f64,
+}
+
 /// What a conclusion is drawn from.
-#[derive(Default)]
+#[derive(SmartDefault)]
 pub(crate) struct ConclusionCase<'a> {
     pub(crate) about: Option<String>,
     pub(crate) samples: &'a [Sample],
@@ -94,25 +134,30 @@ pub(crate) struct ConclusionCase<'a> {
     pub(crate) gold: Option<&'a AgreementFigures>,
     /// Whether preferences in the samples may be looked at.
     pub(crate) preferences: bool,
-    /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
-    pub(crate) turned: Option<(f64, usize)>,
-    /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
-    pub(crate) first_wins: Option<f64>,
-    pub(crate) mass: Option<Mass>,
+    pub(crate) answers: AnswerDoubts,
     /// The share without a score of what people judged; of the candidates, where it is not known.
     pub(crate) unscored: Option<f64>,
+    /// Of the intervals.
+    #[default(CONFIDENCE)]
+    pub(crate) confidence: f64,
 }
 
-/// What agreement with gold scores says of whoever gave the scores, and has left this share of the gold without one;
-/// nothing where no correlation is defined.
-pub fn agreement_with_gold(figures: &AgreementFigures, unscored: Option<f64>) -> Option<Conclusion> {
-    ConclusionCase { gold: Some(figures), unscored, ..ConclusionCase::default() }.agreement()
+/// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
+pub fn agreement_with_gold(figures: &AgreementFigures, case: AgreementCase) -> Option<Conclusion> {
+    ConclusionCase { gold: Some(figures), ..ConclusionCase::from(case) }.agreement()
+}
+
+impl From<AgreementCase> for ConclusionCase<'_> {
+    fn from(case: AgreementCase) -> Self {
+        let AgreementCase { unscored, answers, confidence } = case;
+        Self { unscored, answers, confidence, ..Self::default() }
+    }
 }
 
 /// The same of preferences: a point for each sample, 1 where its preferred candidate has the best score, and what
 /// guessing has in it.
-pub fn agreement_with_preferences(points: &[f64], guesses: &[f64], unscored: Option<f64>) -> Option<Conclusion> {
-    Some(ConclusionCase { unscored, ..ConclusionCase::default() }.concluded(accuracy(points, guesses)?))
+pub fn agreement_with_preferences(points: &[f64], guesses: &[f64], case: AgreementCase) -> Option<Conclusion> {
+    Some(ConclusionCase::from(case).concluded(accuracy(points, guesses, case.confidence)?))
 }
 
 /// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
@@ -210,26 +255,31 @@ impl ConclusionCase<'_> {
     fn concluded(&self, said: Finding) -> Conclusion {
         let (trust, because) = self.trust(&said);
         let says = said.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(said.says);
-        Conclusion { about: self.about.clone(), says, trust, because, figures: said.figures }
+        let mut figures = said.figures;
+        if self.answers != AnswerDoubts::default() {
+            figures[AnswerDoubts::FIELD] = json!(self.answers);
+        }
+        Conclusion { about: self.about.clone(), says, trust, because, figures }
     }
 
     /// What agrees with gold in spite of places or of labels that are hardly considered has some worth, which was shown;
     /// else these outweigh a caution and a clear interval alike: what was measured then is places, or next to nothing.
     fn trust(&self, said: &Finding) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
-        let turns = self.turned.map(|(share, pairs)| {
+        let turns = self.answers.turned.map(|(share, pairs)| {
             (share, format!("the verdict turns with the order in {} of {}", percent(share), counted(pairs, "pair")))
         });
         // Twice as far from one half as one half is from the end: what turns with the order, seen from one side.
-        let by_place = self.first_wins.map(|share| {
+        let by_place = self.answers.first_wins.map(|share| {
             let why = format!("no pair was seen in both orders, and the text shown first wins {}", percent(share));
             (2.0 * (share - 0.5).abs(), why)
         });
         // Pairs seen in both orders come first: the share won by the first place also follows which texts stood there.
         let turns = turns.or(by_place);
-        let low = self.mass.and_then(|mass| mass.low_share);
-        let low =
-            low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+        let low = self
+            .answers
+            .low_mass
+            .map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
         let unscored = self.unscored.or_else(|| self.without_score());
         let unscored =
             unscored.map(|share| (share, format!("{} of what was to be scored has no score", percent(share))));
@@ -316,7 +366,8 @@ impl ConclusionCase<'_> {
         let right = pairs.accuracy;
         let right = right.map(|share| format!("; right on {} of {}", percent(share), counted(count, "pair")));
         let right = right.unwrap_or_default();
-        let says = format!("{agrees}: Spearman {}{} ({over}){right}", fixed(value, 3), bracket(interval));
+        let says =
+            format!("{agrees}: Spearman {}{} ({over}){right}", fixed(value, 3), bracket(interval, self.confidence));
         let figures = json!({
             "spearman": value, "interval": interval, "p": p, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
         });
@@ -335,7 +386,7 @@ impl ConclusionCase<'_> {
         };
         let (points, guesses): (Vec<f64>, Vec<f64>) =
             self.samples.iter().zip(self.scores).filter_map(of_sample).unzip();
-        accuracy(&points, &guesses)
+        accuracy(&points, &guesses, self.confidence)
     }
 
     /// The best of candidates that recur from sample to sample, against the next.
@@ -438,10 +489,10 @@ impl ConclusionCase<'_> {
 }
 
 /// Agreement with preferences: a point for each sample, and what guessing has in it.
-fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
+fn accuracy(points: &[f64], guesses: &[f64], confidence: f64) -> Option<Finding> {
     let share = mean(points.iter().copied())?;
     let guessing = mean(guesses.iter().copied())?;
-    let (interval, n) = (share_interval(points).ok(), points.len());
+    let (interval, n) = (mean_interval(points, confidence, Range::SHARE).ok(), points.len());
     let p = chance_p(points, Range::SHARE, guessing);
     let doubt = match interval {
         // Chance comes before few samples here too.
@@ -465,7 +516,8 @@ fn accuracy(points: &[f64], guesses: &[f64]) -> Option<Finding> {
         Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
         _ => "Agrees with the preferences",
     };
-    let says = format!("{agrees} in {} of {}{}{chance}", percent(share), counted(n, "sample"), percents(interval));
+    let says =
+        format!("{agrees} in {} of {}{}{chance}", percent(share), counted(n, "sample"), percents(interval, confidence));
     Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "p": p, "samples": n }), doubt))
 }
 
@@ -501,7 +553,7 @@ impl HeadToHead {
             "{wins} {} of {}{} ({}, {}, {}; {})",
             percent(self.share),
             counted(won + ties + losses, "sample"),
-            percents(self.interval),
+            percents(self.interval, CONFIDENCE),
             counted(won, "win"),
             counted(ties, "tie"),
             counted(losses, "loss"),
@@ -538,17 +590,25 @@ fn short_percent(share: f64, space: char) -> String {
     format!("{}{space}%", number.strip_suffix(".0").unwrap_or(&number))
 }
 
-fn percents(interval: Option<Interval>) -> String {
-    interval.map(|i| format!(" [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)).unwrap_or_default()
+fn percents(interval: Option<Interval>, confidence: f64) -> String {
+    let of = level(confidence);
+    interval.map(|i| format!(" [{:.1}, {:.1}{of}]", 100.0 * i.low, 100.0 * i.high)).unwrap_or_default()
 }
 
-fn bracket(interval: Option<Interval>) -> String {
-    interval.map(|i| format!(" [{}, {}]", fixed(i.low, 3), fixed(i.high, 3))).unwrap_or_default()
+fn bracket(interval: Option<Interval>, confidence: f64) -> String {
+    let of = level(confidence);
+    interval.map(|i| format!(" [{}, {}{of}]", fixed(i.low, 3), fixed(i.high, 3))).unwrap_or_default()
+}
+
+/// An interval's level, where it is not the usual one.
+fn level(confidence: f64) -> String {
+    if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence, '\u{a0}')) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Mass;
     use crate::gold;
     use crate::testing::sample;
 
@@ -572,7 +632,7 @@ mod tests {
             scores: &scores,
             gold: figures.as_ref(),
             preferences: true,
-            turned,
+            answers: AnswerDoubts { turned, ..AnswerDoubts::default() },
             ..ConclusionCase::default()
         };
         case.conclusion()
@@ -632,7 +692,7 @@ mod tests {
             samples: &samples,
             scores: &scores,
             preferences: true,
-            first_wins,
+            answers: AnswerDoubts { first_wins, ..AnswerDoubts::default() },
             ..ConclusionCase::default()
         };
         let found = case(Some(1.0)).conclusion();
@@ -788,7 +848,7 @@ mod tests {
                 samples: &samples,
                 scores,
                 gold: figures.as_ref(),
-                mass: Some(mass),
+                answers: AnswerDoubts { low_mass: mass.low_share, ..AnswerDoubts::default() },
                 ..ConclusionCase::default()
             };
             let found = case.conclusion();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::text::fixed;
-use probity_stats::{FigureEstimate, Interval, NoInterval, Range, Resampling, mean_interval};
+use probity_stats::{CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, mean_interval};
 use serde::Serialize;
 
 /// The probability of the labels under the full vocabulary, over answers.
@@ -116,7 +116,7 @@ pub(crate) fn share_estimate(points: &[f64]) -> FigureEstimate<ShareFigure> {
 
 /// Of a share: the mean of points between 0 and 1.
 pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
-    mean_interval(points, Resampling::default().confidence, Range::SHARE)
+    mean_interval(points, CONFIDENCE, Range::SHARE)
 }
 
 /// The mean; `None` of nothing.

@@ -40,6 +40,7 @@ mod registry;
 mod revise;
 mod reviseval;
 mod revision;
+mod reward;
 mod run;
 mod scale;
 mod stage;
@@ -58,7 +59,9 @@ pub use checklist::{Checklist, ChecklistParams};
 pub use comparative::{
     Budget, BudgetError, Comparative, ComparativeParams, DebiasMode, Decide, LabelWords, PairOrder, StopAt,
 };
-pub use conclusion::{Conclusion, Trust, agreement_with_gold, agreement_with_preferences, best_agreement};
+pub use conclusion::{
+    AgreementCase, AnswerDoubts, Conclusion, Trust, agreement_with_gold, agreement_with_preferences, best_agreement,
+};
 pub use defence::{Defence, DefenceError};
 pub use error::MethodError;
 pub use figures::lower_is_better;
@@ -78,6 +81,7 @@ pub use registry::{method, methods};
 pub use revise::{Aspect, OwnTemplate, Revise, ReviseParams, ReviserOptions, RevisionKind};
 pub use reviseval::{Reference, RevisEval, RevisEvalParams};
 pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};
+pub use reward::{Reward, RewardParams};
 pub use run::{Cost, MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};

@@ -15,6 +15,7 @@ use crate::refeval::RefEval;
 use crate::revise::Revise;
 use crate::reviseval::RevisEval;
 use crate::revision::RevisionStudy;
+use crate::reward::Reward;
 
 const METHODS: &[&dyn DynMethod] = &[
     entry::<Comparative>(),
@@ -24,6 +25,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<GptScore>(),
     entry::<ParaPluie>(),
     entry::<Judge>(),
+    entry::<Reward>(),
     entry::<Revise>(),
     entry::<RevisEval>(),
     entry::<MetaCritique>(),
@@ -82,8 +84,12 @@ mod tests {
     fn golden_cases() {
         let falling = || {
             ScriptedModel::from_probabilities(|request| {
-                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
-                (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
+                let labels = match &request.ask {
+                    probity_lm::Ask::Labels(labels) => labels.labels().len(),
+                    probity_lm::Ask::Classes => 1,
+                    _ => panic!("labels or classes are asked for"),
+                };
+                (1..=labels).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
             .with_generation(|request| {
                 let revise = request.prompt.text().contains("[Start of New");
@@ -111,6 +117,8 @@ mod tests {
             ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
             // the rating that was written
             ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
+            // the one logit
+            ("reward", [0.5, 0.5]),
             // four of seven words kept
             ("revise", [4.0 / 7.0, 4.0 / 7.0]),
             // the rating that was written, without reference
@@ -132,7 +140,8 @@ mod tests {
                 .collect::<Vec<_>>()
         );
         for (args, expected) in golden {
-            let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &falling());
+            let model = if args == "reward" { falling().with_classes(["LABEL_0"]) } else { falling() };
+            let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &model);
             result.expect("runs");
             let scores: Vec<f64> = match output.rows("revisions").as_slice() {
                 [] => output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect(),

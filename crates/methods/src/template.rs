@@ -142,6 +142,18 @@ impl Rendered {
         Some(format!("[End of {block}]"))
     }
 
+    /// The turns as they are, the last of them an answer; as plain text apart by an empty line. A turn that came out empty
+    /// is left out.
+    pub(crate) fn conversation(self, layout: &PromptLayout) -> Prompt {
+        let turns = self.turns.into_iter().map(|(role, text)| (role, text.trim().to_owned()));
+        let turns = turns.filter(|(_, text)| !text.is_empty());
+        if layout.chat {
+            let messages = turns.map(|(role, text)| Message::new(role, text)).collect();
+            return Prompt::Chat { messages, answer_prefix: String::new() };
+        }
+        Prompt::Text(turns.map(|(_, text)| text).collect::<Vec<_>>().join("\n\n"))
+    }
+
     /// A chat whose last answer begins with the prefix, and with the template's last turn where that is the
     /// assistant's; or the same as plain text, turns apart by an empty line.
     pub(crate) fn prompt(mut self, layout: &PromptLayout) -> Prompt {

@@ -210,6 +210,15 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         });
     }
     let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();
+    // By the scores that the run made of the comparisons, where each has one: what wins there stands first here.
+    let mut scores: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+    for one in facts.scores.iter().filter(|one| one.metric == 0 && facts.attributes.text(one.attribute) == attribute) {
+        let mean = scores.entry(one.candidate).or_default();
+        *mean = (mean.0 + one.score, mean.1 + 1);
+    }
+    if order.iter().all(|(system, _)| scores.contains_key(system)) {
+        order.iter_mut().for_each(|(system, mean)| *mean = scores[system].0 / f64::from(scores[system].1));
+    }
     // By name where means are equal, so that the same run gives the same bytes.
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));
     let left_out = order.len().saturating_sub(MATRIX_LIMIT);
@@ -220,7 +229,7 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
         "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for \
-         a place cancels out; the best row is on top. {} of {}.",
+         a place cancels out; the row with the best score is on top. {} of {}.",
         counted(met / 2, "comparison"),
         counted(samples, "sample")
     );

@@ -42,7 +42,7 @@ pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, PairComparison,
     ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
 };
-pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
+pub use resample::{ALL_SWAPS, CONFIDENCE, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
 pub use trust::{

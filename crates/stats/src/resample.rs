@@ -10,6 +10,9 @@ use crate::interval::{Interval, Jackknifed, NoInterval, Range};
 /// Up to so many swaps a randomisation test goes through all of them.
 pub const ALL_SWAPS: usize = 4096;
 
+/// How often an interval holds what it is of, where nobody says otherwise.
+pub const CONFIDENCE: f64 = 0.95;
+
 /// How sure intervals are, and how tests draw.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Resampling {
@@ -23,7 +26,7 @@ pub struct Resampling {
 
 impl Default for Resampling {
     fn default() -> Self {
-        Self { rounds: 1000, confidence: 0.95, seed: 0 }
+        Self { rounds: 1000, confidence: CONFIDENCE, seed: 0 }
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct AskedQuestions {
     pub(super) questions: Vec<LabelQuestion>,
     /// Candidates without a text, which nobody is asked about.
     pub(super) without_text: usize,
+    /// Pairs of a file that name no attribute, and are asked under those that were given.
+    pub(super) named: usize,
     /// Whether scores are among what is asked.
     pub(super) has_scores: bool,
 }
@@ -26,6 +28,9 @@ enum NothingToAsk {
     #[error("no task in {file} is about {asked}")]
     #[diagnostic(help("the tasks are about: {known}"))]
     Attribute { file: String, asked: String, known: String },
+    #[error("--scale is how single texts are scored, and all tasks in {file} are pairs")]
+    #[diagnostic(help("leave --scale out; scores_to_label.jsonl of a run has tasks of single texts"))]
+    Pairs { file: String },
     #[error("there is nothing to label")]
     #[diagnostic(help("samples need two candidates with a text; to have single texts scored, give --scale 1..5"))]
     NoTask,
@@ -34,7 +39,7 @@ enum NothingToAsk {
 impl LabelArgs {
     /// All that is to be asked.
     pub(super) fn asked(&self) -> miette::Result<AskedQuestions> {
-        let (samples, mut tasks) = self.tasks_of_samples()?;
+        let (samples, mut tasks, named) = self.tasks_of_samples()?;
         let samples: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
         let mut without_text = BTreeSet::new();
         tasks.retain(|task| {
@@ -55,27 +60,33 @@ impl LabelArgs {
             LabelQuestion::new(task, sample, is_mirrored).expect("tasks name candidates of their samples")
         };
         let questions = tasks.into_iter().map(question).collect();
-        Ok(AskedQuestions { questions, without_text: without_text.len(), has_scores })
+        Ok(AskedQuestions { questions, without_text: without_text.len(), named, has_scores })
     }
 
-    /// The samples, and all tasks about them.
-    fn tasks_of_samples(&self) -> miette::Result<(Vec<Sample>, Vec<LabelTask>)> {
+    /// The samples, all tasks about them, and how many pairs of a file are given an attribute here.
+    fn tasks_of_samples(&self) -> miette::Result<(Vec<Sample>, Vec<LabelTask>, usize)> {
         let read = ReadOptions { limit: None, ..self.read.0.clone() };
         match (&self.tasks, self.scale) {
             (Some(path), _) => {
                 let samples = read.samples(&self.data)?;
                 let tasks = read_label_tasks(path, &samples)?;
-                Ok((samples, self.of_attributes(path, tasks)?))
+                let is_pair = |task: &&LabelTask| matches!(task.subject, LabelSubject::Pair { .. });
+                if self.scale.is_some() && tasks.iter().filter(is_pair).count() == tasks.len() {
+                    return Err(NothingToAsk::Pairs { file: path.display().to_string() }.into());
+                }
+                let is_named = |task: &&LabelTask| task.attribute.is_none() && !self.attribute.is_empty();
+                let named = tasks.iter().filter(is_pair).filter(is_named).count();
+                Ok((samples, self.of_attributes(path, tasks)?, named))
             }
             (None, Some(_)) => {
                 let samples = read.samples(&self.data)?;
                 let tasks = self.shuffled(samples.iter().flat_map(candidates));
-                Ok((samples, tasks))
+                Ok((samples, tasks, 0))
             }
             (None, None) => {
                 let samples = read.samples_for(&self.data, candidates_called_tie)?;
                 let tasks = self.shuffled(samples.iter().flat_map(pairs));
-                Ok((samples, tasks))
+                Ok((samples, tasks, 0))
             }
         }
     }

@@ -40,6 +40,18 @@ impl LabelArgs {
                 counted(asked.without_text, "candidate")
             ));
         }
+        if asked.named > 0 {
+            let attributes: Vec<String> = self.attribute.iter().map(|name| visible_line(name)).collect();
+            reporter.warn(&format!(
+                "{} about texts as a whole: under {} their labels are counted apart from preferences; leave --attribute \
+                 out to add to those",
+                match asked.named {
+                    1 => "1 task is".to_owned(),
+                    several => format!("{several} tasks are"),
+                },
+                attributes.join(", ")
+            ));
+        }
         let server = LabelServer::bind(self.port)?;
         let (file, held) = LabelAppender::open(&self.out)?;
         if held.half_line.is_some() {

@@ -200,7 +200,7 @@ pub(crate) mod tests {
         for importer in importers() {
             for text in ["", "3", "null", "[", "{}", "[]", "{\"a\": 1}", "[1]", "{\"a\":{}} x", "\u{feff}[{}]"] {
                 let error = importer.import_bytes(text.as_bytes(), "f.json").expect_err("not a data set");
-                assert!(error.to_string().starts_with(&format!("f.json is not a {} file: ", importer.name)), "{error}");
+                assert!(error.to_string().starts_with(&format!("f.json is no {} file: ", importer.name)), "{error}");
             }
         }
     }

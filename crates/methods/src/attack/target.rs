@@ -34,7 +34,9 @@ impl Target {
             );
         };
         if !method.judges_candidates() {
-            let why = format!("{name} shows a model no candidates that it scores, so there is nothing to attack");
+            let why = format!(
+                "an attack stands in a candidate that a model is shown and scores by itself, and {name} does not score so"
+            );
             return MethodError::refuse(option(), why, known());
         }
         let options = method.options();

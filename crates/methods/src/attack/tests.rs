@@ -175,8 +175,8 @@ fn a_rehearsal_sees_the_prompts_of_every_method_and_refusals_name_what_is_wrong(
     let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
     for (args, part) in [
         ("attack", "--target"),
-        ("attack --target refeval", "shows a model no candidates"),
-        ("attack --target attack", "shows a model no candidates"),
+        ("attack --target refeval", "does not score so"),
+        ("attack --target attack", "does not score so"),
         ("attack --target compere", "did you mean `compare`?"),
         ("attack --target compare --target compare", "given twice"),
         ("attack --target compare:templat=1", "did you mean `template`?"),

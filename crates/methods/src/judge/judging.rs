@@ -1,10 +1,12 @@
 //! A judge: one model with its prompts, asked a whole work list of questions.
 
+use std::collections::BTreeMap;
+
 use probity_data::Sample;
 use probity_lm::text::counted;
 use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
-    ScoreRequest,
+    ScoreRequest, ScoreResult,
 };
 use probity_options::name;
 use serde_json::Value;
@@ -15,6 +17,7 @@ use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;
 use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
+use crate::reward::RewardJudge;
 use crate::stage::{KeepPart, RowError};
 use crate::template::{PromptLayout, Rendered, Template};
 use crate::{MethodError, Run, Signature};
@@ -63,6 +66,8 @@ pub(crate) struct ModelJudge<'m> {
     templates: Vec<Template>,
     /// Settings besides the templates that prompts depend on, by attribute.
     texts: Vec<[String; 2]>,
+    /// Where the model has a class head: rewards decide.
+    reward: Option<RewardJudge>,
     /// Every answer is sampled at this temperature, also where there is one cycle.
     sampled: Option<f64>,
     /// Tells its requests from another judge's.
@@ -73,6 +78,10 @@ impl<'m> ModelJudge<'m> {
     /// Loads the prompts of each attribute for `model`, and checks them and the options. The model is asked nothing.
     pub(crate) fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
         options.check()?;
+        let reward = RewardJudge::of(model)?;
+        if reward.is_some() {
+            options.check_rewarded()?;
+        }
         let layout = layout(options, model)?;
         let offered = options.offered();
         let words = options.words()?;
@@ -84,6 +93,7 @@ impl<'m> ModelJudge<'m> {
             layout,
             templates: Vec::with_capacity(words.len()),
             texts: Vec::with_capacity(words.len()),
+            reward,
             sampled: None,
             suffix: String::new(),
         };
@@ -137,6 +147,15 @@ impl<'m> ModelJudge<'m> {
     /// What verdicts depend on besides the model.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
         let options = &self.options;
+        if let Some(reward) = &self.reward {
+            // Neither words nor the form of an answer have a part in it.
+            return signature
+                .with("attributes", &options.attribute.join(","))
+                .with("verdict", "reward")
+                .with("offered", &offered_text(self.offered))
+                .with("format", reward.layout().name())
+                .with_templates(std::slice::from_ref(reward.template()));
+        }
         let mut signature = options
             .subject(false)
             .sign(signature)
@@ -169,9 +188,19 @@ impl<'m> ModelJudge<'m> {
             if question.shown.iter().any(|shown| shown.text.trim().is_empty()) {
                 keep(index, JudgeVerdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
             } else {
-                run.quotes(self.render(question)?.quoted);
+                match &self.reward {
+                    Some(reward) => {
+                        for shown in &question.shown {
+                            run.quotes(reward.render(question.sample, shown.text, &question.references)?.quoted);
+                        }
+                    }
+                    None => run.quotes(self.render(question)?.quoted),
+                }
                 asked.push(index);
             }
+        }
+        if let Some(reward) = &self.reward {
+            return self.ask_rewards(reward, run, questions, &asked, keep);
         }
         if self.options.verdict == VerdictMode::Label {
             let requests = asked.iter().map(|index| self.label_request(&questions[*index]));
@@ -195,9 +224,69 @@ impl<'m> ModelJudge<'m> {
         })
     }
 
+    /// Asks for the reward of each text once, whatever it is compared with.
+    fn ask_rewards(
+        &self,
+        reward: &RewardJudge,
+        run: &mut Run<'_>,
+        questions: &[JudgeQuestion<'_>],
+        asked: &[usize],
+        keep: &mut KeepPart<'_, JudgeVerdict>,
+    ) -> Result<(), MethodError> {
+        // By what the reward depends on.
+        let mut places: BTreeMap<(&str, &str, &[&str]), usize> = BTreeMap::new();
+        let mut texts: Vec<(usize, usize)> = Vec::new();
+        let mut pairs: Vec<[usize; 2]> = Vec::new();
+        for index in asked {
+            let question = &questions[*index];
+            let mut place = |shown: usize| {
+                let key = (&*question.sample.id, question.shown[shown].text, &*question.references);
+                *places.entry(key).or_insert_with(|| {
+                    texts.push((*index, shown));
+                    texts.len() - 1
+                })
+            };
+            pairs.push([place(0), place(1)]);
+        }
+        let request = |(index, shown): &(usize, usize)| {
+            let question = &questions[*index];
+            let text = question.shown[*shown];
+            let rendered = reward.render(question.sample, text.text, &question.references);
+            let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };
+            ScoreRequest {
+                id: format!("{}/reward/{}{tag}{}", question.sample.id, text.name, self.suffix),
+                prompt: reward.prompt(rendered.expect("it could be rendered before")),
+                ask: Ask::Classes,
+            }
+        };
+        let mut results: Vec<Option<ScoreResult>> = vec![None; texts.len()];
+        let mut of_text: Vec<Vec<usize>> = vec![Vec::new(); texts.len()];
+        for (place, [first, second]) in pairs.iter().enumerate() {
+            of_text[*first].push(place);
+            if second != first {
+                of_text[*second].push(place);
+            }
+        }
+        run.score_by(self.model, texts.iter().map(request), |at, result, output| {
+            results[at] = Some(result);
+            for place in std::mem::take(&mut of_text[at]) {
+                // The second of the two to come finds both.
+                if let [Some(first), Some(second)] = pairs[place].map(|text| results[text].as_ref()) {
+                    keep(asked[place], JudgeVerdict::from_rewards([first, second], self.offered), output)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether its answers have probabilities.
+    fn has_labels(&self) -> bool {
+        self.reward.is_some() || self.options.verdict.has_labels()
+    }
+
     /// The verdict that a row of this judge's answers says.
     pub(crate) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
-        let verdict = JudgeVerdict::read(row, self.offered, self.options.verdict.has_labels())?;
+        let verdict = JudgeVerdict::read(row, self.offered, self.has_labels())?;
         let (there, cycles) = (verdict.answers.len(), usize::from(self.options.cycles));
         if there > 0 && there != cycles {
             return Err(format!("`answers` has {}, and --cycles asks for {cycles}", counted(there, "answer")).into());

@@ -137,6 +137,22 @@ impl JudgingOptions {
         Ok(())
     }
 
+    /// Options that say nothing to a model whose rewards decide.
+    pub(super) fn check_rewarded(&self) -> Result<(), MethodError> {
+        if self.mode == Mode::Pointwise {
+            let why = "a reward lies on no scale";
+            return MethodError::refuse("--mode pointwise", why, "say --mode pairwise, or score by the method reward");
+        }
+        if self.cycles > 1 {
+            return MethodError::refuse(
+                format!("--cycles {}", self.cycles),
+                "a reward is the same each time",
+                "leave it out",
+            );
+        }
+        Ok(())
+    }
+
     /// What a verdict should look at, and how it is given, where the user says nothing else.
     pub(super) fn default_rubric(&self) -> String {
         let noun = &self.noun;

@@ -13,7 +13,7 @@ use super::method::JudgeParams;
 use super::options::Mode;
 use super::plan::{JudgePlan, UnitVerdict};
 use super::verdict::{Decision, JudgeVerdict, PairChoice};
-use crate::conclusion::ConclusionCase;
+use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::{Headline, MethodReport, Outcomes, Section, Signature};
@@ -290,8 +290,11 @@ impl<'s> JudgeResults<'s> {
                     scores: &self.panel_scores(attribute),
                     gold: agreement_with_gold[attribute].as_ref(),
                     preferences: !self.params.no_gold,
-                    turned,
-                    mass: Mass::flagged(judges().filter_map(|one| one.mass)),
+                    answers: AnswerDoubts {
+                        turned,
+                        low_mass: Mass::flagged(judges().filter_map(|one| one.mass)).and_then(|mass| mass.low_share),
+                        ..AnswerDoubts::default()
+                    },
                     ..ConclusionCase::default()
                 };
                 case.conclusion()

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::figures::mean;
+use crate::reward::preferred;
 use crate::scale::one_begins_another;
 use crate::stage::{RowError, flatten_into};
 use crate::{MethodError, RatingScale};
@@ -226,6 +227,24 @@ impl JudgeVerdict {
     /// Probabilities without a text.
     pub(crate) fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
         Self::of(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
+    }
+
+    /// By the rewards of two texts, as Bradley and Terry's model has it: a tie where they are equal.
+    pub(crate) fn from_rewards(results: [&ScoreResult; 2], offered: OfferedVerdicts) -> Self {
+        let reward = |result: &ScoreResult| Some(result.classes()?.classes.first()?.logit);
+        let prompt_tokens = Some(results.iter().map(|result| result.prompt_tokens).sum());
+        let answer = match results.map(reward) {
+            [Some(first), Some(second)] => {
+                let p = [preferred(first, second), preferred(second, first), 0.0];
+                let all = offered.names().into_iter().zip(p).map(|(name, p)| (name, json!(p))).collect();
+                JudgeAnswer { probabilities: Some(all), ..JudgeAnswer::none(Outcome::Scored) }
+            }
+            _ => {
+                let failed = results.into_iter().find(|result| !result.outcome.has_answer());
+                JudgeAnswer::none(failed.map_or(Outcome::Empty, |result| result.outcome.clone()))
+            }
+        };
+        Self::of(vec![answer], prompt_tokens, offered, true)
     }
 
     /// Generated texts, one a cycle.

@@ -1,15 +1,16 @@
 //! What is asked of the model, and what came back.
 
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt, ScoreRequest,
-    ScoreResult, SinkError,
+    Ask, ClassAnswer, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt,
+    ScoreRequest, ScoreResult, SinkError,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{CandidatePlace, Pointwise, PointwiseQuestion};
+use super::{CandidatePlace, OtherText, Pointwise, PointwiseQuestion};
 use crate::figures::mean;
 use crate::question::material;
+use crate::reward;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 
@@ -27,6 +28,8 @@ pub(crate) enum PointwiseAsk<'a> {
     Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> LabelReading + Sync) },
     /// How probable the candidate itself is after the prompt, which does not show it.
     Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
+    /// What the model's class head says of the candidate as an answer.
+    Classes { read: &'a (dyn Fn(&ClassAnswer) -> f64 + Sync) },
     /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
     Texts {
         samples: usize,
@@ -87,6 +90,15 @@ impl PointwiseReply {
         Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
     }
 
+    fn from_classes(result: &ScoreResult, read: &dyn Fn(&ClassAnswer) -> f64) -> Self {
+        let classes = result.classes();
+        let logits: Option<Map<String, Value>> =
+            classes.map(|answer| answer.classes.iter().map(|class| (class.name.clone(), json!(class.logit))).collect());
+        let (score, outcome) = (classes.map(read), result.outcome.clone());
+        let shown = Map::from_iter([("classes".to_owned(), json!(logits))]);
+        Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    }
+
     /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing
     /// text is the model's outcome, and then the question has no score.
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
@@ -123,6 +135,9 @@ impl Pointwise<'_> {
         let sample = &self.samples[place.item];
         let template = &self.templates[place.group][question.template];
         let candidate = ("candidate", &*self.candidate(place).text);
+        if self.other == Some(OtherText::Material) {
+            return reward::render(template, sample, &self.candidate(place).text, &[]);
+        }
         if self.other.is_some() {
             let other = question.reference.map_or(&*sample.context, |k| &*sample.references[k]);
             return template.render(&sample.id, &[candidate, ("other", other)]);
@@ -135,7 +150,11 @@ impl Pointwise<'_> {
     }
 
     fn prompt(&self, place: CandidatePlace, question: PointwiseQuestion) -> Prompt {
-        self.render(place, question).expect("it could be rendered before").prompt(&self.layout)
+        let rendered = self.render(place, question).expect("it could be rendered before");
+        match self.asking {
+            PointwiseAsk::Classes { .. } => rendered.conversation(&self.layout),
+            _ => rendered.prompt(&self.layout),
+        }
     }
 
     fn request_id(&self, place: CandidatePlace, question: PointwiseQuestion) -> String {
@@ -177,6 +196,12 @@ impl Pointwise<'_> {
                 let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
                 run.score(requests, |index, result, output| {
                     keep(index, PointwiseReply::from_continuation(&result, *read), output)
+                })
+            }
+            PointwiseAsk::Classes { read } => {
+                let requests = questions.iter().map(|asked| request(asked, Ask::Classes));
+                run.score(requests, |index, result, output| {
+                    keep(index, PointwiseReply::from_classes(&result, *read), output)
                 })
             }
             PointwiseAsk::Texts { samples, request, read } => {

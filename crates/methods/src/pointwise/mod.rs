@@ -26,6 +26,8 @@ pub(crate) enum OtherText {
     Context,
     /// Each of the references; the best score counts.
     References,
+    /// No single text: the sample's context and instruction, as in prompts that name an attribute.
+    Material,
 }
 
 /// A pointwise method's particulars.
@@ -143,6 +145,8 @@ impl<'a> Pointwise<'a> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
             None => vec![(None, "")],
+            // Without any it is judged by itself.
+            Some(OtherText::Material) => vec![(None, "-")],
             Some(OtherText::Context) => vec![(None, &*sample.context)],
             Some(OtherText::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), &**r)).collect(),
         };
@@ -165,6 +169,7 @@ impl<'a> Pointwise<'a> {
         let lacks = |sample: &&Sample| match other {
             OtherText::Context => sample.context.trim().is_empty(),
             OtherText::References => sample.references.iter().all(|text| text.trim().is_empty()),
+            OtherText::Material => false,
         };
         let without = self.samples.iter().filter(lacks).count();
         if without < self.samples.len() {
@@ -175,6 +180,7 @@ impl<'a> Pointwise<'a> {
                 let hint = "give the samples a \"context\", or say --against reference";
                 MethodError::refuse("--against context", "no sample has a context", hint)
             }
+            OtherText::Material => Ok(0),
             OtherText::References => {
                 let hint = "give the samples \"references\", or say --against context";
                 MethodError::refuse("--against reference", "no sample has references", hint)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::asking::PointwiseAsk;
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
-use crate::conclusion::ConclusionCase;
+use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
 use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
@@ -62,10 +62,12 @@ impl PointwiseTables {
         self.means.push(Headline::new("mean", named, figures.mean));
         let about = |attribute: &str| (of.attributes.len() > 1).then(|| attribute.to_owned());
         let conclude = |attribute: &str, gold: Option<&probity_stats::AgreementFigures>| {
-            let mass = (figures.mass.answers > 0).then_some(figures.mass);
+            let low_mass = figures.mass.low_share.filter(|_| figures.mass.answers > 0);
+            let answers = AnswerDoubts { low_mass, ..AnswerDoubts::default() };
             let (samples, preferences) = (of.samples, !of.no_gold);
             let about = about(attribute);
-            ConclusionCase { about, samples, scores, gold, preferences, mass, ..ConclusionCase::default() }.conclusion()
+            ConclusionCase { about, samples, scores, gold, preferences, answers, ..ConclusionCase::default() }
+                .conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();
@@ -91,7 +93,9 @@ impl PointwiseTables {
             PointwiseAsk::Labels { .. } => {
                 "Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
             }
-            PointwiseAsk::Candidate { .. } | PointwiseAsk::Texts { .. } => "No labels are asked for: there is no mass.",
+            PointwiseAsk::Candidate { .. } | PointwiseAsk::Classes { .. } | PointwiseAsk::Texts { .. } => {
+                "No labels are asked for: there is no mass."
+            }
         };
         self.scores.note(format!("{above_zero}{mass}"));
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();

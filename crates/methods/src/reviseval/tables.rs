@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::evaluators::{Evaluator, EvaluatorVerdicts, PairFigures, point, preferred, subsets};
 use super::judged::ReferenceQuestions;
 use super::options::{Reference, RevisEvalParams};
-use crate::conclusion::ConclusionCase;
+use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, bounds, lower_is_better, mean, number};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
@@ -228,8 +228,11 @@ impl<'a> EvaluatorTables<'a> {
                     direction: evaluator.by.direction(),
                     gold: figures.as_ref(),
                     preferences: !params.no_gold,
-                    turned: share.map(|share| (share, turns.len())),
-                    mass: judged.mass(verdicts, attribute, evaluator),
+                    answers: AnswerDoubts {
+                        turned: share.map(|share| (share, turns.len())),
+                        low_mass: judged.mass(verdicts, attribute, evaluator).and_then(|mass| mass.low_share),
+                        ..AnswerDoubts::default()
+                    },
                     ..ConclusionCase::default()
                 };
                 conclusions.push(case.conclusion());

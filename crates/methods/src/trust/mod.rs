@@ -13,7 +13,7 @@ use probity_stats::{
 };
 use serde::Serialize;
 
-use crate::{Conclusion, agreement_with_preferences};
+use crate::{AgreementCase, Conclusion, agreement_with_preferences};
 
 use items::apart;
 pub use items::{JudgedItems, JudgedText};
@@ -138,11 +138,16 @@ impl Trusted {
         self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))
     }
 
+    /// How many items' pairs people have judged, where it is of that metric's preferences.
+    pub fn preferences_of(&self, metric: &str) -> Option<usize> {
+        (self.metric == metric && self.attribute.is_none()).then_some(self.pairs.labelled)
+    }
+
     /// What the pairs that people have seen say of the metric, one of each item; absent without any.
-    pub fn agreement(&self) -> Option<Conclusion> {
+    pub fn agreement(&self, case: AgreementCase) -> Option<Conclusion> {
         let TrustedPairs { labelled, disagreements, .. } = self.pairs;
         let points: Vec<f64> = (0..labelled).map(|place| f64::from(u8::from(place >= disagreements))).collect();
-        agreement_with_preferences(&points, &vec![0.5; labelled], None)
+        agreement_with_preferences(&points, &vec![0.5; labelled], case)
     }
 
     /// Of a metric and an attribute, with what people should look at.

@@ -34,7 +34,12 @@ fn left_to_it(found: &[Trusted]) -> Section {
     for one in found.iter().filter(|one| one.pairs.labelled > 0) {
         let pairs = &one.pairs;
         if let Promised::Broken(why @ NoSelection::TooFew { .. }) = &pairs.selection {
-            section.note(format!("{}: {why}", heads(one).join(", ")));
+            let next = match pairs.labels_still_needed {
+                _ if pairs.unlabelled == 0 => "; all items are labelled, so more samples are needed".to_owned(),
+                Some(needed) => format!("; label {needed} more: `probity label` asks about to_label.jsonl"),
+                None => String::new(),
+            };
+            section.note(format!("{}: {why}{next}", heads(one).join(", ")));
             continue;
         }
         let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);

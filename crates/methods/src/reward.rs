@@ -1,0 +1,292 @@
+//! Rewards: what the class head of a reward model or of a cross-encoder says of a candidate as an answer (Ouyang et al.
+//! 2022; pairs by Bradley & Terry 1952).
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::{ClassAnswer, LanguageModel, ModelDescription, Prompt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+use crate::builtin::{Builtin, DataSlot};
+use crate::pointwise::{OtherText, Pointwise, PointwiseAsk};
+use crate::question::{MATERIAL, material};
+use crate::template::{PromptLayout, Rendered, Template, TemplateError};
+use crate::{Method, MethodError, MethodReport, Run, Signature};
+
+pub(crate) const TEMPLATES: &[Builtin] =
+    &[Builtin { name: "1", source: include_str!("prompts/reward_1.j2"), data: SHOWN }];
+
+/// The slot of references that a candidate is shown with.
+const REFERENCES: &str = "references";
+const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1], DataSlot::list(REFERENCES)];
+
+/// Options of rewards.
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RewardParams {
+    /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
+    /// itself where there is one alone.
+    #[schemars(length(min = 1), extend("form" = "NAME"))]
+    pub class: Option<String>,
+    /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
+    /// several times; scores are averaged over templates.
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
+    pub template: Vec<String>,
+    /// Compare the scores with these gold scores. May be given several times.
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    pub attribute: Vec<String>,
+    /// Do not compare the result with gold scores or preferences in the data.
+    pub no_gold: bool,
+}
+
+/// Rewards; see [`Method::LONG_ABOUT`].
+pub struct Reward;
+
+impl Method for Reward {
+    type Params = RewardParams;
+    const NAME: &'static str = "reward";
+    const ABOUT: &'static str = "Score each candidate by a reward model or a classifier";
+    const LONG_ABOUT: &'static str = "\
+Score each candidate by a reward model or a classifier.
+
+The model is one with a class head (an architecture …ForSequenceClassification): a decoder that was trained to rate \
+answers, or an encoder that reads a pair of texts. A decoder reads the instruction and the context of a sample as the \
+user's turn and the candidate as the assistant's, in its own chat template; what candidates of a sample have in common \
+is computed once. An encoder reads the two turns as a pair.
+
+Where the head has one class, its logit is the score: it has no bounds, and two scores r and s say that the first text is \
+preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class names the \
+one whose probability is the score, as the model's config.json calls it.
+
+The same model can be the judge of `judge` and `reviseval` in pairs.
+
+Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome) and `summary.json`.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
+    const JUDGES_CANDIDATES: bool = true;
+
+    fn run(params: &RewardParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let class = class_of(run.model().description(), params.class.as_deref())?;
+        let layout = layout(run.model());
+        let load = |choice: &String| Template::load(choice, TEMPLATES, BTreeMap::new(), &layout);
+        let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
+        let mut signature = Signature::new(Self::NAME, run.model()).with("format", layout.name());
+        if let Some(class) = &params.class {
+            signature = signature.with("class", class);
+        }
+        let read = move |answer: &ClassAnswer| class.score(answer);
+        let pointwise = Pointwise {
+            samples,
+            attributes: &params.attribute,
+            templates: &templates,
+            asking: PointwiseAsk::Classes { read: &read },
+            layout,
+            other: Some(OtherText::Material),
+            no_gold: params.no_gold,
+            unit: &params.class.as_ref().map_or_else(|| "reward".to_owned(), |class| format!("P({class})")),
+            signed: params.class.is_none(),
+        };
+        pointwise.run(signature, run)
+    }
+}
+
+/// What of a class head's answer is a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScoredClass {
+    /// The only logit.
+    Reward,
+    /// The probability of that class among all.
+    Probability(usize),
+}
+
+impl ScoredClass {
+    fn score(self, answer: &ClassAnswer) -> f64 {
+        match self {
+            Self::Reward => answer.classes[0].logit,
+            Self::Probability(class) => {
+                let logits = || answer.classes.iter().map(|class| class.logit);
+                let largest = logits().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = logits().map(|logit| libm::exp(logit - largest)).sum();
+                libm::exp(answer.classes[class].logit - largest) / sum
+            }
+        }
+    }
+}
+
+/// The class that is scored; refused where the model has none, or several and none is named.
+fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass, MethodError> {
+    let classes = &model.classes;
+    let listed = classes.iter().map(|class| class.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+    if classes.is_empty() {
+        let why = "it has no head that tells classes apart";
+        let hint = "a reward model or a classifier is needed, whose config.json names an architecture \
+                    …ForSequenceClassification; probity model inspect shows what a model is";
+        return MethodError::refuse(format!("--model {}", model.name), why, hint);
+    }
+    match named {
+        None if classes.len() == 1 => Ok(ScoredClass::Reward),
+        None => {
+            let why = format!("its head tells {} classes apart: {listed}", classes.len());
+            let hint = format!("name the one that speaks for a text: --class {}", classes[classes.len() - 1]);
+            MethodError::refuse(format!("--model {}", model.name), why, hint)
+        }
+        Some(name) => match classes.iter().position(|class| class == name) {
+            Some(_) if classes.len() == 1 => Ok(ScoredClass::Reward),
+            Some(class) => Ok(ScoredClass::Probability(class)),
+            None => {
+                let option = format!("--class {}", name.escape_debug());
+                MethodError::refuse(option, "the model has no such class", format!("it has {listed}"))
+            }
+        },
+    }
+}
+
+fn layout(model: &dyn LanguageModel) -> PromptLayout {
+    let chat = model.description().has_chat_template;
+    PromptLayout { chat, answer_prefix: String::new(), guarded: "", defences: Vec::new() }
+}
+
+/// A reward model that judges pairs.
+pub(crate) struct RewardJudge {
+    template: Template,
+    layout: PromptLayout,
+}
+
+impl RewardJudge {
+    /// Of a model with a class head; nothing for others. Refused where the head has several classes.
+    pub(crate) fn of(model: &dyn LanguageModel) -> Result<Option<Self>, MethodError> {
+        let description = model.description();
+        if description.classes.is_empty() {
+            return Ok(None);
+        }
+        if description.classes.len() > 1 {
+            let why =
+                format!("its head tells {} classes apart, and a judge needs one reward", description.classes.len());
+            let hint = "score candidates by one of its classes: probity reward --class NAME";
+            return MethodError::refuse(format!("--model {}", description.name), why, hint);
+        }
+        let layout = layout(model);
+        let template = Template::load(TEMPLATES[0].name, TEMPLATES, BTreeMap::new(), &layout)?;
+        Ok(Some(Self { template, layout }))
+    }
+
+    pub(crate) fn template(&self) -> &Template {
+        &self.template
+    }
+
+    pub(crate) fn layout(&self) -> &PromptLayout {
+        &self.layout
+    }
+
+    pub(crate) fn render(&self, sample: &Sample, text: &str, references: &[&str]) -> Result<Rendered, TemplateError> {
+        render(&self.template, sample, text, references)
+    }
+
+    pub(crate) fn prompt(&self, rendered: Rendered) -> Prompt {
+        rendered.conversation(&self.layout)
+    }
+}
+
+/// A candidate as an answer to its sample.
+pub(crate) fn render(
+    template: &Template,
+    sample: &Sample,
+    candidate: &str,
+    references: &[&str],
+) -> Result<Rendered, TemplateError> {
+    let [context, instruction] = material(sample);
+    template.render_with(&sample.id, &[context, instruction, ("candidate", candidate)], &[(REFERENCES, references)])
+}
+
+/// The probability that the first of two texts is preferred, by their rewards.
+pub(crate) fn preferred(first: f64, second: f64) -> f64 {
+    // Of the smaller exponential, so that neither overflows and both orders sum to one.
+    let gap = libm::exp(-(first - second).abs());
+    if first >= second { 1.0 / (1.0 + gap) } else { gap / (1.0 + gap) }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::{Ask, Prompt, Role, ScriptedModel};
+
+    use super::preferred;
+    use crate::testing::{run, sample, told};
+
+    /// Rewards by the length of the answer.
+    fn model(classes: &'static [&'static str]) -> ScriptedModel {
+        ScriptedModel::from_probabilities(move |request| {
+            assert_eq!(request.ask, Ask::Classes);
+            let Prompt::Chat { messages, answer_prefix } = &request.prompt else { panic!("a chat") };
+            let (last, first) = messages.split_last().expect("turns");
+            assert!(last.role == Role::Assistant && answer_prefix.is_empty());
+            assert!(first.iter().all(|message| message.role == Role::User && !message.content.trim().is_empty()));
+            let length = last.content.chars().count() as f64;
+            (0..classes.len()).map(|class| if class == 0 { length } else { length - class as f64 }).collect()
+        })
+        .with_classes(classes.iter().copied())
+    }
+
+    #[test]
+    fn the_score_is_the_reward_or_the_probability_of_the_class_that_is_named() {
+        let mut one = sample("a", &[1.0, 2.0]);
+        for (candidate, text) in one.candidates.iter_mut().zip(["bad", "better"]) {
+            candidate.text = text.into();
+        }
+        let scores = |args: &str, model: &ScriptedModel| {
+            let (result, output) = run(args, std::slice::from_ref(&one), model);
+            result.unwrap_or_else(|error| panic!("{}", told(&error)));
+            output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect::<Vec<_>>()
+        };
+        assert_eq!(scores("reward --attribute coherence", &model(&["LABEL_0"])), [3.0, 6.0]);
+        let p = 1.0 / (1.0 + f64::exp(-1.0));
+        let found = scores("reward --class good", &model(&["good", "bad"]));
+        assert!(found.iter().all(|found| (found - p).abs() < 1e-12), "{found:?}");
+        let (_, output) = run("reward --class good", std::slice::from_ref(&one), &model(&["good", "bad"]));
+        let row = output.rows("scores")[0];
+        assert_eq!(row["answers"][0]["classes"], serde_json::json!({"LABEL_0": 3.0, "LABEL_1": 2.0}));
+    }
+
+    #[test]
+    fn a_model_without_the_head_that_is_asked_is_refused_by_name() {
+        let one = [sample("a", &[1.0, 2.0])];
+        let refused = |args: &str, classes: &'static [&'static str]| {
+            told(&run(args, &one, &model(classes)).0.expect_err("refused"))
+        };
+        assert!(refused("reward", &[]).contains("it has no head that tells classes apart"));
+        let several = refused("reward", &["contradiction", "neutral", "entailment"]);
+        assert!(several.contains("tells 3 classes apart: contradiction, neutral, entailment"), "{several}");
+        assert!(several.contains("--class entailment"), "{several}");
+        assert!(refused("reward --class Good", &["good", "bad"]).contains("it has good, bad"));
+        let judge = "judge --attribute coherence --verdict label";
+        assert!(refused(judge, &["good", "bad"]).contains("a judge needs one reward"));
+    }
+
+    #[test]
+    fn a_reward_model_judges_pairs_by_bradley_and_terry() {
+        let mut one = sample("a", &[1.0, 2.0]);
+        for (candidate, text) in one.candidates.iter_mut().zip(["bad", "bett"]) {
+            candidate.text = text.into();
+        }
+        let (result, output) = run("judge --attribute coherence", std::slice::from_ref(&one), &model(&["LABEL_0"]));
+        result.unwrap_or_else(|error| panic!("{}", told(&error)));
+        let rows = output.rows("verdicts");
+        let p = 1.0 / (1.0 + f64::exp(1.0));
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            let expected = if row["candidate_i"] == "0" { p } else { 1.0 - p };
+            assert!((row["p"].as_f64().expect("a number") - expected).abs() < 1e-12, "{row}");
+        }
+    }
+
+    #[test]
+    fn both_orders_sum_to_one_however_far_rewards_lie_apart() {
+        for (first, second) in [(0.0, 0.0), (3.0, -2.5), (800.0, -800.0), (1e-9, 0.0)] {
+            assert!((preferred(first, second) + preferred(second, first) - 1.0).abs() < 1e-15);
+        }
+        assert_eq!((preferred(0.0, 0.0), preferred(800.0, -800.0)), (0.5, 1.0));
+    }
+}
