@@ -37,7 +37,17 @@ struct Inspection {
 }
 
 /// What is wrong with the chat template of a model that can be asked, or why it cannot be.
-type Runs = Result<Option<String>, LoadError>;
+type Runs = Result<AskedModel, LoadError>;
+
+/// How a model can be asked.
+struct AskedModel {
+    /// What is wrong with its chat template.
+    template_error: Option<String>,
+    /// What its head tells apart, where it says no tokens.
+    classes: Vec<String>,
+    /// Whether it reads texts as a whole, and keeps nothing of them.
+    reads_whole: bool,
+}
 
 struct Tensor {
     name: String,
@@ -56,7 +66,12 @@ impl InspectArgs {
         };
         let asked = |checkpoint: Checkpoint| {
             checkpoint.check_answers(DeviceChoice::Cpu)?;
-            Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
+            let encoder = &checkpoint.encoder;
+            Ok(AskedModel {
+                template_error: encoder.chat_error().map(ToString::to_string),
+                classes: encoder.classes().to_vec(),
+                reads_whole: encoder.reads_whole(),
+            })
         };
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.
         let runs = Checkpoint::open(&located).and_then(asked);
@@ -159,11 +174,21 @@ impl Inspection {
             }
         }
         line("tokenizer", self.tokenizer.clone());
-        line("memory", self.memory(runs.is_ok()));
-        line("can be asked", runs.as_ref().map_or_else(|why| format!("no: {why}"), |_| "yes".to_owned()));
+        line("memory", self.memory(runs.as_ref().is_ok_and(|asked| !asked.reads_whole)));
+        line(
+            "can be asked",
+            match runs {
+                Err(why) => format!("no: {why}"),
+                Ok(asked) if asked.classes.is_empty() => "yes".to_owned(),
+                Ok(asked) => format!("by reward, for {}", asked.classes.join(", ")),
+            },
+        );
         let template = match (&self.chat_template, runs) {
+            (_, Ok(asked)) if asked.reads_whole => "none is needed: task and candidate are a pair of texts".to_owned(),
             (None, _) => "none: prompts are plain text".to_owned(),
-            (Some(_), Ok(Some(wrong))) => format!("broken, see below; prompts are plain text: {wrong}"),
+            (Some(_), Ok(AskedModel { template_error: Some(wrong), .. })) => {
+                format!("broken, see below; prompts are plain text: {wrong}")
+            }
             (Some(_), _) => "see below".to_owned(),
         };
         line("chat template", template);
