@@ -30,7 +30,7 @@ pub(crate) enum ReadConfig {
 impl ReadConfig {
     pub(crate) fn read(&self, config: &Map<String, Value>) -> Result<ModelConfig, ConfigError> {
         match self {
-            Self::Decoder(read) => read(config).map(ModelConfig::Decoder),
+            Self::Decoder(read) => read(config).map(Box::new).map(ModelConfig::Decoder),
             Self::EncoderDecoder(read) => read(config).map(Box::new).map(ModelConfig::EncoderDecoder),
             Self::Encoder(read) => read(config).map(Box::new).map(ModelConfig::Encoder),
         }
@@ -41,7 +41,7 @@ impl ReadConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelConfig {
     /// A language model that reads from left to right.
-    Decoder(DecoderConfig),
+    Decoder(Box<DecoderConfig>),
     /// An encoder reads a source, and a decoder writes from left to right.
     EncoderDecoder(Box<EncoderDecoderConfig>),
     /// A model that reads a text as a whole.
@@ -96,7 +96,7 @@ impl ModelConfig {
 
     /// The configuration of a decoder-only model, where it is one.
     pub fn decoder(self) -> Option<DecoderConfig> {
-        if let Self::Decoder(config) = self { Some(config) } else { None }
+        if let Self::Decoder(config) = self { Some(*config) } else { None }
     }
 
     /// The output head's tensor, where the configuration says that it is the embedding, and the names that this may

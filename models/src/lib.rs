@@ -10,6 +10,7 @@ mod architecture;
 mod bart;
 mod bert;
 mod classes;
+mod classifier;
 mod config;
 mod cpu;
 mod decoder;

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::architecture::{Architecture, ModelConfig, ReadConfig};
-use crate::classes::{Classifier, class_names};
+use crate::classes::class_names;
+use crate::classifier::Classifier;
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::encoder::{EncoderShape, MaskedModel};
@@ -97,14 +98,15 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     match find(found) {
         Some(architecture) => {
             let (mut config, classes) = (architecture.config.read(map)?, class_names(map)?);
+            if classes.is_empty() {
+                return Ok(config);
+            }
             match &mut config {
-                ModelConfig::Decoder(_) if classes.is_empty() => {}
                 // What a language model does to its logits is no part of a class head.
                 ModelConfig::Decoder(config) => {
                     (config.classes, config.logit_scale, config.logit_cap) = (classes, 1.0, None);
                 }
                 ModelConfig::Encoder(config) => config.classes = classes,
-                ModelConfig::EncoderDecoder(_) if classes.is_empty() => {}
                 ModelConfig::EncoderDecoder(_) => {
                     return Err(ConfigFields::new(found, map).not_honoured("architectures", &map["architectures"]));
                 }

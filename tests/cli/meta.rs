@@ -229,8 +229,8 @@ fn labels_count_in_the_first_line_and_an_attributes_are_told_to_stand_apart() {
         sample
     };
     let gold = world.file("gold.jsonl", lines(&(0..30).map(|n| sample(n, n < 15)).collect::<Vec<_>>()));
-    let rows: String =
-        (0..30).map(|n| format!("s{n:02},a,0.2\ns{n:02},b,0.{}\n", if n % 5 == 4 { 1 } else { 8 })).collect();
+    let row = |n: usize| format!("s{n:02},a,0.2\ns{n:02},b,0.{}\n", if n % 5 == 4 { 1 } else { 8 });
+    let rows = (0..30).map(row).collect::<Vec<_>>().concat();
     let scores = world.file("scores.csv", format!("item,candidate,f\n{rows}"));
     let label = |attribute: Option<&str>| {
         let row = |n: usize| {

@@ -150,7 +150,7 @@ pub fn agreement_with_gold(figures: &AgreementFigures, case: AgreementCase) -> O
 impl From<AgreementCase> for ConclusionCase<'_> {
     fn from(case: AgreementCase) -> Self {
         let AgreementCase { unscored, answers, confidence } = case;
-        Self { unscored, answers, confidence, ..Self::default() }
+        Self { answers, unscored, confidence, ..Self::default() }
     }
 }
 

@@ -217,7 +217,9 @@ fn matrix(id: String, attribute: &str, facts: &RunFacts, pairs: &FactPairs) -> R
         *mean = (mean.0 + one.score, mean.1 + 1);
     }
     if order.iter().all(|(system, _)| scores.contains_key(system)) {
-        order.iter_mut().for_each(|(system, mean)| *mean = scores[system].0 / f64::from(scores[system].1));
+        for (system, mean) in &mut order {
+            *mean = scores[system].0 / f64::from(scores[system].1);
+        }
     }
     // By name where means are equal, so that the same run gives the same bytes.
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));

@@ -273,7 +273,7 @@ impl Checkpoint {
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn PackedDecoder>, LoadError> {
         self.check_answers(device)?;
         self.load_checked(|source| match &self.config {
-            ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
+            ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, (**config).clone(), compute)?),
             ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder(source, config, compute)?),
             ModelConfig::Encoder(config) => {
                 let separator = self.encoder.tokenizer().between().first().copied();

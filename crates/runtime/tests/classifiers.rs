@@ -32,13 +32,11 @@ fn golden(name: &str) -> Value {
 }
 
 fn prompt(case: &Value) -> Prompt {
-    match case["text"].as_str() {
-        Some(text) => Prompt::Text(text.to_owned()),
-        None => {
-            let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).expect("messages");
-            Prompt::Chat { messages, answer_prefix: String::new() }
-        }
+    if let Some(text) = case["text"].as_str() {
+        return Prompt::Text(text.to_owned());
     }
+    let messages: Vec<Message> = serde_json::from_value(case["messages"].clone()).expect("messages");
+    Prompt::Chat { messages, answer_prefix: String::new() }
 }
 
 fn requests(golden: &Value) -> Vec<ScoreRequest> {
@@ -163,8 +161,9 @@ fn a_text_fills_the_context_to_its_end_and_no_further() {
 #[test]
 fn what_a_model_cannot_be_asked_is_refused_by_name() {
     let text = || Prompt::Text("The farmer".to_owned());
-    let told =
-        |error: LmError| format!("{error}: {}", error.diagnostic_source().and_then(|e| e.help()).expect("a hint"));
+    let told = |error: LmError| {
+        format!("{error}: {}", error.diagnostic_source().and_then(miette::Diagnostic::help).expect("a hint"))
+    };
     let reward = load("llama-reward", LoadOptions::default());
     let labels = Ask::Labels(LabelSet::words(["A", "B"]).expect("labels"));
     let error = reward.score_all(&[ScoreRequest { id: "x".into(), prompt: text(), ask: labels }]).expect_err("refused");

@@ -266,7 +266,7 @@ fn metric_files(kind: ModelKind, options: &ModelOptions) -> Result<MetricFiles, 
     }
     let rehearsal = Rehearsal::open(&located, load)?;
     let files = ModelFiles { located, rehearsal };
-    Ok(MetricFiles::Seq2Seq(describe(options, &files)?))
+    Ok(MetricFiles::Seq2Seq(Box::new(describe(options, &files)?)))
 }
 
 /// Something is among the problems now.

@@ -63,7 +63,7 @@ pub(crate) enum MetricFiles {
     /// Of one that reads texts.
     Encoder(Arc<TextFiles>),
     /// Of one that tells how probable texts are.
-    Seq2Seq(ModelDescription),
+    Seq2Seq(Box<ModelDescription>),
 }
 
 impl OtherModel {
@@ -83,7 +83,7 @@ impl ReadyStage<'_> {
                     models.encoder = Some(Arc::new(PooledEncoder::new(pool, options.clone(), files.clone())));
                 }
                 MetricFiles::Seq2Seq(description) => {
-                    let model = PooledModel::new(pool, options.clone(), description.clone());
+                    let model = PooledModel::new(pool, options.clone(), (**description).clone());
                     models.language_model = Some(Arc::new(model));
                 }
             }
@@ -97,7 +97,7 @@ impl ReadyStage<'_> {
         let for_metrics = self.for_metrics.iter().map(|model| {
             Ok(match &model.files {
                 MetricFiles::Encoder(files) => files.config().description.clone(),
-                MetricFiles::Seq2Seq(description) => description.clone(),
+                MetricFiles::Seq2Seq(description) => (**description).clone(),
             })
         });
         others.chain(for_metrics).collect()

@@ -233,16 +233,13 @@ impl JudgeVerdict {
     pub(crate) fn from_rewards(results: [&ScoreResult; 2], offered: OfferedVerdicts) -> Self {
         let reward = |result: &ScoreResult| Some(result.classes()?.classes.first()?.logit);
         let prompt_tokens = Some(results.iter().map(|result| result.prompt_tokens).sum());
-        let answer = match results.map(reward) {
-            [Some(first), Some(second)] => {
-                let p = [preferred(first, second), preferred(second, first), 0.0];
-                let all = offered.names().into_iter().zip(p).map(|(name, p)| (name, json!(p))).collect();
-                JudgeAnswer { probabilities: Some(all), ..JudgeAnswer::none(Outcome::Scored) }
-            }
-            _ => {
-                let failed = results.into_iter().find(|result| !result.outcome.has_answer());
-                JudgeAnswer::none(failed.map_or(Outcome::Empty, |result| result.outcome.clone()))
-            }
+        let answer = if let [Some(first), Some(second)] = results.map(reward) {
+            let p = [preferred(first, second), preferred(second, first), 0.0];
+            let all = offered.names().into_iter().zip(p).map(|(name, p)| (name, json!(p))).collect();
+            JudgeAnswer { probabilities: Some(all), ..JudgeAnswer::none(Outcome::Scored) }
+        } else {
+            let failed = results.into_iter().find(|result| !result.outcome.has_answer());
+            JudgeAnswer::none(failed.map_or(Outcome::Empty, |result| result.outcome.clone()))
         };
         Self::of(vec![answer], prompt_tokens, offered, true)
     }

@@ -26,7 +26,7 @@ fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
     match read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported") {
-        ModelConfig::Decoder(config) => load_decoder(&source, config, arithmetic),
+        ModelConfig::Decoder(config) => load_decoder(&source, *config, arithmetic),
         ModelConfig::EncoderDecoder(config) => load_encoder_decoder(&source, &config, arithmetic),
         ModelConfig::Encoder(_) => panic!("{name} generates nothing"),
     }
