@@ -29,7 +29,7 @@ pub struct RewardParams {
     /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
     /// itself where there is one alone.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
-    pub class: Option<String>,
+    pub class_name: Option<String>,
     /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
     /// several times; scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
@@ -58,7 +58,7 @@ user's turn and the candidate as the assistant's, in its own chat template; what
 is computed once. An encoder reads the two turns as a pair.
 
 Where the head has one class, its logit is the score: it has no bounds, and two scores r and s say that the first text is \
-preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class names the \
+preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class-name names the \
 one whose probability is the score, as the model's config.json calls it.
 
 The same model can be the judge of `judge` and `reviseval` in pairs.
@@ -70,12 +70,12 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
     const JUDGES_CANDIDATES: bool = true;
 
     fn run(params: &RewardParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
-        let class = class_of(run.model().description(), params.class.as_deref())?;
+        let class = class_of(run.model().description(), params.class_name.as_deref())?;
         let layout = layout(run.model());
         let load = |choice: &String| Template::load(choice, TEMPLATES, BTreeMap::new(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
         let mut signature = Signature::new(Self::NAME, run.model()).with("format", layout.name());
-        if let Some(class) = &params.class {
+        if let Some(class) = &params.class_name {
             signature = signature.with("class", class);
         }
         let read = move |answer: &ClassAnswer| class.score(answer);
@@ -87,8 +87,8 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
             layout,
             other: Some(OtherText::Material),
             no_gold: params.no_gold,
-            unit: &params.class.as_ref().map_or_else(|| "reward".to_owned(), |class| format!("P({class})")),
-            signed: params.class.is_none(),
+            unit: &params.class_name.as_ref().map_or_else(|| "reward".to_owned(), |class| format!("P({class})")),
+            signed: params.class_name.is_none(),
         };
         pointwise.run(signature, run)
     }
@@ -131,14 +131,14 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
         None if classes.len() == 1 => Ok(ScoredClass::Reward),
         None => {
             let why = format!("its head tells {} classes apart: {listed}", classes.len());
-            let hint = format!("name the one that speaks for a text: --class {}", classes[classes.len() - 1]);
+            let hint = format!("name the one that speaks for a text: --class-name {}", classes[classes.len() - 1]);
             MethodError::refuse(format!("--model {}", model.name), why, hint)
         }
         Some(name) => match classes.iter().position(|class| class == name) {
             Some(_) if classes.len() == 1 => Ok(ScoredClass::Reward),
             Some(class) => Ok(ScoredClass::Probability(class)),
             None => {
-                let option = format!("--class {}", name.escape_debug());
+                let option = format!("--class-name {}", name.escape_debug());
                 MethodError::refuse(option, "the model has no such class", format!("it has {listed}"))
             }
         },
@@ -166,7 +166,7 @@ impl RewardJudge {
         if description.classes.len() > 1 {
             let why =
                 format!("its head tells {} classes apart, and a judge needs one reward", description.classes.len());
-            let hint = "score candidates by one of its classes: probity reward --class NAME";
+            let hint = "score candidates by one of its classes: probity reward --class-name NAME";
             return MethodError::refuse(format!("--model {}", description.name), why, hint);
         }
         let layout = layout(model);
@@ -243,9 +243,9 @@ mod tests {
         };
         assert_eq!(scores("reward --attribute coherence", &model(&["LABEL_0"])), [3.0, 6.0]);
         let p = 1.0 / (1.0 + f64::exp(-1.0));
-        let found = scores("reward --class good", &model(&["good", "bad"]));
+        let found = scores("reward --class-name good", &model(&["good", "bad"]));
         assert!(found.iter().all(|found| (found - p).abs() < 1e-12), "{found:?}");
-        let (_, output) = run("reward --class good", std::slice::from_ref(&one), &model(&["good", "bad"]));
+        let (_, output) = run("reward --class-name good", std::slice::from_ref(&one), &model(&["good", "bad"]));
         let row = output.rows("scores")[0];
         assert_eq!(row["answers"][0]["classes"], serde_json::json!({"LABEL_0": 3.0, "LABEL_1": 2.0}));
     }
@@ -259,8 +259,8 @@ mod tests {
         assert!(refused("reward", &[]).contains("it has no head that tells classes apart"));
         let several = refused("reward", &["contradiction", "neutral", "entailment"]);
         assert!(several.contains("tells 3 classes apart: contradiction, neutral, entailment"), "{several}");
-        assert!(several.contains("--class entailment"), "{several}");
-        assert!(refused("reward --class Good", &["good", "bad"]).contains("it has good, bad"));
+        assert!(several.contains("--class-name entailment"), "{several}");
+        assert!(refused("reward --class-name Good", &["good", "bad"]).contains("it has good, bad"));
         let judge = "judge --attribute coherence --verdict label";
         assert!(refused(judge, &["good", "bad"]).contains("a judge needs one reward"));
     }

@@ -40,11 +40,14 @@ def test_options_are_keywords_with_their_defaults_and_their_help(kind):
 
 
 @pytest.mark.parametrize("name", [name for name in probity.__all__ if name not in ("ProbityError", "Table")])
-def test_examples_run(name, request):
+def test_examples_run(name, request, tmp_path, monkeypatch):
     examples = [test for test in doctest.DocTestFinder().find(getattr(probity, name), name) if test.examples]
     assert examples, f"{name} has no example"
     if any("smollm2" in example.source for test in examples for example in test.examples):
         request.getfixturevalue("model")
+    if any("./reward-model" in example.source for test in examples for example in test.examples):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "reward-model").symlink_to(ROOT / "tests/goldens/classifiers/llama-reward")
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for test in examples:
         assert runner.run(test).failed == 0, f"{test.name}: what failed was printed"

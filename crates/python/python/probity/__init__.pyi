@@ -420,6 +420,41 @@ def judge(
 ) -> Run:
     """Let a model, or a panel of models, say which candidate is better or how good each is, with reasons."""
 
+def reward(
+    data: str | os.PathLike[str] | Frame,
+    *,
+    model: str | os.PathLike[str] | Model | None = ...,
+    class_name: str | None = ...,
+    template: str | os.PathLike[str] | Run | Table | Frame | Sequence[str | os.PathLike[str] | Run | Table | Frame] = ...,
+    attribute: str | Sequence[str] = ...,
+    no_gold: bool = ...,
+    text_flags: Literal['on', 'off'] = ...,
+    adapter: str | os.PathLike[str] | Run | None = ...,
+    precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
+    device: str = ...,
+    threads: int | None = ...,
+    min_mass: float = ...,
+    no_sharing: bool = ...,
+    token_budget: int = ...,
+    cache_budget: str | None = ...,
+    draft: Literal['lookup', 'off'] = ...,
+    side_by_side: int = ...,
+    isa: str | None = ...,
+    map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
+    data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
+    limit: int | None = ...,
+    shard: str | None = ...,
+    out: str | os.PathLike[str] | Run | None = ...,
+    dry_run: bool = ...,
+    strict: bool = ...,
+    overwrite: bool = ...,
+    resume: bool = ...,
+    cache: str | os.PathLike[str] | Run | None = ...,
+    no_store: bool = ...,
+    progress: bool = ...,
+) -> Run:
+    """Score each candidate by a reward model or a classifier."""
+
 def revise(
     data: str | os.PathLike[str] | Frame,
     *,

@@ -124,6 +124,7 @@ _BESIDES = {
     "learn": {"attribute": "quality"},
     "reviseval": {"mode": "pointwise", "scale": "1..5", "attribute": "quality", "revision_tokens": 40, "limit": 1},
     "revision": {"limit": 1},
+    "reward": {"model": "./reward-model"},
 }
 
 #: Examples of what takes other things than samples with candidates.
