@@ -138,7 +138,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(read) = read_config(&config) else { return };
     let _ = (read.vocab_size(), read.context_length(), read.is_spare("lm_head.weight"));
     let _ = match read {
-        ModelConfig::Decoder(config) => load_decoder(weights, config, Arithmetic::Exact).map(drop),
+        ModelConfig::Decoder(config) => load_decoder(weights, *config, Arithmetic::Exact).map(drop),
         ModelConfig::EncoderDecoder(config) => load_encoder_decoder(weights, &config, Arithmetic::Exact).map(drop),
         ModelConfig::Encoder(config) => load_encoder(weights, &config, Arithmetic::Exact).map(drop),
     };
