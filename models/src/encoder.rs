@@ -111,11 +111,11 @@ impl MaskedModel {
         if texts.iter().any(Vec::is_empty) {
             bail!("a text without tokens has no hidden states");
         }
-        let embedded = |(index, text): (usize, &'_ Vec<u32>)| EmbeddedText {
-            first: firsts.map_or(text.len(), |firsts| firsts[index]),
-            ..EmbeddedText::new(&texts[index], 0)
-        };
-        self.embeddings.rows(self.compute.isa, w, &texts.iter().enumerate().map(embedded).collect::<Vec<_>>())?;
+        let mut embedded: Vec<EmbeddedText<'_>> = texts.iter().map(|text| EmbeddedText::new(text, 0)).collect();
+        for (text, first) in embedded.iter_mut().zip(firsts.unwrap_or_default()) {
+            text.first = *first;
+        }
+        self.embeddings.rows(self.compute.isa, w, &embedded)?;
         after(0, &w.x);
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();

@@ -36,10 +36,10 @@ struct Inspection {
     chat_template: Option<String>,
 }
 
-/// What is wrong with the chat template of a model that can be asked, or why it cannot be.
+/// How a model can be asked, or why it cannot be.
 type Runs = Result<AskedModel, LoadError>;
 
-/// How a model can be asked.
+/// What is asked of a model, and how.
 struct AskedModel {
     /// What is wrong with its chat template.
     template_error: Option<String>,

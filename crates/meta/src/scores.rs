@@ -86,7 +86,8 @@ impl AllScores {
             if let Ok(run) = Manifest::read(path) {
                 run.check_files(path)?;
             }
-            files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &own_name(&file), &own_verdict(&file)));
+            let (name, verdict) = own_run(&file).unwrap_or_else(|| ("score".to_owned(), Vec::new()));
+            files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &name, &verdict));
         }
         // A name that several files have is told apart by the file.
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
@@ -189,18 +190,15 @@ fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String
     MetaError::Unknown { option, what, name, near, known }
 }
 
-/// How scores without a metric's name are called: by the method of the run they lie in.
-fn own_name(file: &Path) -> String {
-    let manifest = file.parent().and_then(|folder| Manifest::read(folder).ok());
-    manifest.map_or_else(|| "score".to_owned(), |manifest| manifest.info.command)
-}
-
-/// What the run that they lie in concludes; nothing where there is none, or one that has not finished.
-fn own_verdict(file: &Path) -> Vec<Conclusion> {
-    let folder = file.parent().filter(|folder| Manifest::read(folder).is_ok());
-    let summary = folder.and_then(|folder| std::fs::read(folder.join(SUMMARY)).ok());
+/// The run that a table lies in: its method, by which scores without a metric's name are called, and what it concludes,
+/// where it has finished.
+fn own_run(file: &Path) -> Option<(String, Vec<Conclusion>)> {
+    let folder = file.parent()?;
+    let method = Manifest::read(folder).ok()?.info.command;
+    let summary = std::fs::read(folder.join(SUMMARY)).ok();
     let summary: Option<Value> = summary.and_then(|text| serde_json::from_slice(&text).ok());
-    summary.and_then(|mut summary| serde_json::from_value(summary["verdict"].take()).ok()).unwrap_or_default()
+    let verdict = summary.and_then(|mut summary| serde_json::from_value(summary["verdict"].take()).ok());
+    Some((method, verdict.unwrap_or_default()))
 }
 
 fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {

@@ -182,24 +182,16 @@ impl RewardJudge {
         &self.layout
     }
 
+    /// A candidate as an answer to its sample.
     pub(crate) fn render(&self, sample: &Sample, text: &str, references: &[&str]) -> Result<Rendered, TemplateError> {
-        render(&self.template, sample, text, references)
+        let [context, instruction] = material(sample);
+        let data = [context, instruction, ("candidate", text)];
+        self.template.render_with(&sample.id, &data, &[(REFERENCES, references)])
     }
 
     pub(crate) fn prompt(&self, rendered: Rendered) -> Prompt {
         rendered.conversation(&self.layout)
     }
-}
-
-/// A candidate as an answer to its sample.
-pub(crate) fn render(
-    template: &Template,
-    sample: &Sample,
-    candidate: &str,
-    references: &[&str],
-) -> Result<Rendered, TemplateError> {
-    let [context, instruction] = material(sample);
-    template.render_with(&sample.id, &[context, instruction, ("candidate", candidate)], &[(REFERENCES, references)])
 }
 
 /// The probability that the first of two texts is preferred, by their rewards.

@@ -244,10 +244,7 @@ impl PromptEncoder {
                 let text = self.marked_chat(template, messages, &[], false)?;
                 Ok(self.tokenizer.encode(&text)?)
             }
-            Prompt::Text(text) => {
-                let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
-                Ok([bos.into_iter().collect(), self.tokenizer.encode_text(text)?].concat())
-            }
+            Prompt::Text(text) => Ok([self.text_start(), self.tokenizer.encode_text(text)?].concat()),
             Prompt::Tokens(ids) => self.known(ids),
             Prompt::Pair { .. } => Err(EncodeError::NoSource),
         }
@@ -327,6 +324,11 @@ impl PromptEncoder {
         Ok((prefix, source, sequences))
     }
 
+    /// What plain text begins with; a chat's template writes the token itself.
+    fn text_start(&self) -> Vec<u32> {
+        self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos()).into_iter().collect()
+    }
+
     /// The prompt up to where its last text begins; `suffixes` are what may follow that.
     fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Open, EncodeError> {
         if !self.classes.is_empty() {
@@ -340,10 +342,12 @@ impl PromptEncoder {
             Prompt::Pair { .. } => Err(EncodeError::NoSource),
             Prompt::Text(text) => {
                 let (body, spaces) = split_trailing_spaces(text);
-                // Only here: a chat's template writes the token itself.
-                let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
-                let before = bos.into_iter().collect();
-                Ok(Open { before, source: 0, text: Some(Marked::ordinary(body)), spaces: spaces.to_owned() })
+                Ok(Open {
+                    before: self.text_start(),
+                    source: 0,
+                    text: Some(Marked::ordinary(body)),
+                    spaces: spaces.to_owned(),
+                })
             }
             Prompt::Chat { messages, answer_prefix } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;

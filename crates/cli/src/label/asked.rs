@@ -71,7 +71,7 @@ impl LabelArgs {
                 let samples = read.samples(&self.data)?;
                 let tasks = read_label_tasks(path, &samples)?;
                 let is_pair = |task: &&LabelTask| matches!(task.subject, LabelSubject::Pair { .. });
-                if self.scale.is_some() && tasks.iter().filter(is_pair).count() == tasks.len() {
+                if self.scale.is_some() && !tasks.is_empty() && tasks.iter().all(|task| is_pair(&task)) {
                     return Err(NothingToAsk::Pairs { file: path.display().to_string() }.into());
                 }
                 let is_named = |task: &&LabelTask| task.attribute.is_none() && !self.attribute.is_empty();

@@ -55,6 +55,13 @@ pub(crate) struct JudgeQuestion<'a> {
     pub(crate) tag: String,
 }
 
+impl JudgeQuestion<'_> {
+    /// How its requests' ids end.
+    fn tail(&self) -> String {
+        if self.tag.is_empty() { String::new() } else { format!("/{}", self.tag) }
+    }
+}
+
 /// One model as a judge.
 pub(crate) struct ModelJudge<'m> {
     model: &'m dyn LanguageModel,
@@ -252,9 +259,8 @@ impl<'m> ModelJudge<'m> {
             let question = &questions[*index];
             let text = question.shown[*shown];
             let rendered = reward.render(question.sample, text.text, &question.references);
-            let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };
             ScoreRequest {
-                id: format!("{}/reward/{}{tag}{}", question.sample.id, text.name, self.suffix),
+                id: format!("{}/reward/{}{}{}", question.sample.id, text.name, question.tail(), self.suffix),
                 prompt: reward.prompt(rendered.expect("it could be rendered before")),
                 ask: Ask::Classes,
             }
@@ -345,8 +351,8 @@ impl<'m> ModelJudge<'m> {
     /// What seeds depend on, and most of a request's id.
     fn id(&self, question: &JudgeQuestion<'_>) -> String {
         let names: Vec<&str> = question.shown.iter().map(|shown| shown.name).collect();
-        let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };
-        format!("{}/{}/{}{tag}", question.sample.id, self.options.attribute[question.attribute], names.join("/"))
+        let attribute = &self.options.attribute[question.attribute];
+        format!("{}/{attribute}/{}{}", question.sample.id, names.join("/"), question.tail())
     }
 }
 

@@ -7,10 +7,9 @@ use probity_lm::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{CandidatePlace, OtherText, Pointwise, PointwiseQuestion};
+use super::{CandidatePlace, Pointwise, PointwiseQuestion};
 use crate::figures::mean;
 use crate::question::material;
-use crate::reward;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 
@@ -135,10 +134,7 @@ impl Pointwise<'_> {
         let sample = &self.samples[place.item];
         let template = &self.templates[place.group][question.template];
         let candidate = ("candidate", &*self.candidate(place).text);
-        if self.other == Some(OtherText::Material) {
-            return reward::render(template, sample, &self.candidate(place).text, &[]);
-        }
-        if self.other.is_some() {
+        if self.has_other() {
             let other = question.reference.map_or(&*sample.context, |k| &*sample.references[k]);
             return template.render(&sample.id, &[candidate, ("other", other)]);
         }

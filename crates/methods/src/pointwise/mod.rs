@@ -144,9 +144,7 @@ impl<'a> Pointwise<'a> {
     fn questions(&self, row: usize, place: CandidatePlace) -> Vec<PointwiseQuestion> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
-            None => vec![(None, "")],
-            // Without any it is judged by itself.
-            Some(OtherText::Material) => vec![(None, "-")],
+            None | Some(OtherText::Material) => vec![(None, "")],
             Some(OtherText::Context) => vec![(None, &*sample.context)],
             Some(OtherText::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), &**r)).collect(),
         };
@@ -156,7 +154,7 @@ impl<'a> Pointwise<'a> {
         }
         let mut questions = Vec::new();
         for template in 0..self.templates[place.group].len() {
-            for &(reference, _) in others.iter().filter(|(_, other)| self.other.is_none() || !empty(other)) {
+            for &(reference, _) in others.iter().filter(|(_, other)| !self.has_other() || !empty(other)) {
                 questions.push(PointwiseQuestion { position: questions.len(), row, template, reference });
             }
         }
@@ -186,6 +184,11 @@ impl<'a> Pointwise<'a> {
                 MethodError::refuse("--against reference", "no sample has references", hint)
             }
         }
+    }
+
+    /// Whether a candidate is shown with one other text, without which there is nothing to ask.
+    fn has_other(&self) -> bool {
+        matches!(self.other, Some(OtherText::Context | OtherText::References))
     }
 
     fn candidate(&self, place: CandidatePlace) -> &'a Candidate {

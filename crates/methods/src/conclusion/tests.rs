@@ -1,0 +1,284 @@
+use super::*;
+use crate::figures::Mass;
+use crate::gold;
+use crate::testing::sample;
+
+/// Samples of candidates `0`, `1` … with these scores.
+fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, usize)>, with_gold: bool) -> Conclusion {
+    let mut samples: Vec<Sample> = scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
+    for one in &mut samples {
+        one.preference = preferred.map(|id| Preference::Candidate(id.to_owned()));
+    }
+    let scores: Vec<Vec<Option<f64>>> =
+        scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
+    let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
+    let case = ConclusionCase {
+        samples: &samples,
+        scores: &scores,
+        gold: figures.as_ref(),
+        preferences: true,
+        answers: AnswerDoubts { turned, ..AnswerDoubts::default() },
+        ..ConclusionCase::default()
+    };
+    case.conclusion()
+}
+
+#[test]
+fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
+    let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
+    let found = conclusion(&rows, None, Some((1.0, 10)), false);
+    let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
+    assert_eq!(found.says, format!("No winner: scores that cannot be trusted put 1 before 0 in {counts}"));
+    let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p \
+               = 0.109)";
+    assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
+    assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
+    let steady = conclusion(&rows, None, Some((0.0, 10)), false);
+    assert_eq!(steady.says, format!("No clear winner: against 0, 1 wins {counts}"));
+    assert_eq!(
+        (steady.trust, steady.because.as_str()),
+        (Trust::Caution, "the difference may be chance (sign test p = 0.109)")
+    );
+    let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
+    assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
+    assert!(clear.says.starts_with("1 beats 0: it wins 100.0 % of 12 samples"), "{}", clear.says);
+}
+
+#[test]
+fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_scores() {
+    // One lucky sample outweighs two others in the mean.
+    let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
+    assert!(found.says.starts_with("No clear winner: against 0, 1 wins 66.7 % of 3 samples"), "{}", found.says);
+    assert_eq!(found.figures["winner"], json!("1"));
+    let means: Vec<f64> = found.figures["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
+    assert!(means[0] < means[1], "the winner's mean stands first: {means:?}");
+}
+
+#[test]
+fn equal_scores_agree_with_nothing_and_name_nobody() {
+    let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
+    assert!(
+        found.says.starts_with("No agreement with gold: the candidates of each sample have equal scores"),
+        "{}",
+        found.says
+    );
+    assert_eq!(found.trust, Trust::Unreliable);
+    assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
+    let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
+    assert_eq!(top.says, "Best of 4 by mean score: 1, 2 and 1 more are level");
+}
+
+#[test]
+fn a_judge_that_names_the_first_is_not_believed_though_no_pair_was_turned() {
+    let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+    let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
+    let case = |first_wins| ConclusionCase {
+        samples: &samples,
+        scores: &scores,
+        preferences: true,
+        answers: AnswerDoubts { first_wins, ..AnswerDoubts::default() },
+        ..ConclusionCase::default()
+    };
+    let found = case(Some(1.0)).conclusion();
+    assert_eq!(found.trust, Trust::Unreliable);
+    assert_eq!(
+        found.because,
+        "no pair was seen in both orders, and the text shown first wins 100.0 %; it was held against no gold"
+    );
+    assert_eq!(case(Some(0.5)).conclusion().because, "it was held against no gold");
+}
+
+#[test]
+fn who_is_in_the_easy_samples_alone_is_not_the_best() {
+    let samples: Vec<Sample> = (0..30).map(|k| sample(&format!("s{k}"), &[1.0, 2.0, 3.0])).collect();
+    let of = |k: usize| if k < 8 { [Some(0.9), Some(0.8), Some(0.1)] } else { [Some(0.1), None, Some(0.0)] };
+    let scores: Vec<Vec<Option<f64>>> = (0..30).map(|k| of(k).to_vec()).collect();
+    let found = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() }.conclusion();
+    assert!(found.says.starts_with("No clear winner of 3: first by mean score is 1, before 0;"), "{}", found.says);
+    let because = "24.4 % of what was to be scored has no score; sample by sample the next one wins";
+    assert_eq!(found.because, because);
+}
+
+#[test]
+fn what_dropped_out_is_told_and_keeps_agreement_from_being_reliable() {
+    let samples: Vec<Sample> = (0..30).map(|k| sample(&format!("s{k}"), &[1.0, 2.0, 3.0])).collect();
+    let with_scores_of = |scored: usize| {
+        let row = |k: usize| (1..=3).map(|c| (k < scored).then_some(f64::from(c))).collect::<Vec<_>>();
+        let scores: Vec<Vec<Option<f64>>> = (0..30).map(row).collect();
+        let figures = gold::against(&samples, "coherence", &scores);
+        let case = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() };
+        ConclusionCase { gold: Some(&figures), ..case }.conclusion()
+    };
+    assert_eq!(with_scores_of(28).trust, Trust::Reliable);
+    let half = with_scores_of(15);
+    let because = "50.0 % of what was to be scored has no score";
+    assert_eq!((half.trust, half.because.as_str()), (Trust::Caution, because));
+}
+
+#[test]
+fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
+    let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 12], None, None, false);
+    assert!(
+        found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 12 samples"),
+        "{}",
+        found.says
+    );
+    let few = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
+    assert!(few.says.starts_with("No clear winner of 3: first by mean score is 1, before 2;"), "{}", few.says);
+    let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
+    assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
+    assert_eq!(level.figures["winner"], Value::Null);
+}
+
+#[test]
+fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
+    let rows = [&[0.4, 0.6][..]; 20];
+    let right = conclusion(&rows, Some("1"), Some((0.1, 20)), false);
+    assert_eq!(right.trust, Trust::Reliable, "{right:?}");
+    assert!(
+        right
+            .says
+            .starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50\u{a0}%"),
+        "{}",
+        right.says
+    );
+    assert_eq!(
+        conclusion(&rows, Some("1"), Some((0.8, 20)), false).trust,
+        Trust::Caution,
+        "right, and yet by the order"
+    );
+    assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Unreliable);
+}
+
+#[test]
+fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
+    let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("1"), Some((0.1, 9)), false);
+    assert_eq!(
+        (few.trust, few.because.as_str()),
+        (Trust::Caution, "it was held against preferences in only 9 samples")
+    );
+    // Few and against them is against them.
+    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("0"), None, false).trust, Trust::Unreliable);
+    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 2], Some("1"), None, false).trust, Trust::Unreliable, "may be chance");
+}
+
+#[test]
+fn preferences_among_several_are_held_against_guessing_too() {
+    let row = |best: usize| -> &[f64] { [&[0.9, 0.1, 0.2][..], &[0.1, 0.9, 0.2], &[0.1, 0.2, 0.9]][best] };
+    // Right in 4 of 12, which a third would be by guessing.
+    let rows: Vec<&[f64]> = (0..12).map(|k| row(k % 3)).collect();
+    let guessed = conclusion(&rows, Some("0"), None, false);
+    assert_eq!(
+        (guessed.trust, guessed.because.as_str()),
+        (Trust::Unreliable, "guessing would do as well: the interval contains 33.3 %")
+    );
+    assert!(guessed.says.ends_with("; guessing has 33.3\u{a0}%"), "{}", guessed.says);
+    // Right in 8 of 12: above a third, though the interval holds one half.
+    let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
+    assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Reliable);
+    // Never right.
+    assert_eq!(conclusion(&[row(1); 20], Some("0"), None, false).because, "it is against the preferences");
+    assert_eq!(conclusion(&[row(0); 3], Some("0"), None, false).trust, Trust::Unreliable, "may be chance");
+}
+
+#[test]
+fn gold_comes_before_who_won_and_chance_is_called_chance() {
+    // The samples' gold is the scores themselves.
+    let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
+    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+    let found = conclusion(&rows, None, None, true);
+    assert!(found.says.starts_with("Agrees with gold: Spearman 1.000"), "{}", found.says);
+    assert_eq!(found.trust, Trust::Reliable);
+    let one = conclusion(&rows[..1], None, None, true);
+    assert!(
+        one.says
+            .starts_with("No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)"),
+        "{}",
+        one.says
+    );
+    assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval contains 0, which is chance"));
+}
+
+#[test]
+fn nothing_scored_is_no_verdict() {
+    let samples = [sample("a", &[1.0, 2.0])];
+    let case = ConclusionCase {
+        about: Some("coherence".into()),
+        samples: &samples,
+        scores: &[vec![None, None]],
+        preferences: true,
+        ..ConclusionCase::default()
+    };
+    let found = case.conclusion();
+    assert_eq!((found.trust, found.says.as_str()), (Trust::Unreliable, "No verdict: none of 2 candidates has a score"));
+}
+
+/// Of so many of ten answers the model hardly considers the labels.
+fn low(of_ten: usize) -> Mass {
+    Mass::of((0..10).map(|k| (0.5, k < of_ten)))
+}
+
+#[test]
+fn a_low_mass_is_told_whatever_else_speaks_against_a_verdict() {
+    let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+    let (scores, reversed) = (vec![vec![Some(0.2), Some(0.9)]; 12], vec![vec![Some(0.9), Some(0.2)]; 12]);
+    let because = |scores: &[Vec<Option<f64>>], with_gold: bool, mass: Mass| {
+        let figures = with_gold.then(|| gold::against(&samples, "coherence", scores));
+        let case = ConclusionCase {
+            samples: &samples,
+            scores,
+            gold: figures.as_ref(),
+            answers: AnswerDoubts { low_mass: mass.low_share, ..AnswerDoubts::default() },
+            ..ConclusionCase::default()
+        };
+        let found = case.conclusion();
+        (found.trust, found.because)
+    };
+    let low_in = |share: &str| format!("in {share} % of answers the model hardly considers the labels");
+    let (trust, why) = because(&scores, false, low(3));
+    assert_eq!((trust, why), (Trust::Caution, format!("{}; it was held against no gold", low_in("30.0"))));
+    let (trust, why) = because(&reversed, true, low(3));
+    assert_eq!((trust, why), (Trust::Unreliable, format!("{}, and it orders texts against gold", low_in("30.0"))));
+    assert_eq!(because(&scores, true, low(6)), (Trust::Caution, low_in("60.0")));
+    assert_eq!(because(&scores, false, low(1)).1, "it was held against no gold", "few are none");
+}
+
+#[test]
+fn samples_of_one_candidate_are_held_against_gold_over_all_scores() {
+    let rows: Vec<[f64; 1]> = (0..12).map(|k| [f64::from(k)]).collect();
+    let rows: Vec<&[f64]> = rows.iter().map(<[f64; 1]>::as_slice).collect();
+    let found = conclusion(&rows, None, None, true);
+    assert!(found.says.ends_with(": Spearman 1.000 (over all 12 scores)"), "{}", found.says);
+}
+
+#[test]
+fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
+    let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
+    let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+    let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
+    let good = || named("good", conclusion(&rows, None, None, true));
+    let level = named("level", conclusion(&[&[0.5, 0.5][..]; 6], None, None, true));
+    let found = best_agreement(Some("q"), vec![level.clone(), good()]).expect("two");
+    assert_eq!((found.about.as_deref(), found.trust), (Some("q"), Trust::Reliable));
+    assert!(
+        found.says.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"),
+        "{}",
+        found.says
+    );
+    assert!(found.says.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{}", found.says);
+    let one = best_agreement(Some("q"), vec![good()]).expect("one");
+    assert_eq!((one.about.as_deref(), one.says), (Some("q, good"), good().says));
+    let none = best_agreement(None, vec![level.clone(), named("other", level)]).expect("two");
+    assert!(none.says.starts_with("None of 2 metrics is known to agree"), "{}", none.says);
+    assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
+    assert_eq!(best_agreement(None, Vec::new()), None);
+    // One that is just clear of chance by itself is not as the best of ten.
+    let p = |p: f64| Conclusion { figures: json!({ "spearman": 0.5, "interval": [0.1, 0.8], "p": p }), ..good() };
+    let best_of = |number: usize| {
+        best_agreement(None, (0..number).map(|k| named(&k.to_string(), p(0.01))).collect()).expect("some")
+    };
+    assert_eq!((best_of(1).trust, best_of(5).trust), (Trust::Reliable, Trust::Reliable));
+    let ten = best_of(10);
+    assert_eq!(ten.because, "the best of 10 may be there by chance: p 0.0100 times 10");
+    assert_eq!(ten.trust, Trust::Caution);
+}
