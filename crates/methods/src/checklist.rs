@@ -305,6 +305,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             asking: PointwiseAsk::Labels { labels, read: &yes_share },
             layout,
             other: None,
+            names_attribute: true,
             no_gold: params.subject.no_gold,
             unit: &format!("mean P({yes})"),
             signed: false,

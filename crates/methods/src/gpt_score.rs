@@ -95,6 +95,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             asking: PointwiseAsk::Candidate { read: &read },
             layout,
             other: None,
+            names_attribute: true,
             no_gold: params.subject.no_gold,
             unit,
             signed: false,

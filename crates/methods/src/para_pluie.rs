@@ -119,6 +119,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             asking: PointwiseAsk::Labels { labels, read: &log_ratio },
             layout,
             other: Some(other),
+            names_attribute: false,
             no_gold: params.no_gold,
             unit: &format!("log P({yes}) − log P({no}), nats"),
             signed: true,

@@ -111,6 +111,7 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
                 read: &read,
             },
             other: None,
+            names_attribute: true,
             no_gold: params.subject.no_gold,
             unit: "written score",
             signed: false,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::builtin::{Builtin, DataSlot};
-use crate::pointwise::{OtherText, Pointwise, PointwiseAsk};
+use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{MATERIAL, material};
 use crate::template::{PromptLayout, Rendered, Template, TemplateError};
 use crate::{Method, MethodError, MethodReport, Run, Signature};
@@ -85,7 +85,8 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
             templates: &templates,
             asking: PointwiseAsk::Classes { read: &read },
             layout,
-            other: Some(OtherText::Material),
+            other: None,
+            names_attribute: false,
             no_gold: params.no_gold,
             unit: &params.class_name.as_ref().map_or_else(|| "reward".to_owned(), |class| format!("P({class})")),
             signed: params.class_name.is_none(),

@@ -134,7 +134,7 @@ impl Pointwise<'_> {
         let sample = &self.samples[place.item];
         let template = &self.templates[place.group][question.template];
         let candidate = ("candidate", &*self.candidate(place).text);
-        if self.has_other() {
+        if self.other.is_some() {
             let other = question.reference.map_or(&*sample.context, |k| &*sample.references[k]);
             return template.render(&sample.id, &[candidate, ("other", other)]);
         }
@@ -161,7 +161,7 @@ impl Pointwise<'_> {
         let template = template.name();
         let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
         // Sampled answers are seeded by the id: two attributes must not share one.
-        let attribute = if self.other.is_none() { format!("{}/", self.attributes[place.group]) } else { String::new() };
+        let attribute = if self.names_attribute { format!("{}/", self.attributes[place.group]) } else { String::new() };
         format!("{}/{}/{attribute}{template}{asked}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 

@@ -26,14 +26,12 @@ pub(crate) enum OtherText {
     Context,
     /// Each of the references; the best score counts.
     References,
-    /// No single text: the sample's context and instruction, as in prompts that name an attribute.
-    Material,
 }
 
 /// A pointwise method's particulars.
 pub(crate) struct Pointwise<'a> {
     pub(crate) samples: &'a [Sample],
-    /// The attributes asked about; where there is an `other`, the gold scores to compare with.
+    /// The attributes asked about; where prompts name none, the gold scores to compare with.
     pub(crate) attributes: &'a [String],
     /// The templates of each attribute, one for each question where they have a setting of that name, or of the one
     /// question where the prompt names no attribute.
@@ -41,6 +39,8 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) asking: PointwiseAsk<'a>,
     pub(crate) layout: PromptLayout,
     pub(crate) other: Option<OtherText>,
+    /// Whether prompts name the attribute. Where they do not, one score is held against the gold of all.
+    pub(crate) names_attribute: bool,
     pub(crate) no_gold: bool,
     /// What the score is, for the table's head.
     pub(crate) unit: &'a str,
@@ -144,7 +144,7 @@ impl<'a> Pointwise<'a> {
     fn questions(&self, row: usize, place: CandidatePlace) -> Vec<PointwiseQuestion> {
         let sample = &self.samples[place.item];
         let others: Vec<(Option<usize>, &str)> = match self.other {
-            None | Some(OtherText::Material) => vec![(None, "")],
+            None => vec![(None, "")],
             Some(OtherText::Context) => vec![(None, &*sample.context)],
             Some(OtherText::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), &**r)).collect(),
         };
@@ -154,7 +154,7 @@ impl<'a> Pointwise<'a> {
         }
         let mut questions = Vec::new();
         for template in 0..self.templates[place.group].len() {
-            for &(reference, _) in others.iter().filter(|(_, other)| !self.has_other() || !empty(other)) {
+            for &(reference, _) in others.iter().filter(|(_, other)| self.other.is_none() || !empty(other)) {
                 questions.push(PointwiseQuestion { position: questions.len(), row, template, reference });
             }
         }
@@ -167,7 +167,6 @@ impl<'a> Pointwise<'a> {
         let lacks = |sample: &&Sample| match other {
             OtherText::Context => sample.context.trim().is_empty(),
             OtherText::References => sample.references.iter().all(|text| text.trim().is_empty()),
-            OtherText::Material => false,
         };
         let without = self.samples.iter().filter(lacks).count();
         if without < self.samples.len() {
@@ -178,17 +177,11 @@ impl<'a> Pointwise<'a> {
                 let hint = "give the samples a \"context\", or say --against reference";
                 MethodError::refuse("--against context", "no sample has a context", hint)
             }
-            OtherText::Material => Ok(0),
             OtherText::References => {
                 let hint = "give the samples \"references\", or say --against context";
                 MethodError::refuse("--against reference", "no sample has references", hint)
             }
         }
-    }
-
-    /// Whether a candidate is shown with one other text, without which there is nothing to ask.
-    fn has_other(&self) -> bool {
-        matches!(self.other, Some(OtherText::Context | OtherText::References))
     }
 
     fn candidate(&self, place: CandidatePlace) -> &'a Candidate {

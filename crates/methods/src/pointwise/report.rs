@@ -70,7 +70,7 @@ impl PointwiseTables {
                 .conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
-            gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();
+            gold.iter().filter(|gold| gold.present && (!of.names_attribute || gold.attribute == name)).collect();
         for one in &used {
             let figures = gold::against(of.samples, one.attribute, scores);
             gold::push(&figures, one.attribute, "", &mut self.gold);
@@ -135,7 +135,7 @@ impl Pointwise<'_> {
                 scores[place.item][place.candidate] = row.score;
             }
             let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
-            let name = if self.other.is_none() { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
+            let name = if self.names_attribute { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             tables.add(self, name, &figures, &scores, gold);
             signature = signature.with_templates(templates);
         }
@@ -153,7 +153,7 @@ impl Pointwise<'_> {
                 ));
             }
         }
-        if self.other.is_none() {
+        if self.names_attribute {
             signature = signature.with("attributes", &self.attributes.join(","));
         }
         let questions = self.questions_section(places, rows);

@@ -82,7 +82,7 @@ impl<'a> Pointwise<'a> {
         };
         let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.score)) } else { None };
         let mass = mean(best.iter().filter_map(|a| a.mass));
-        let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
+        let attribute = if self.names_attribute { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];
         let candidate = &self.candidate(place).id;
         let asked = matches!(self.asking, PointwiseAsk::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
