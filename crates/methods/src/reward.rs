@@ -270,6 +270,7 @@ mod tests {
         let p = 1.0 / (1.0 + f64::exp(1.0));
         assert_eq!(rows.len(), 2);
         for row in rows {
+            assert_eq!(row["template"], "reward");
             let expected = if row["candidate_i"] == "0" { p } else { 1.0 - p };
             assert!((row["p"].as_f64().expect("a number") - expected).abs() < 1e-12, "{row}");
         }

@@ -146,6 +146,11 @@ impl<'m> ModelJudge<'m> {
         Self { suffix, ..self }
     }
 
+    /// How the prompt is called that it is asked with.
+    pub(crate) fn template(&self) -> &str {
+        if self.reward.is_some() { "reward" } else { self.options.template() }
+    }
+
     /// The judge's model.
     pub(crate) fn model(&self) -> &'m dyn LanguageModel {
         self.model

@@ -211,7 +211,7 @@ pub(super) struct VerdictStage<'s> {
     pub(super) plan: &'s JudgePlan,
     /// The judges' names.
     pub(super) names: &'s [String],
-    judges: &'s [ModelJudge<'s>],
+    pub(super) judges: &'s [ModelJudge<'s>],
     questions: &'s [JudgeQuestion<'s>],
     signature: &'s Signature,
 }

@@ -55,7 +55,7 @@ impl<'a> VerdictIdentity<'a> {
             item: &sample.id,
             attribute: &asking.params.judging.attribute[attribute],
             judge: &asking.names[judge],
-            template: asking.params.judging.template(),
+            template: asking.judges[judge].template(),
             shown,
             said: None,
             reference: asked.reference,
