@@ -79,27 +79,33 @@ pub(crate) fn within<T: Send + 'static>(
         // Nobody waits any more where the time was over.
         let _ = sender.send(done);
     };
-    thread::Builder::new()
+    let thread = thread::Builder::new()
         .name("contained".to_owned())
         .stack_size(limits.stack)
         .spawn(contained)
         .map_err(|why| NotContained::NoThread { stack: limits.stack, why: why.to_string() })?;
     let begun = Instant::now();
-    loop {
+    let ended = loop {
         match receiver.recv_timeout(LOOK) {
-            Ok(done) => return done.ok_or(NotContained::Panicked),
+            Ok(done) => break done.ok_or(NotContained::Panicked),
             // It went without an answer, past `quietly` too.
-            Err(RecvTimeoutError::Disconnected) => return Err(NotContained::Panicked),
+            Err(RecvTimeoutError::Disconnected) => break Err(NotContained::Panicked),
             Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => {
+                std::mem::forget(thread);
                 return Err(NotContained::Memory(limits.memory));
             }
             Err(RecvTimeoutError::Timeout) if begun.elapsed() > limits.time => {
                 meter.stopped.store(true, Ordering::Release);
+                std::mem::forget(thread);
                 return Err(NotContained::Time(limits.time));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-    }
+    };
+    // Never let go by itself: glibc's `pthread_detach` looks at a thread once more that may have gone meanwhile, and a
+    // stack as large as these is unmapped at once (glibc bug 19951). One that was stopped is kept for ever, as it sleeps.
+    let _ = thread.join();
+    ended
 }
 
 thread_local! {
