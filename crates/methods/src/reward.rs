@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{ClassAnswer, LanguageModel, ModelDescription, Prompt};
+use probity_lm::{ClassAnswer, LanguageModel, ModelDescription, Prompt, normalise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -78,6 +78,7 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
         if let Some(class) = &params.class_name {
             signature = signature.with("class", class);
         }
+        let unit = class.unit(run.model().description());
         let read = move |answer: &ClassAnswer| class.score(answer);
         let pointwise = Pointwise {
             samples,
@@ -88,8 +89,8 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
             other: None,
             names_attribute: false,
             no_gold: params.no_gold,
-            unit: &params.class_name.as_ref().map_or_else(|| "reward".to_owned(), |class| format!("P({class})")),
-            signed: params.class_name.is_none(),
+            unit: &unit,
+            signed: class == ScoredClass::Reward,
         };
         pointwise.run(signature, run)
     }
@@ -106,14 +107,17 @@ enum ScoredClass {
 
 impl ScoredClass {
     fn score(self, answer: &ClassAnswer) -> f64 {
+        let logits: Vec<f64> = answer.classes.iter().map(|class| class.logit).collect();
         match self {
-            Self::Reward => answer.classes[0].logit,
-            Self::Probability(class) => {
-                let logits = || answer.classes.iter().map(|class| class.logit);
-                let largest = logits().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = logits().map(|logit| libm::exp(logit - largest)).sum();
-                libm::exp(answer.classes[class].logit - largest) / sum
-            }
+            Self::Reward => logits[0],
+            Self::Probability(class) => normalise(&logits).expect("logits are finite")[class],
+        }
+    }
+
+    fn unit(self, model: &ModelDescription) -> String {
+        match self {
+            Self::Reward => "reward".to_owned(),
+            Self::Probability(class) => format!("P({})", model.classes[class]),
         }
     }
 }
@@ -132,7 +136,8 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
         None if classes.len() == 1 => Ok(ScoredClass::Reward),
         None => {
             let why = format!("its head tells {} classes apart: {listed}", classes.len());
-            let hint = format!("name the one that speaks for a text: --class-name {}", classes[classes.len() - 1]);
+            let last = classes[classes.len() - 1].escape_debug();
+            let hint = format!("name the one that speaks for a text: --class-name {last}");
             MethodError::refuse(format!("--model {}", model.name), why, hint)
         }
         Some(name) => match classes.iter().position(|class| class == name) {
