@@ -184,11 +184,7 @@ impl Evaluation {
         let held = self.preferences.iter().filter(|one| stands(&one.metric));
         let found = held.filter_map(|one| {
             let name = one.attribute.iter().fold(one.metric.clone(), |name, attribute| format!("{name}, {attribute}"));
-            // Pairs that were labelled since count with the preferences that the data have.
-            let more = |trusted: &Trusted| trusted.preferences_of(&one.metric).is_some_and(|n| n > one.preferred());
-            let of_pairs = self.trust.iter().zip(&self.labelled).find(|(trusted, _)| more(trusted));
-            let agreement = of_pairs.map_or(&one.agreement, |(_, agreement)| agreement);
-            Some(named(&name, agreement.clone()?))
+            Some(named(&name, self.labelled_since(one).or(one.agreement.as_ref())?.clone()))
         });
         conclusions.extend(best_agreement(None, found.collect()));
         if conclusions.is_empty() {
@@ -201,6 +197,13 @@ impl Evaluation {
             conclusions.push(Conclusion::without_agreement());
         }
         conclusions
+    }
+
+    /// What preferences say together with pairs that were labelled since; nothing where none was.
+    pub(crate) fn labelled_since(&self, one: &PreferenceFigures) -> Option<&Conclusion> {
+        let more = |trusted: &Trusted| trusted.preferences_of(&one.metric).is_some_and(|n| n > one.preferred());
+        let (_, agreement) = self.trust.iter().zip(&self.labelled).find(|(trusted, _)| more(trusted))?;
+        agreement.as_ref()
     }
 
     /// What the labels promise of each metric by each attribute, and by preferences; the pairs that people should see.

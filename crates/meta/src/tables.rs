@@ -248,6 +248,9 @@ fn preferences(evaluation: &Evaluation) -> Section {
         "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V \
          count ties as choices.",
     );
+    if evaluation.preferences.iter().any(|one| evaluation.labelled_since(one).is_some()) {
+        section.note("Labels count in the first line, and not here: this table is of the preferences that gold has.");
+    }
     section
 }
 

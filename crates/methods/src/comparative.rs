@@ -68,7 +68,7 @@ without any label is likelihood, `probity gpt-score`.
 
 Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both \
 orders a judge without that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that \
-both positions win equally often; it cannot give a judge an opinion that it does not have. τ is taken over the pairs \
+both positions win equally often (means are then of p with logit p − logit τ for its logit); it cannot give a judge an opinion that it does not have. τ is taken over the pairs \
 that were judged in both orders: without any (as with no-repeat) nothing is debiased, since a bias cannot be told from \
 better candidates shown first. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
 

@@ -72,7 +72,7 @@ pub(crate) fn number(value: Option<f64>) -> String {
 }
 
 /// What a table says of its columns `given order` and `turned`.
-pub(crate) const BY_ORDER: &str = "Given order: accuracy of the verdicts on pairs as the data have them; turned: of those \
+pub(crate) const BY_ORDER: &str = "Given order: accuracy, over samples, of the verdicts on pairs as the data have them; turned: of those \
                                    with the second candidate shown first.";
 
 /// What a table says of scores that were turned before they were held against people.
