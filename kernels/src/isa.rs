@@ -6,6 +6,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod arm;
 pub(crate) mod plain;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
@@ -106,10 +108,19 @@ instruction_sets! { $
     Avx512 "avx512" on "x86_64": x86::avx512::FACTS, by x86::avx512::avx512;
     /// AVX-512 with AMX tiles for integers and bf16.
     Amx "amx" on "x86_64": amx::FACTS, as Avx512;
+    /// NEON.
+    Neon "neon" on "aarch64": arm::neon::FACTS, by arm::neon::neon;
+    /// NEON with dot products of bytes.
+    NeonDot "neon-dot" on "aarch64": arm::neon_dot::FACTS, by arm::neon_dot::neon_dot;
+    /// NEON with products of matrices of bytes.
+    NeonI8mm "neon-i8mm" on "aarch64": arm::neon_i8mm::FACTS, by arm::neon_i8mm::neon_i8mm;
 }
 
 /// `$body::<$lanes>(args)` compiled for `$features`, which were found on this machine.
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_macros, reason = "portable code is compiled as it is"))]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    expect(unused_macros, reason = "portable code is compiled as it is")
+)]
 macro_rules! compile {
     ($features:tt, $lanes:ty, $body:ident ( $($arg:ident : $ty:ty),* )) => {{
         #[target_feature(enable = $features)]
@@ -120,7 +131,7 @@ macro_rules! compile {
         unsafe { compiled($($arg),*) }
     }};
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use compile;
 
 impl Isa {

@@ -1,5 +1,6 @@
 //! Loading, tokenizing, scoring and generating: the language-model contract on models that lie on this machine.
 
+mod bit_probe;
 pub mod chat;
 mod checkpoint;
 mod constraint;
@@ -25,6 +26,7 @@ mod window;
 
 pub use gguf_config::gguf_config;
 
+pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
 pub use memory::machine_memory;

@@ -1,0 +1,78 @@
+//! NEON with dot products of four bytes (`FEAT_DotProd`), as processors have it since 2018.
+//!
+//! [`NeonDot`] is used only behind `dispatch!`, which found the instruction set before.
+
+use std::arch::aarch64::{int32x4_t, uint8x16_t, vdupq_n_s32};
+use std::arch::{asm, is_aarch64_feature_detected};
+
+use super::neon::{self, Quarters, by_row, each};
+use crate::WeightType;
+use crate::groups::{GroupRows, IntGroups, IntProducts, end_half};
+use crate::isa::IsaFacts;
+use crate::simd::Simd;
+
+pub(in crate::isa) const FACTS: IsaFacts =
+    IsaFacts { is_available, rows: NeonDot::ROWS, has_byte_dot: true, pair_tile: || None, has_tiles: false };
+
+fn is_available() -> bool {
+    neon::is_available() && is_aarch64_feature_detected!("dotprod")
+}
+
+/// Compiles a body over [`NeonDot`].
+macro_rules! neon_dot {
+    ($($body:tt)*) => { $crate::isa::compile!("neon,dotprod", $crate::isa::arm::NeonDot, $($body)*) };
+}
+pub(crate) use neon_dot;
+
+/// The quarters of a machine that has dot products of signed bytes besides.
+pub(crate) type NeonDot = Quarters<1>;
+
+/// Each lane plus the dot product of its four bytes, all signed.
+#[inline(always)]
+fn sdot(mut acc: int32x4_t, w: uint8x16_t, x: int32x4_t) -> int32x4_t {
+    // SAFETY: dot products were found before this is called. The compiler's intrinsic is not stable.
+    unsafe {
+        asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b", inout(vreg) acc, in(vreg) w, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
+    }
+    acc
+}
+
+impl NeonDot {
+    /// Dot products of a quarter of a panel's half.
+    #[inline(always)]
+    fn dots<const R: usize, const QUADS: usize>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        half: usize,
+        q: usize,
+    ) -> [int32x4_t; R] {
+        // Weights of fewer than eight bits are the same with a sign and without; those of eight lose what stands for zero.
+        let signed = weights.weight_type() == WeightType::Q8_0;
+        let mut dots = Self::taken_off(weights.weight_type(), if signed { &[0; R] } else { rows.sums });
+        for (quad, x) in rows.words.iter().enumerate() {
+            let mut w = weights.quad(rows.group, quad, half);
+            if signed {
+                w = Self::sub_b(w, 128);
+            }
+            for r in 0..R {
+                // SAFETY: NEON was found before this type is used.
+                dots[r] = sdot(dots[r], w[q], unsafe { vdupq_n_s32(x[r]) });
+            }
+        }
+        dots
+    }
+}
+
+impl IntProducts for NeonDot {
+    #[inline(always)]
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    ) {
+        for half in 0..2 {
+            let dots = each!(q => Self::dots(weights, rows, half, q));
+            end_half::<Self, R, QUADS, MINIMA>(weights, rows, half, by_row(dots), y);
+        }
+    }
+}
