@@ -166,8 +166,8 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
     type I = [int32x4_t; 4];
     type B = [uint8x16_t; 4];
     // Thirty-two registers, four to a vector: three rows have 24 for their sums. Integer products hold a quarter of half a panel
-    // at a time, so more rows fit.
-    const ROWS: [usize; ProductForm::ALL.len()] = [3, 6, 3, 3];
+    // at a time, so more rows fit; products of matrices take two of them at once and use what is loaded for it twice as often.
+    const ROWS: [usize; ProductForm::ALL.len()] = [3, if PRODUCTS == 2 { 12 } else { 6 }, 3, 3];
     const IN_PLACE: bool = true;
 
     #[inline(always)]
