@@ -21,12 +21,24 @@ pub(crate) fn class_names(config: &Map<String, Value>) -> Result<Vec<String>, Co
     if !is_classifier {
         return Ok(Vec::new());
     }
+    // Classes that do not exclude each other have probabilities of their own, which do not sum to one.
+    if let Some(kind) = config.get("problem_type").filter(|kind| **kind == "multi_label_classification") {
+        return Err(invalid(
+            "problem_type",
+            kind,
+            "classes that exclude each other, or one (single_label_classification)",
+        ));
+    }
     let expected = "the classes' names by their numbers, from 0 on";
     if let Some(names) = config.get("id2label").filter(|names| !names.is_null()) {
         let by_number = names.as_object().ok_or_else(|| invalid("id2label", names, expected))?;
         let name = |number: usize| by_number.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
         let all: Option<Vec<String>> = (0..by_number.len()).map(name).collect();
-        return all.filter(|all| !all.is_empty()).ok_or_else(|| invalid("id2label", names, expected));
+        let all = all.filter(|all| !all.is_empty()).ok_or_else(|| invalid("id2label", names, expected))?;
+        if (1..all.len()).any(|class| all[..class].contains(&all[class])) {
+            return Err(invalid("id2label", names, "a name for each class that no other has"));
+        }
+        return Ok(all);
     }
     // The reference's default.
     let count = config.get("num_labels").filter(|count| !count.is_null()).cloned().unwrap_or(json!(2));
@@ -70,7 +82,11 @@ mod tests {
         assert_eq!(of(&json!({})), Ok(vec!["LABEL_0".into(), "LABEL_1".into()]));
         assert_eq!(of(&json!({ "num_labels": 1 })), Ok(vec!["LABEL_0".into()]));
         assert_eq!(of(&json!({ "id2label": { "1": "b", "0": "a" } })), Ok(vec!["a".into(), "b".into()]));
-        for bad in [json!({ "num_labels": 0 }), json!({ "id2label": {} }), json!({ "id2label": { "1": "a" } })] {
+        let twice = json!({ "id2label": { "0": "a", "1": "a" } });
+        let many = json!({ "problem_type": "multi_label_classification" });
+        for bad in
+            [json!({ "num_labels": 0 }), json!({ "id2label": {} }), json!({ "id2label": { "1": "a" } }), twice, many]
+        {
             assert!(matches!(of(&bad), Err(ConfigError::Invalid { .. })));
         }
         assert_eq!(names(&json!({ "architectures": ["LlamaForCausalLM"], "num_labels": 1 })), Ok(Vec::new()));

@@ -73,6 +73,8 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
     /// What its head tells apart, by number, in the place of tokens; none where it says tokens.
     pub classes: Vec<String>,
+    /// The token that is padding. A class head reads the last one that is not, whoever put padding there.
+    pub padding: Option<u32>,
     pub(crate) norm: NormKind,
     pub(crate) names: &'static LayerNames,
 }

@@ -82,6 +82,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         attention_output_bias: false,
         mlp_bias: false,
         classes: Vec::new(),
+        padding: None,
         norm: NormKind::RootMeanSquare,
         names: &NAMES,
     })

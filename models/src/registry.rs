@@ -105,6 +105,8 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
                 // What a language model does to its logits is no part of a class head.
                 ModelConfig::Decoder(config) => {
                     (config.classes, config.logit_scale, config.logit_cap) = (classes, 1.0, None);
+                    let padding = map.get("pad_token_id").and_then(Value::as_u64);
+                    config.padding = padding.and_then(|id| u32::try_from(id).ok());
                 }
                 ModelConfig::Encoder(config) => config.classes = classes,
                 ModelConfig::EncoderDecoder(_) => {

@@ -162,6 +162,17 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `s/quality/1/"), "{}", healed.stderr);
     assert_eq!(world.read("run/scores.jsonl"), whole);
     world.run(&["check", "run"]).exits(0);
+    // A run that has lost what says what its tables hold is no table by itself, also where only the table is named.
+    let meta = |scores: &str| world.run(&["meta", "--scores", scores, "--gold", &data]);
+    let manifest = world.read("run/manifest.json");
+    std::fs::write(world.path("run/scores.jsonl"), whole.replace("\"score\":0", "\"score\":1")).expect("written");
+    meta("run/scores.jsonl").fails_with(&["scores.jsonl is not what the finished run has written"]);
+    std::fs::write(world.path("run/manifest.json"), &manifest[..40]).expect("written");
+    meta("run").fails_with(&["manifest.json is not the manifest of a probity run"]);
+    std::fs::remove_file(world.path("run/manifest.json")).expect("removed");
+    meta("run").fails_with(&["holds no probity run"]);
+    std::fs::write(world.path("run/manifest.json"), manifest).expect("written");
+    std::fs::write(world.path("run/scores.jsonl"), &whole).expect("written");
     // What a finished run lacks is told by whatever opens it.
     std::fs::remove_file(world.path("run/comparisons.jsonl")).expect("removed");
     for command in [&["report", "run"][..], &["show", "run"]] {

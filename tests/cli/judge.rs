@@ -119,3 +119,46 @@ fn prompts_are_listed_shown_and_exported() {
     world.run(&["prompts", "export", "own", "--method", "judge", "--overwrite"]).exits(0);
     assert_eq!(world.read("own/judge/pairwise.j2"), shown);
 }
+
+#[test]
+fn what_a_reward_model_would_not_read_is_refused_by_name() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("../classifiers/llama-reward").display().to_string());
+    let judge = |more: &[&str]| {
+        let arguments = ["judge", "--attribute", "quality", "--model", &model, "--data", &data, "--out", "run"];
+        world.run(&[&arguments[..], more].concat())
+    };
+    for said in [
+        &["--defence", "sandwich"][..],
+        &["--rubric", "be strict"],
+        &["--criteria", "be good"],
+        &["--noun", "summary"],
+        &["--ties"],
+        &["--verdict", "label"],
+        &["--temperature", "0.5"],
+        &["--max-tokens", "9"],
+        &["--format", "text"],
+        &["--answer-prefix", "So:"],
+    ] {
+        judge(said).fails_with(&[said[0], "the judge is a reward model", "leave it out"]);
+    }
+    judge(&["--defence", "paraphrase"]).fails_with(&["--defence paraphrase", "a language model is asked for it"]);
+    judge(&[]).exits(0);
+    let reviseval = ["reviseval", "--model", &model, "--data", &data, "--out", "revised"];
+    world.run(&reviseval).fails_with(&["it makes the references", "--judge-model", "llama-reward for the verdicts"]);
+}
+
+#[test]
+fn numbers_that_nobody_could_wait_for_are_refused() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    let compare = |more: &[&str]| {
+        world.run(
+            &[&["compare", "--attribute", "quality", "--model", &model, "--data", &data, "--out", "run"], more]
+                .concat(),
+        )
+    };
+    compare(&["--decide", "samples:99999999"]).fails_with(&["`99999999` is no number of samples from 1 to 1000"]);
+    compare(&["--analyses", "--analysis-runs", "1000000000"])
+        .fails_with(&["--analysis-runs 1000000000", "means are of 1 to 100000 draws"]);
+}

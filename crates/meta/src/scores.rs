@@ -7,7 +7,7 @@ use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_methods::{AnswerDoubts, Conclusion};
 use probity_metrics::Direction;
-use probity_store::{Manifest, SUMMARY};
+use probity_store::{ANSWERS, Manifest, SUMMARY, StoreError};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -81,12 +81,7 @@ impl AllScores {
             if path.is_dir() && !file.is_file() {
                 return Err(MetaError::NoScores { path: path.display().to_string(), name: SCORES });
             }
-            // A table of a finished run that was changed since gives figures of no run. A table by itself has nothing
-            // to be held against.
-            if let Ok(run) = Manifest::read(path) {
-                run.check_files(path)?;
-            }
-            let (name, verdict) = own_run(&file).unwrap_or_else(|| ("score".to_owned(), Vec::new()));
+            let (name, verdict) = own_run(&file)?.unwrap_or_else(|| ("score".to_owned(), Vec::new()));
             files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &name, &verdict));
         }
         // A name that several files have is told apart by the file.
@@ -191,14 +186,22 @@ fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String
 }
 
 /// The run that a table lies in: its method, by which scores without a metric's name are called, and what it concludes,
-/// where it has finished.
-fn own_run(file: &Path) -> Option<(String, Vec<Conclusion>)> {
-    let folder = file.parent()?;
-    let method = Manifest::read(folder).ok()?.info.command;
+/// where it has finished. A table of a run that was changed since gives figures of no run, and is refused; one by itself has
+/// nothing to be held against.
+fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, MetaError> {
+    let Some(folder) = file.parent() else { return Ok(None) };
+    let run = match Manifest::read(folder) {
+        Ok(run) => run,
+        // Only a run has answers beside its tables: it has lost what says whether they are its own.
+        Err(StoreError::NoRun { .. }) if !folder.join(ANSWERS).exists() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    run.check_files(folder)?;
+    let method = run.info.command;
     let summary = std::fs::read(folder.join(SUMMARY)).ok();
     let summary: Option<Value> = summary.and_then(|text| serde_json::from_slice(&text).ok());
     let verdict = summary.and_then(|mut summary| serde_json::from_value(summary["verdict"].take()).ok());
-    Some((method, verdict.unwrap_or_default()))
+    Ok(Some((method, verdict.unwrap_or_default())))
 }
 
 fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {

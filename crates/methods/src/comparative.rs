@@ -44,6 +44,9 @@ const DATA: &[DataSlot] =
 /// Pairs of a sample are listed before any is drawn; those of so many take half a gigabyte.
 const MOST_CANDIDATES: usize = 4096;
 
+/// The most draws that a point of the analyses is averaged over.
+const MOST_DRAWS: usize = 100_000;
+
 /// The table of all scores.
 const SCORES: &str = "scores";
 
@@ -130,8 +133,9 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
         let hint = "leave --pairs out, or --analyses";
         return MethodError::refuse("--analyses", "the analyses draw from all comparisons", hint);
     }
-    if params.analyses && params.analysis_runs == 0 {
-        return MethodError::refuse("--analysis-runs 0", "a mean needs a draw", "leave it out for 50");
+    if params.analyses && !(1..=MOST_DRAWS).contains(&params.analysis_runs) {
+        let option = format!("--analysis-runs {}", params.analysis_runs);
+        return MethodError::refuse(option, format!("means are of 1 to {MOST_DRAWS} draws"), "leave it out for 50");
     }
     if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
         let n = sample.candidates.len();

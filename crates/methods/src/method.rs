@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use probity_data::{LineError, Sample};
+use probity_lm::LanguageModel;
 use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -319,6 +320,11 @@ impl<M: Method> Configured for WithOptions<M> {
         if let Some(of_texts) = defences.iter().find(|defence| defence.is_of_texts() && !M::JUDGES_CANDIDATES) {
             let why = format!("it changes candidates before they are judged, and {} judges none", M::NAME);
             return MethodError::refuse(format!("--defence {of_texts}"), why, "say sandwich or nonce:KEY here");
+        }
+        let model = run.model_if_any().map(LanguageModel::description).filter(|model| !model.classes.is_empty());
+        if let (Some(of_texts), Some(model)) = (defences.iter().find(|defence| defence.is_of_texts()), model) {
+            let why = format!("a language model is asked for it, and {} tells classes apart", model.name);
+            return MethodError::refuse(format!("--defence {of_texts}"), why, "leave it out");
         }
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);

@@ -104,6 +104,13 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         let attributes = &params.judging.attribute;
         let pointwise = params.judging.mode == Mode::Pointwise;
         let gold = gold::uses(samples, attributes, params.no_gold || !pointwise)?;
+        let model = run.model().description();
+        let writes = !params.kinds().is_empty() && !run.is_given(REVISIONS);
+        if writes && !model.classes.is_empty() {
+            let why = "it makes the references, and a model that tells classes apart writes nothing";
+            let hint = format!("give a language model here, and --judge-model {} for the verdicts", model.name);
+            return MethodError::refuse(format!("--model {}", model.name), why, hint);
+        }
         let judges = JudgeParts::new(params, run)?;
         let reviser = reviser(params, samples, run)?;
         let signature =

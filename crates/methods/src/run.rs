@@ -532,7 +532,8 @@ impl<'a> Run<'a> {
             each(index, result, output)?;
             done += 1;
             output.progress(done, total);
-            Ok(())
+            // Not every answer ends in a row.
+            output.check()
         });
         match usage {
             Err(LmError::Sink(_)) if self.staging.stands_in => return Err(MethodError::Rehearsed),

@@ -219,7 +219,9 @@ impl Checkpoint {
                 WeightFormat::Safetensors => {
                     let source = SafetensorsFiles::open(path)?;
                     let mut files = source.paths();
-                    files.extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.exists()));
+                    files.extend(
+                        SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.symlink_metadata().is_ok()),
+                    );
                     (
                         config_of_folder(path)?,
                         Box::new(source),
@@ -257,7 +259,8 @@ impl Checkpoint {
             }
             config => {
                 let reads_whole = matches!(config, ModelConfig::Encoder(_));
-                PromptEncoder::new(tokenizer).with_classes(config.classes().to_vec(), reads_whole)
+                let padding = if let ModelConfig::Decoder(config) = config { config.padding } else { None };
+                PromptEncoder::new(tokenizer).with_classes(config.classes().to_vec(), reads_whole, padding)
             }
         };
         Ok(Self { config_json, config, source, encoder, files })

@@ -19,6 +19,8 @@ pub struct PromptEncoder {
     classes: Vec<String>,
     /// Whether it reads prompts as a whole, in the tokenizer's frame.
     reads_whole: bool,
+    /// What a class head does not read at a text's end.
+    padding: Option<u32>,
     /// The longest token, in characters that are no spaces.
     longest: OnceLock<usize>,
 }
@@ -127,6 +129,7 @@ impl PromptEncoder {
             answer_start: None,
             classes: Vec::new(),
             reads_whole: false,
+            padding: None,
             longest: OnceLock::new(),
         };
         encoder.end_of_turn = encoder.find_end_of_turn();
@@ -141,10 +144,11 @@ impl PromptEncoder {
     }
 
     /// The same for a model whose head tells these classes apart; `reads_whole` where an encoder has that head, which
-    /// reads prompts in the tokenizer's frame.
+    /// reads prompts in the tokenizer's frame. A decoder's head reads the last token that is not `padding`, so what stands
+    /// behind that is left out.
     #[must_use]
-    pub fn with_classes(self, classes: Vec<String>, reads_whole: bool) -> Self {
-        Self { classes, reads_whole, ..self }
+    pub fn with_classes(self, classes: Vec<String>, reads_whole: bool, padding: Option<u32>) -> Self {
+        Self { classes, reads_whole, padding, ..self }
     }
 
     /// What the model's head tells apart, in the place of tokens; empty for a language model.
@@ -230,6 +234,13 @@ impl PromptEncoder {
         if self.classes.is_empty() {
             return Err(EncodeError::NoClasses);
         }
+        let mut ids = self.encode_with_padding(prompt)?;
+        let last = ids.iter().rposition(|id| Some(*id) != self.padding).unwrap_or(0);
+        ids.truncate(last + 1);
+        Ok(ids)
+    }
+
+    fn encode_with_padding(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         match prompt {
             Prompt::Chat { messages, .. } if self.reads_whole => match &messages[..] {
                 [others @ .., last] if !others.is_empty() => {

@@ -212,3 +212,41 @@ fn a_head_that_is_missing_of_another_size_or_not_told_of_is_refused_by_name() {
     let path = changed("untold", &folder("llama-reward"), as_language);
     assert!(refused(&path).contains("lm_head.weight"), "{}", refused(&path));
 }
+
+#[test]
+fn a_decoders_head_reads_the_last_token_that_is_not_padding() {
+    let golden = golden("llama-reward");
+    let case = &golden["cases"][0];
+    let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).expect("ids");
+    let ask = |model: &Model, behind: &[u32]| {
+        let prompt = Prompt::Tokens([&ids[..], behind].concat());
+        logits(&model.score_all(&[ScoreRequest { id: "x".into(), prompt, ask: Ask::Classes }]).expect("scores")[0])
+    };
+    // Which token is padding is the configuration's to say; transformers finds the same.
+    let path = changed("padded", &folder("llama-reward"), |config| config["pad_token_id"] = json!(200));
+    let (usual, padded) =
+        (load("llama-reward", LoadOptions::default()), load_path(&path, LoadOptions::default()).expect("loads"));
+    let expected = ask(&usual, &[]);
+    assert_eq!(ask(&padded, &[]), expected);
+    assert_eq!(ask(&padded, &[200, 200]), expected);
+    assert_ne!(ask(&usual, &[200, 200]), expected);
+    assert_eq!(ask(&usual, &[0]), expected, "it has another padding itself");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_side_file_that_leads_nowhere_or_is_none_is_refused() {
+    use std::os::unix::fs::symlink;
+
+    for name in ["tokenizer_config.json", "chat_template.jinja", "tokenizer.json", "generation_config.json"] {
+        for target in ["../gone", "/dev/zero"] {
+            let path = changed("links", &folder("llama-reward"), |_| {});
+            let file = path.join(name);
+            let _ = std::fs::remove_file(&file);
+            symlink(target, &file).expect("a link");
+            let error = load_path(&path, LoadOptions::default()).err().expect("refused").to_string();
+            assert!(error.contains(name), "{error}");
+            std::fs::remove_dir_all(path).expect("removed");
+        }
+    }
+}

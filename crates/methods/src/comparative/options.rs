@@ -185,6 +185,9 @@ impl fmt::Display for Decide {
 
 written_as_text!(Decide);
 
+/// The most answers that decide a comparison.
+const MOST_SAMPLES: usize = 1000;
+
 /// Why a text is no [`Decide`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum DecideError {
@@ -194,8 +197,8 @@ pub enum DecideError {
     /// The number of samples is 0.
     #[error("at least one sample is needed")]
     None,
-    /// The number of samples is no number.
-    #[error("`{0}` is not a number of samples")]
+    /// The number of samples is no number, or more than anybody can wait for.
+    #[error("`{0}` is no number of samples from 1 to {MOST_SAMPLES}")]
     Number(String),
 }
 
@@ -209,8 +212,8 @@ impl FromStr for Decide {
         let k = text.strip_prefix("samples:").ok_or(DecideError::Form)?;
         match k.parse() {
             Ok(0) => Err(DecideError::None),
-            Ok(k) => Ok(Self::Samples(k)),
-            Err(_) => Err(DecideError::Number(k.to_owned())),
+            Ok(k @ 1..=MOST_SAMPLES) => Ok(Self::Samples(k)),
+            _ => Err(DecideError::Number(k.to_owned())),
         }
     }
 }

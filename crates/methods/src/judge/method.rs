@@ -143,6 +143,9 @@ rationale, and name_a, name_b, ties or min, max.";
             let judge = ModelJudge::new(&params.judging, *model)?;
             judges.push(if number == 0 { judge } else { judge.called(format!("@{}", number + 1)) });
         }
+        if models.iter().all(|model| !model.description().classes.is_empty()) {
+            params.judging.check_rewards_alone()?;
+        }
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
         let mut signature =
             judges[0].sign(signature).with("reference", &name(&params.reference)).with("orders", &name(&params.orders));

@@ -153,6 +153,33 @@ impl JudgingOptions {
         Ok(())
     }
 
+    /// Refuses what is said to judges that read words, where rewards alone judge: nothing would come of it.
+    pub(super) fn check_rewards_alone(&self) -> Result<(), MethodError> {
+        let usual = Self::default();
+        let LayoutOptions { format, answer_prefix, defence } = &self.layout;
+        let said = [
+            ("--defence", !defence.is_empty()),
+            ("--format", *format != usual.layout.format),
+            ("--answer-prefix", answer_prefix.is_some()),
+            ("--noun", self.noun != usual.noun),
+            ("--adjective", self.adjective.is_some()),
+            ("--criteria", self.criteria.is_some()),
+            ("--rubric", self.rubric.is_some()),
+            ("--ties", self.ties),
+            ("--verdict", self.verdict != usual.verdict),
+            ("--temperature", self.temperature != usual.temperature),
+            ("--max-tokens", self.max_tokens != usual.max_tokens),
+            ("--template", self.template.is_some()),
+        ];
+        match said.into_iter().find(|(_, is_said)| *is_said) {
+            Some((option, _)) => {
+                let why = "the judge is a reward model, which is shown the texts and no instructions";
+                MethodError::refuse(option, why, "leave it out, or give a language model as the judge")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What a verdict should look at, and how it is given, where the user says nothing else.
     pub(super) fn default_rubric(&self) -> String {
         let noun = &self.noun;

@@ -39,6 +39,10 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
 
 /// SHA-256 of one file; `advance` is told how many bytes more were read.
 pub(crate) fn digest(path: &Path, advance: &mut dyn FnMut(usize)) -> io::Result<[u8; 32]> {
+    // Opening a pipe waits for whoever writes to it, and a device may never end.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];
