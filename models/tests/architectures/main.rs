@@ -4,3 +4,4 @@ mod checkpoints;
 mod configurations;
 mod encoder_decoders;
 mod encoders;
+mod second_opinion;
