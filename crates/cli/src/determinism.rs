@@ -94,7 +94,7 @@ impl DeterminismOptions {
             Some(path) => {
                 BitProbe::of(read_strict::<ScoreLine>(path)?.into_iter().map(ScoreLine::into_request).collect())
             }
-            None => BitProbe::built_in(),
+            None => BitProbe::built_in(model),
         };
         let all = list.len();
         // A file of one's own is checked with the rest.

@@ -44,9 +44,15 @@ pub fn bit_digest(numbers: &[Bits]) -> String {
 }
 
 impl BitProbe {
-    /// Prompts that share their beginnings, labels of several tokens, continuations, states, generated texts.
-    pub fn built_in() -> Self {
-        Self { scores: built_in_scores(), texts: built_in_texts() }
+    /// Prompts that share their beginnings, labels of several tokens, continuations, states, generated texts; the classes of
+    /// the same prompts where the model's head tells classes apart.
+    pub fn built_in(model: &Model) -> Self {
+        let mut list = Self { scores: built_in_scores(), texts: built_in_texts() };
+        if !model.description().classes.is_empty() {
+            list.scores.iter_mut().for_each(|request| request.ask = Ask::Classes);
+            list.texts.clear();
+        }
+        list
     }
 
     /// Requests of one's own.
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_changed_bit_is_found_and_named() {
-        let list = BitProbe::built_in();
+        let list = BitProbe { scores: built_in_scores(), texts: built_in_texts() };
         let bits: Vec<Bits> = (0..list.len()).map(|k| vec![k as u64, 1.5f64.to_bits()]).collect();
         assert_eq!(list.first_difference(&bits, &bits), None);
         let digest = bit_digest(&bits);

@@ -11,10 +11,11 @@ use probity_lm::Precision;
 use probity_runtime::hub::locate;
 use probity_runtime::{BitProbe, Isa, LoadOptions, Model, ProbeOrder, bit_digest};
 
-const TINY: [&str; 18] = [
+const TINY: [&str; 20] = [
     "llama", "mistral-window", "mistral-yarn", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "phi3", "gemma2",
     "gemma3_text", "mixtral", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf", "tiny-gguf/model.gguf",
     "tiny-gguf-mixed/model.gguf", "gguf-mixtral/model.gguf", "gguf-qwen3-moe/model.gguf",
+    "../classifiers/gemma2-reward", "../classifiers/bert-nli",
 ];
 /// It has weights of every type.
 const ON_ALL: &str = "tiny-gguf-mixed/model.gguf";
@@ -29,7 +30,7 @@ fn goldens() -> PathBuf {
 fn digest(model: &str, precision: Precision, isa: Isa) -> String {
     let options = LoadOptions { precision, isa: Some(isa), ..LoadOptions::default() };
     let model = Model::load(&locate(model).expect("a model lies there"), options).expect("loads");
-    let mut probe = BitProbe::built_in();
+    let mut probe = BitProbe::built_in(&model);
     probe.keep_what_can_be_asked(&model);
     assert!(probe.len() > 3, "something is asked");
     let (numbers, _) = probe.numbers(&model, ProbeOrder::AsGiven, &|| Ok(())).expect("answers");
