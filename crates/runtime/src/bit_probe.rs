@@ -38,7 +38,9 @@ pub fn bit_digest(numbers: &[Bits]) -> String {
     for bits in numbers {
         // The length first, so that no two lists come to the same bytes.
         digest.update((bits.len() as u64).to_le_bytes());
-        bits.iter().for_each(|bits| digest.update(bits.to_le_bytes()));
+        for bits in bits {
+            digest.update(bits.to_le_bytes());
+        }
     }
     hex(&digest.finalize())
 }

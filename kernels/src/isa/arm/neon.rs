@@ -237,7 +237,7 @@ impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
             let wide: float32x4_t;
             // SAFETY: as above. The compiler has this instruction's intrinsics for numbers of 16 bits alone, which are younger.
             unsafe {
-                if q % 2 == 0 {
+                if q.is_multiple_of(2) {
                     asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) wide, in(vreg) halves[q / 2], options(pure, nomem, nostack, preserves_flags));
                 } else {
                     asm!("fcvtl2 {0:v}.4s, {1:v}.8h", out(vreg) wide, in(vreg) halves[q / 2], options(pure, nomem, nostack, preserves_flags));

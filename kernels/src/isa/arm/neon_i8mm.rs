@@ -81,7 +81,7 @@ impl NeonI8mm {
                 let x = unsafe { vld1q_s32(pairs[two][pair].as_ptr()) };
                 sums[pair] = [usmmla(sums[pair][0], outputs[0], x), usmmla(sums[pair][1], outputs[1], x)];
             }
-            if R % 2 == 1 {
+            if !R.is_multiple_of(2) {
                 // SAFETY: as above.
                 let x = unsafe { [vdupq_n_s32(words[0][R - 1]), vdupq_n_s32(words[1][R - 1])] };
                 last = usdot(usdot(last, a, x[0]), b, x[1]);
@@ -93,8 +93,8 @@ impl NeonI8mm {
             // SAFETY: as above.
             let row = unsafe {
                 match r {
-                    r if r + 1 == R && R % 2 == 1 => last,
-                    r if r % 2 == 0 => vuzp1q_s32(first, second),
+                    r if r + 1 == R && !R.is_multiple_of(2) => last,
+                    r if r.is_multiple_of(2) => vuzp1q_s32(first, second),
                     _ => vuzp2q_s32(first, second),
                 }
             };
