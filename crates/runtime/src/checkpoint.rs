@@ -219,9 +219,8 @@ impl Checkpoint {
                 WeightFormat::Safetensors => {
                     let source = SafetensorsFiles::open(path)?;
                     let mut files = source.paths();
-                    files.extend(
-                        SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.symlink_metadata().is_ok()),
-                    );
+                    files
+                        .extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| side_file::is_there(file)));
                     (
                         config_of_folder(path)?,
                         Box::new(source),

@@ -7,6 +7,11 @@ use std::path::Path;
 /// Bytes; the largest `tokenizer.json` of real models have some forty millions.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
+/// Whether a file is there. A link that leads nowhere is: what it stood for was part of the model.
+pub(crate) fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// The whole file. What is no regular file (a pipe may never end) and what is far too large is refused.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Opened only where it is one: opening a pipe waits for whoever writes to it.

@@ -194,9 +194,6 @@ pub enum DecideError {
     /// It is neither of the two ways.
     #[error("expected prob or samples:K")]
     Form,
-    /// The number of samples is 0.
-    #[error("at least one sample is needed")]
-    None,
     /// The number of samples is no number, or more than anybody can wait for.
     #[error("`{0}` is no number of samples from 1 to {MOST_SAMPLES}")]
     Number(String),
@@ -211,7 +208,6 @@ impl FromStr for Decide {
         }
         let k = text.strip_prefix("samples:").ok_or(DecideError::Form)?;
         match k.parse() {
-            Ok(0) => Err(DecideError::None),
             Ok(k @ 1..=MOST_SAMPLES) => Ok(Self::Samples(k)),
             _ => Err(DecideError::Number(k.to_owned())),
         }

@@ -96,15 +96,10 @@ fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     side_file::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), why: source.to_string() })
 }
 
-/// Whether a file is there. A link that leads nowhere is: what it stood for was part of the model.
-fn is_there(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
-}
-
 /// The JSON file of that name in `folder`, where it is there.
 fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError> {
     let path = folder.join(name);
-    if !is_there(&path) {
+    if !side_file::is_there(&path) {
         return Ok(None);
     }
     let json = parse_unique(&read(&path)?);
@@ -198,7 +193,7 @@ pub fn chat_template_of(folder: &Path) -> Result<Option<TemplateSource>, Tokeniz
 
 fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>, TokenizerError> {
     let file = folder.join("chat_template.jinja");
-    if is_there(&file) {
+    if side_file::is_there(&file) {
         return match String::from_utf8(read(&file)?) {
             Ok(text) => Ok(Some(TemplateSource { text, path: file })),
             Err(source) => Err(TokenizerError::Malformed { path: file, why: source.to_string() }),

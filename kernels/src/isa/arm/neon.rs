@@ -150,15 +150,23 @@ impl Neon {
     }
 }
 
-/// A row's quarters, of all rows' dot products of each quarter.
+/// [`end_half`] of the dot products of each quarter, of all rows.
 #[inline(always)]
-pub(super) fn by_row<const R: usize>(quarters: [[int32x4_t; R]; 4]) -> [[int32x4_t; 4]; R] {
+pub(super) fn end_quarters<S, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    weights: &impl IntGroups<S, QUADS>,
+    rows: &GroupRows<'_, R, QUADS>,
+    half: usize,
+    quarters: [[int32x4_t; R]; 4],
+    y: &mut [[S::F; 2]; R],
+) where
+    S: Simd<I = [int32x4_t; 4]>,
+{
     // A closure in place of the loop would not be compiled for the caller's instruction set.
-    let mut rows = [each!(q => quarters[q][0]); R];
+    let mut dots = [each!(q => quarters[q][0]); R];
     for r in 0..R {
-        rows[r] = each!(q => quarters[q][r]);
+        dots[r] = each!(q => quarters[q][r]);
     }
-    rows
+    end_half::<S, R, QUADS, MINIMA>(weights, rows, half, dots, y);
 }
 
 impl<const PRODUCTS: u8> Simd for Quarters<PRODUCTS> {
@@ -369,7 +377,7 @@ impl IntProducts for Neon {
                 }
                 _ => each!(q => Self::dots_by_runs::<R, QUADS, QUADS, false>(weights, rows, half, q)),
             };
-            end_half::<Self, R, QUADS, MINIMA>(weights, rows, half, by_row(dots), y);
+            end_quarters::<Self, R, QUADS, MINIMA>(weights, rows, half, dots, y);
         }
     }
 }

@@ -5,9 +5,9 @@
 use std::arch::aarch64::{int32x4_t, uint8x16_t, vdupq_n_s32};
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::neon::{self, Quarters, by_row, each};
+use super::neon::{self, Quarters, each, end_quarters};
 use crate::WeightType;
-use crate::groups::{GroupRows, IntGroups, IntProducts, end_half};
+use crate::groups::{GroupRows, IntGroups, IntProducts};
 use crate::isa::IsaFacts;
 use crate::simd::Simd;
 
@@ -72,7 +72,7 @@ impl IntProducts for NeonDot {
     ) {
         for half in 0..2 {
             let dots = each!(q => Self::dots(weights, rows, half, q));
-            end_half::<Self, R, QUADS, MINIMA>(weights, rows, half, by_row(dots), y);
+            end_quarters::<Self, R, QUADS, MINIMA>(weights, rows, half, dots, y);
         }
     }
 }

@@ -4,13 +4,13 @@
 //! [`NeonI8mm`] is used only behind `dispatch!`, which found the instruction set before; every intrinsic relies on that.
 
 use std::arch::aarch64::{
-    int32x4_t, uint8x16_t, vdupq_n_s32, vld1q_s32, vreinterpretq_u8_u32, vreinterpretq_u32_u8, vuzp1q_s32, vuzp2q_s32,
-    vzip1q_u32, vzip2q_u32,
+    int32x4_t, uint8x16_t, vaddq_s32, vdupq_n_s32, vld1q_s32, vreinterpretq_u8_u32, vreinterpretq_u32_u8, vuzp1q_s32,
+    vuzp2q_s32, vzip1q_u32, vzip2q_u32,
 };
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::neon::{self, Quarters, by_row, each};
-use crate::groups::{GroupRows, IntGroups, IntProducts, end_half};
+use super::neon::{self, Quarters, each, end_quarters};
+use crate::groups::{GroupRows, IntGroups, IntProducts};
 use crate::isa::IsaFacts;
 use crate::simd::Simd;
 
@@ -63,7 +63,6 @@ impl NeonI8mm {
         half: usize,
         q: usize,
     ) -> [int32x4_t; R] {
-        let starts = Self::taken_off(weights.weight_type(), rows.sums);
         // SAFETY: NEON was found before this type is used.
         let zeros = unsafe { [vdupq_n_s32(0); 2] };
         // Of two rows both outputs of the first half and of the second; the odd row's stand by themselves.
@@ -87,7 +86,7 @@ impl NeonI8mm {
                 last = usdot(usdot(last, a, x[0]), b, x[1]);
             }
         }
-        let mut dots = starts;
+        let mut dots = Self::taken_off(weights.weight_type(), rows.sums);
         for r in 0..R {
             let [first, second] = sums[r / 2];
             // SAFETY: as above.
@@ -99,7 +98,7 @@ impl NeonI8mm {
                 }
             };
             // SAFETY: as above.
-            dots[r] = unsafe { std::arch::aarch64::vaddq_s32(dots[r], row) };
+            dots[r] = unsafe { vaddq_s32(dots[r], row) };
         }
         dots
     }
@@ -121,7 +120,7 @@ impl IntProducts for NeonI8mm {
         }
         for half in 0..2 {
             let dots = each!(q => Self::dots(weights, rows, &pairs, half, q));
-            end_half::<Self, R, QUADS, MINIMA>(weights, rows, half, by_row(dots), y);
+            end_quarters::<Self, R, QUADS, MINIMA>(weights, rows, half, dots, y);
         }
     }
 }
