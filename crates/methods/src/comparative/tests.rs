@@ -589,7 +589,7 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("compare --attribute coherence --label-words A,A", "the same"),
         ("compare --attribute coherence --temperature 0", "positive"),
         ("compare --attribute coherence --rank best", "win-ratio"),
-        ("compare --attribute coherence --decide samples:0", "at least one"),
+        ("compare --attribute coherence --decide samples:0", "from 1 to 1000"),
         ("compare", "--attribute"),
         ("compare --attribute ", "it is empty"),
         ("compare --attribute coherence --noun ", "it is empty"),
