@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use probity_fuzz::{Input, Word, show};
-use probity_models::{Arithmetic, ModelConfig, load_decoder, load_encoder, load_encoder_decoder, read_config};
+use probity_models::{
+    Arithmetic, ModelConfig, load_decoder, load_encoder, load_encoder_decoder, read_config, text_part,
+};
 use probity_runtime::weights::SafetensorsFiles;
 use serde_json::{Map, Value, json};
 
@@ -37,6 +39,8 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         base!("distilbert"),
         base!("roberta"),
         base!("flan-t5"),
+        base!("modernbert"),
+        base!("deberta-v2"),
     ];
     let base = |(config, weights): (&str, &[u8])| Base {
         config: serde_json::from_str(config).expect("a configuration"),
@@ -135,11 +139,18 @@ fuzz_target!(|data: &[u8]| {
         None => return,
     };
     show(&config);
+    let config = match text_part(&config) {
+        Ok(Some(text)) => text,
+        Ok(None) => config,
+        Err(_) => return,
+    };
     let Ok(read) = read_config(&config) else { return };
     let _ = (read.vocab_size(), read.context_length(), read.is_spare("lm_head.weight"));
     let _ = match read {
         ModelConfig::Decoder(config) => load_decoder(weights, *config, Arithmetic::Exact).map(drop),
         ModelConfig::EncoderDecoder(config) => load_encoder_decoder(weights, &config, Arithmetic::Exact).map(drop),
         ModelConfig::Encoder(config) => load_encoder(weights, &config, Arithmetic::Exact).map(drop),
+        // Whether it is read is all that is ours.
+        ModelConfig::Bridged(_) => Ok(()),
     };
 });

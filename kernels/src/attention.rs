@@ -34,7 +34,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Scores `s` count as `cap · tanh(s / cap)`.
     pub cap: Option<f32>,
-    /// A query sees this many positions, its own included; all where absent.
+    /// A query sees this many positions, its own included, and where it sees what comes after it too
+    /// ([`QueryRows::All`]) as many to that side; all where absent.
     pub window: Option<usize>,
     /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as
     /// [`ProductForm::Tiles`](crate::ProductForm) says, otherwise all is f32.
@@ -105,8 +106,8 @@ impl<'a> PackedSpan<'a> {
 pub enum QueryRows {
     /// For each row, the positions up to and including its own: text that was read so far.
     Causal(Range<usize>),
-    /// So many rows, at the positions from 0 on, that see all positions: an encoder's text, or a decoder's tokens that
-    /// look at it.
+    /// So many rows, at the positions from 0 on, that see all positions, or those to either side that a window leaves
+    /// them: an encoder's text, or a decoder's tokens that look at it.
     All(usize),
 }
 
@@ -161,6 +162,77 @@ impl RelativeBias {
         }
         for score in &mut scores[far..query.end - query.start] {
             *score = *score * scale + table[table.len() - 1];
+        }
+    }
+}
+
+/// What is added to scores by where keys and queries stand.
+#[derive(Debug, Clone, Copy)]
+pub enum ScoreBias<'a> {
+    /// By their distance alone.
+    Distance(&'a RelativeBias),
+    /// By their distance and what they are.
+    Products(DistanceProducts<'a>),
+}
+
+/// Products of queries and of keys with what stands for distances, gathered by the distance of each pair (He et al.
+/// 2021, section 3.1). They are added to the product of query and key before it is scaled.
+#[derive(Debug, Clone, Copy)]
+pub struct DistanceProducts<'a> {
+    /// Which of a row's products is that of a distance.
+    pub columns: &'a DistanceColumns,
+    /// Of the wanted rows of all segments, `(heads, rows, columns)`, where queries have such products.
+    pub of_queries: Option<&'a [f32]>,
+    /// Of the positions of all segments, `(heads, positions, columns)`, where keys do.
+    pub of_keys: Option<&'a [f32]>,
+}
+
+/// The column of each distance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DistanceColumns {
+    columns: usize,
+    table: Vec<usize>,
+    reach: usize,
+}
+
+impl DistanceColumns {
+    /// Of so many columns the one of each distance, key position minus query position, from `−reach` to `reach`; those
+    /// farther apart have that of the farthest.
+    pub fn new(columns: usize, reach: usize, column: impl Fn(isize) -> usize) -> Self {
+        let table: Vec<usize> = (-(reach as isize)..=reach as isize).map(column).collect();
+        assert!(table.iter().all(|column| *column < columns), "one of {columns}");
+        Self { columns, table, reach }
+    }
+
+    /// The columns of the positions that a query sees, ascending.
+    #[inline(always)]
+    fn of(&self, query: &AttentionQuery) -> impl Iterator<Item = usize> {
+        let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end);
+        let far = (query.position + self.reach + 1).clamp(query.start, query.end);
+        let first = (near + self.reach).saturating_sub(query.position);
+        let before = std::iter::repeat_n(self.table[0], near - query.start);
+        let behind = std::iter::repeat_n(self.table[self.table.len() - 1], query.end - far);
+        before.chain(self.table[first..][..far - near].iter().copied()).chain(behind)
+    }
+}
+
+impl DistanceProducts<'_> {
+    /// Adds the query's products, then the keys', to its scores.
+    #[inline(always)]
+    fn add(&self, heads: usize, (row, first_key): (usize, usize), query: &AttentionQuery, scores: &mut [f32]) {
+        let columns = self.columns.columns;
+        let of_head = |all: &'_ [f32]| query.head * (all.len() / heads)..(query.head + 1) * (all.len() / heads);
+        if let Some(all) = self.of_queries {
+            let products = &all[of_head(all)][row * columns..][..columns];
+            for (score, column) in scores.iter_mut().zip(self.columns.of(query)) {
+                *score += products[column];
+            }
+        }
+        if let Some(all) = self.of_keys {
+            let keys = all[of_head(all)][(first_key + query.start) * columns..].chunks_exact(columns);
+            for ((score, products), column) in scores.iter_mut().zip(keys).zip(self.columns.of(query)) {
+                *score += products[column];
+            }
         }
     }
 }
@@ -291,14 +363,14 @@ const THREAD_TASKS: usize = 4;
 
 /// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
-/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, capped where there is a cap, plus the summand of `bias` where there is one; weights their
-/// softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
+/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, capped where there is a cap, plus the summand of `bias` where there is one (its products
+/// count before `scale` does, and go with no cap); weights their softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
 /// In bf16 the sums run as [`ProductForm::Tiles`](crate::ProductForm) says, over 32 elements and over 32 positions from a multiple of
 /// 32 on at a time, and the sum of weights is that of the rounded ones.
 pub fn attention(
     isa: Isa,
     shape: &AttentionShape,
-    bias: Option<&RelativeBias>,
+    bias: Option<ScoreBias<'_>>,
     queries: &[f32],
     segments: &[AttentionSegment<'_>],
     out: &mut [f32],
@@ -306,18 +378,28 @@ pub fn attention(
     let width = shape.heads * shape.head_dim;
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
-    assert!(bias.is_none_or(|bias| bias.table.len() == shape.heads * bias.distances()), "a bias for each head");
+    let positions: usize = segments.iter().map(AttentionSegment::positions).sum();
+    let fits = match bias {
+        None => true,
+        Some(ScoreBias::Distance(bias)) => bias.table.len() == shape.heads * bias.distances(),
+        Some(ScoreBias::Products(DistanceProducts { columns, of_queries, of_keys })) => {
+            let a_row = shape.heads * columns.columns;
+            let fit = |products: Option<&[f32]>, rows: usize| products.is_none_or(|all| all.len() == rows * a_row);
+            shape.cap.is_none() && fit(of_queries, queries.len() / width) && fit(of_keys, positions)
+        }
+    };
+    assert!(fits, "a bias for each head");
     let (least, most) = TASK_QUERIES;
     let of_a_task = (queries.len() / shape.head_dim / (THREAD_TASKS * rayon::current_num_threads())).clamp(least, most);
     // A row has a query of each head that shares the key head.
     let task_rows = (of_a_task * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
-    let mut row = 0;
+    let (mut row, mut key) = (0, 0);
     for segment in segments {
         let positions = segment.positions();
         let fits = match &segment.rows {
             QueryRows::Causal(ends) => ends.start > 0 && ends.end <= positions + 1,
-            QueryRows::All(_) => positions > 0 && shape.window.is_none(),
+            QueryRows::All(rows) => positions > 0 && shape.window.is_none_or(|window| window > 0 && *rows <= positions),
         };
         assert!(fits, "a row sees positions that are there");
         for span in &segment.spans {
@@ -333,11 +415,13 @@ pub fn attention(
                 queries,
                 segment,
                 first_row: row,
+                first_key: key,
                 rows: rows.clone(),
                 kv_head,
             }));
         }
         row += rows;
+        key += positions;
     }
     assert_eq!(row * width, queries.len(), "segments cover all rows");
     let out = &HeadOutputs { start: out.as_mut_ptr(), len: out.len(), _out: PhantomData };
@@ -373,12 +457,14 @@ thread_local! {
 /// A few rows of one segment, for the query heads of one key head.
 struct AttentionTask<'a> {
     shape: &'a AttentionShape,
-    bias: Option<&'a RelativeBias>,
+    bias: Option<ScoreBias<'a>>,
     /// Of all segments.
     queries: &'a [f32],
     segment: &'a AttentionSegment<'a>,
     /// Where the segment's rows begin among all.
     first_row: usize,
+    /// Where its positions begin among all.
+    first_key: usize,
     /// Among the segment's wanted rows.
     rows: Range<usize>,
     kv_head: usize,
@@ -401,9 +487,12 @@ impl AttentionTask<'_> {
         let offset = self.segment.wanted.map_or(row, |wanted| wanted[row]);
         let (position, end) = match &self.segment.rows {
             QueryRows::Causal(ends) => (ends.start + offset - 1, ends.start + offset),
-            QueryRows::All(_) => (offset, self.segment.positions()),
+            QueryRows::All(_) => {
+                let all = self.segment.positions();
+                (offset, shape.window.map_or(all, |window| all.min(offset + window)))
+            }
         };
-        let start = shape.window.map_or(0, |w| end.saturating_sub(w));
+        let start = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
         AttentionQuery {
             at: ((self.first_row + row) * shape.heads + head) * shape.head_dim,
             head,
@@ -421,9 +510,17 @@ impl AttentionTask<'_> {
             soft_cap_part::<S>(scale, cap, scores);
             scale = 1.0;
         }
-        if let Some(bias) = self.bias {
-            bias.add(query, scale, scores);
-            scale = 1.0;
+        match self.bias {
+            Some(ScoreBias::Distance(bias)) => {
+                bias.add(query, scale, scores);
+                scale = 1.0;
+            }
+            Some(ScoreBias::Products(products)) => {
+                let row = query.at / (self.shape.heads * self.shape.head_dim);
+                let seen = &mut scores[..query.end - query.start];
+                products.add(self.shape.heads, (row, self.first_key), query, seen);
+            }
+            None => {}
         }
         scale
     }

@@ -34,7 +34,8 @@ mod worker;
 
 pub use activation::{Activation, activate};
 pub use attention::{
-    AttentionSegment, AttentionShape, PackedSpan, QueryRows, RelativeBias, attention, join_spans, pack_span,
+    AttentionSegment, AttentionShape, DistanceColumns, DistanceProducts, PackedSpan, QueryRows, RelativeBias,
+    ScoreBias, attention, join_spans, pack_span,
 };
 pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;

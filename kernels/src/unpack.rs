@@ -3,12 +3,15 @@
 
 use crate::WeightType;
 use crate::buffer::Buffer;
-use crate::groups::{IntPanel, QuantisedType, by_type, prefetch_behind};
+use crate::groups::{IntPanel, QuantisedType, by_type};
 use crate::pack::PackedPart;
 use crate::simd::{LANES, Simd};
 
 /// `(k, half of the panel, output)`.
 pub(crate) type FloatPanel = Buffer<[[f32; LANES]; 2]>;
+
+/// How far ahead of being expanded weights are asked for, in bytes: in the second-level cache they are already.
+const AHEAD: usize = 2048;
 
 /// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
 #[inline(always)]
@@ -29,7 +32,9 @@ fn unpack_units<S: Simd, const SIGNED: bool, T: QuantisedType, const QUADS: usiz
     let quants = panel.quants.as_chunks_mut::<QUADS>().0.chunks_exact_mut(per_unit);
     let scales = panel.scales.chunks_exact_mut(per_unit).zip(panel.minima.chunks_exact_mut(per_unit));
     for (bytes, (quants, (scales, minima))) in part.bytes().chunks_exact(T::LAYOUT.unit_bytes).zip(quants.zip(scales)) {
-        prefetch_behind::<S>(bytes.as_ptr(), bytes.len() / 64);
+        for line in 0..bytes.len() / 64 {
+            S::prefetch::<true>(bytes.as_ptr().wrapping_add(AHEAD + 64 * line));
+        }
         let unit = T::LAYOUT.parts(bytes);
         for (group, quants) in quants.iter_mut().enumerate() {
             for half in 0..2 {

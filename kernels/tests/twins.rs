@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Activated, Activation, Arithmetic, AttentionSegment, AttentionShape, HeadMatrix, Inputs, Isa, Matrix,
-    MatrixProduct, Norm, PackedMatrix, PackedSpan, ProductForm, QueryRows, RelativeBias, RopeLayout, RopeTable,
-    WeightType, activate, activated_matmul, attention, dequantise, greedy_among, head, join_spans, log_sum_exp, matmul,
-    normalise, pack_span, soft_cap,
+    Activated, Activation, Arithmetic, AttentionSegment, AttentionShape, DistanceColumns, DistanceProducts, HeadMatrix,
+    Inputs, Isa, Matrix, MatrixProduct, Norm, PackedMatrix, PackedSpan, ProductForm, QueryRows, RelativeBias,
+    RopeLayout, RopeTable, ScoreBias, WeightType, activate, activated_matmul, attention, dequantise, greedy_among,
+    head, join_spans, log_sum_exp, matmul, normalise, pack_span, soft_cap,
 };
 
 /// A small generator, so that each test names its seed.
@@ -465,7 +465,7 @@ impl Case {
         attention(
             isa,
             &self.shape,
-            self.bias.as_ref(),
+            self.bias.as_ref().map(ScoreBias::Distance),
             &self.queries,
             &[AttentionSegment { spans, rows: self.seen(), wanted: None }],
             &mut out,
@@ -488,8 +488,8 @@ impl Case {
         let mut out = Vec::new();
         for row in 0..self.rows {
             let own = if self.sees_all { row } else { self.positions - self.rows + row };
-            let end = if self.sees_all { self.positions } else { own + 1 };
-            let seen = window.map_or(0, |w| end.saturating_sub(w))..end;
+            let behind = if self.sees_all { window.unwrap_or(self.positions) } else { 1 };
+            let seen = window.map_or(0, |w| (own + 1).saturating_sub(w))..self.positions.min(own + behind);
             for head in 0..heads {
                 let at = |position: usize| (position * kv_heads + head / (heads / kv_heads)) * dim;
                 let q = &self.queries[(row * heads + head) * dim..][..dim];
@@ -571,14 +571,19 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
 fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
     let mut random = Random(21);
     for (arithmetic, tolerance) in ATTENTIONS {
-        for (heads, head_dim, sees_all, biased) in
-            [(4, 64, true, true), (3, 20, true, false), (2, 32, false, true), (1, 80, true, true)]
-        {
-            let shape =
-                AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, cap: None, window: None, arithmetic };
+        for (heads, head_dim, sees_all, biased, window) in [
+            (4, 64, true, true, None),
+            (3, 20, true, false, None),
+            (2, 32, false, true, None),
+            (1, 80, true, true, None),
+            (2, 20, true, false, Some(1)),
+            (2, 32, true, false, Some(7)),
+            (3, 64, true, true, Some(33)),
+        ] {
+            let shape = AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, cap: None, window, arithmetic };
             // With fewer positions than rows, and more: a decoder's rows that look at an encoder's text.
             for (positions, rows) in [(1, 1), (5, 17), (37, 37), (100, 100), (130, 7)] {
-                if !sees_all && rows > positions {
+                if (!sees_all || window.is_some()) && rows > positions {
                     continue;
                 }
                 let bias = biased.then(|| RelativeBias::new(heads, REACH, summand));
@@ -608,6 +613,101 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
 }
 
 #[test]
+fn products_with_distances_are_gathered_by_them() {
+    const COLUMNS: usize = 11;
+    let mut random = Random(31);
+    // The first columns are of keys far behind; distances beyond reach have the last one or the first.
+    let column = |distance: isize| (5 - distance.clamp(-5, 5)) as usize;
+    let columns = DistanceColumns::new(COLUMNS, 5, column);
+    for (arithmetic, tolerance) in ATTENTIONS {
+        for (heads, head_dim, with_queries, with_keys) in
+            [(3, 20, true, true), (2, 64, true, false), (1, 32, false, true)]
+        {
+            let shape =
+                AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, cap: None, window: None, arithmetic };
+            let (width, lens) = (heads * head_dim, [37, 1, 64]);
+            let all: usize = lens.iter().sum();
+            let cases = lens.map(|len| Case { sees_all: true, ..Case::new(&mut random, shape, len, len) });
+            // (heads, rows, columns)
+            let products = [with_queries, with_keys].map(|with| with.then(|| random.floats(heads * all * COLUMNS)));
+            let attend = |isa: Isa, wanted: Option<&[usize]>, of_queries: Option<&[f32]>| {
+                let packed =
+                    cases.each_ref().map(|case| pack(isa, &shape, &case.keys, &case.values, 0..case.positions));
+                let mut segments = Vec::new();
+                let mut queries = Vec::new();
+                for (case, (keys, values, len)) in cases.iter().zip(&packed) {
+                    // Of the others no rows, where some of the last are asked for.
+                    let wanted = wanted.map(|wanted| if case.rows == 64 { wanted } else { &[] });
+                    match wanted {
+                        None => queries.extend(&case.queries),
+                        Some(wanted) => {
+                            for row in wanted {
+                                queries.extend(&case.queries[row * width..][..width]);
+                            }
+                        }
+                    }
+                    let spans = vec![PackedSpan { keys, values, len: *len }];
+                    segments.push(AttentionSegment { spans, rows: case.seen(), wanted });
+                }
+                let mut out = vec![f32::NAN; queries.len()];
+                let products = DistanceProducts { columns: &columns, of_queries, of_keys: products[1].as_deref() };
+                attention(isa, &shape, Some(ScoreBias::Products(products)), &queries, &segments, &mut out);
+                out
+            };
+            let whole = attend(Isa::Plain, None, products[0].as_deref());
+            // The definition in f64, of numbers rounded as the shape says.
+            let rounded =
+                |x: f32| f64::from(if arithmetic == Arithmetic::Tiles { bf16::from_f32(x).to_f32() } else { x });
+            let mut first = 0;
+            for case in &cases {
+                for (row, head) in (0..case.rows).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+                    let at = |row: usize| (row * heads + head) * head_dim;
+                    let product = |which: usize, row: usize, column: usize| {
+                        let of = |all_products: &Vec<f32>| all_products[(head * all + first + row) * COLUMNS + column];
+                        f64::from(products[which].as_ref().map_or(0.0, of))
+                    };
+                    let weight = |p: usize| {
+                        let column = column(p as isize - row as isize);
+                        let dot = (0..head_dim)
+                            .map(|d| rounded(case.queries[at(row) + d]) * rounded(case.keys[at(p) + d]))
+                            .sum::<f64>();
+                        (0.2 * (dot + product(0, row, column) + product(1, p, column))).exp()
+                    };
+                    let weights: Vec<f64> = (0..case.positions).map(weight).collect();
+                    for d in 0..head_dim {
+                        let sum =
+                            (0..case.positions).map(|p| weights[p] * rounded(case.values[at(p) + d])).sum::<f64>();
+                        let (y, expected) = (whole[first * width + at(row) + d], sum / weights.iter().sum::<f64>());
+                        assert!(
+                            (f64::from(y) - expected).abs() < tolerance,
+                            "{shape:?}, row {row}: {y} for {expected}"
+                        );
+                    }
+                }
+                first += case.rows;
+            }
+            let wanted = [0, 3, 40, 63];
+            let rows = |x: &[f32], len: usize| -> Vec<f32> {
+                wanted.iter().flat_map(|row| x[(38 + row) * len..][..len].to_vec()).collect()
+            };
+            let of_wanted: Option<Vec<f32>> = products[0]
+                .as_ref()
+                .map(|products| products.chunks_exact(all * COLUMNS).flat_map(|head| rows(head, COLUMNS)).collect());
+            for isa in isas() {
+                assert_eq!(
+                    bits(&attend(isa, None, products[0].as_deref())),
+                    bits(&whole),
+                    "{shape:?} on {}",
+                    isa.name()
+                );
+                let some = attend(isa, Some(&wanted), of_wanted.as_deref());
+                assert_eq!(bits(&some), bits(&rows(&whole, width)), "{shape:?} on {}: wanted rows", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
 fn wanted_rows_have_the_bits_they_have_among_all() {
     let mut random = Random(14);
     for (arithmetic, _) in ATTENTIONS {
@@ -625,7 +725,7 @@ fn wanted_rows_have_the_bits_they_have_among_all() {
             attention(
                 isa,
                 &shape,
-                case.bias.as_ref(),
+                case.bias.as_ref().map(ScoreBias::Distance),
                 &queries,
                 &[AttentionSegment { spans, rows: case.seen(), wanted: Some(&wanted) }],
                 &mut out,

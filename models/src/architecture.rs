@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use crate::bridge::{Bridged, BridgedConfig};
 use crate::classes::SCORE;
 use crate::config::ConfigError;
 use crate::decoder::{DecoderConfig, EMBEDDING, LONG_FACTORS, OUTPUT, SHORT_FACTORS};
 use crate::encoder::EncoderShape;
-use crate::encoder_decoder::EncoderDecoderConfig;
+use crate::encoder_decoder::{DecoderClasses, EncoderDecoderConfig};
 use crate::gguf::GgufDialect;
 
 type ConfigReader<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
@@ -25,6 +26,7 @@ pub(crate) enum ReadConfig {
     Decoder(ConfigReader<DecoderConfig>),
     EncoderDecoder(ConfigReader<EncoderDecoderConfig>),
     Encoder(ConfigReader<EncoderShape>),
+    Bridged(&'static Bridged),
 }
 
 impl ReadConfig {
@@ -33,6 +35,7 @@ impl ReadConfig {
             Self::Decoder(read) => read(config).map(Box::new).map(ModelConfig::Decoder),
             Self::EncoderDecoder(read) => read(config).map(Box::new).map(ModelConfig::EncoderDecoder),
             Self::Encoder(read) => read(config).map(Box::new).map(ModelConfig::Encoder),
+            Self::Bridged(of) => BridgedConfig::read(of, config).map(Box::new).map(ModelConfig::Bridged),
         }
     }
 }
@@ -46,6 +49,8 @@ pub enum ModelConfig {
     EncoderDecoder(Box<EncoderDecoderConfig>),
     /// A model that reads a text as a whole.
     Encoder(Box<EncoderShape>),
+    /// A language model that candle-transformers runs.
+    Bridged(Box<BridgedConfig>),
 }
 
 impl ModelConfig {
@@ -55,6 +60,7 @@ impl ModelConfig {
             Self::Decoder(config) => config.vocab_size,
             Self::EncoderDecoder(config) => config.vocab_size,
             Self::Encoder(config) => config.vocab_size,
+            Self::Bridged(config) => config.vocab_size,
         }
     }
 
@@ -64,15 +70,18 @@ impl ModelConfig {
             Self::Decoder(config) => Some(config.context_length),
             Self::EncoderDecoder(config) => config.context_length,
             Self::Encoder(config) => Some(config.context_length),
+            Self::Bridged(config) => Some(config.context_length),
         }
     }
 
-    /// Layers of the part that a text's tokens run through last: an encoder-decoder's decoder.
-    pub fn layers(&self) -> usize {
+    /// Layers of the part that a text's tokens run through last: an encoder-decoder's decoder. Absent where nothing is shown
+    /// of them.
+    pub fn layers(&self) -> Option<usize> {
         match self {
-            Self::Decoder(config) => config.layers.len(),
-            Self::EncoderDecoder(config) => config.decoder.1.layers.len(),
-            Self::Encoder(config) => config.num_layers,
+            Self::Decoder(config) => Some(config.layers.len()),
+            Self::EncoderDecoder(config) => Some(config.decoder.1.layers.len()),
+            Self::Encoder(config) => Some(config.num_layers),
+            Self::Bridged(_) => None,
         }
     }
 
@@ -80,7 +89,8 @@ impl ModelConfig {
     pub fn classes(&self) -> &[String] {
         match self {
             Self::Decoder(config) => &config.classes,
-            Self::EncoderDecoder(_) => &[],
+            Self::EncoderDecoder(config) => config.classes.as_ref().map_or(&[], |classes| &classes.names),
+            Self::Bridged(_) => &[],
             Self::Encoder(config) => &config.classes,
         }
     }
@@ -89,6 +99,7 @@ impl ModelConfig {
     pub fn class_head(&self) -> Option<String> {
         match self {
             _ if self.classes().is_empty() => None,
+            Self::EncoderDecoder(_) => Some(format!("{}.weight", DecoderClasses::HEAD.output)),
             Self::Encoder(config) => Some(format!("{}.weight", config.class_head.output)),
             _ => Some(SCORE.to_owned()),
         }
@@ -113,11 +124,14 @@ impl ModelConfig {
             Self::Decoder(config) if config.tie_word_embeddings && config.classes.is_empty() => {
                 Some((OUTPUT.to_owned(), vec![EMBEDDING.to_owned()]))
             }
-            Self::EncoderDecoder(config) if config.tie_word_embeddings => {
+            Self::EncoderDecoder(config) if config.tie_word_embeddings && config.classes.is_none() => {
                 Some((OUTPUT.to_owned(), embeddings(config.prefix, config.decoder.0.tokens)))
             }
             Self::Encoder(config) if config.tie_word_embeddings => {
                 Some((format!("{}.weight", config.head.output), embeddings(config.prefix, config.embeddings.tokens)))
+            }
+            Self::Bridged(config) => {
+                config.tied().map(|(head, embedding)| (head.to_owned(), vec![embedding.to_owned()]))
             }
             _ => None,
         }
@@ -135,8 +149,12 @@ impl ModelConfig {
                 let is_of_tokens = !config.classes.is_empty() && name == OUTPUT;
                 name.ends_with("rotary_emb.inv_freq") || is_of_long || is_of_tokens
             }
-            Self::EncoderDecoder(config) => any(config.spare),
+            Self::EncoderDecoder(config) => {
+                let is_of_tokens = config.classes.is_some() && (name == OUTPUT || Some(name) == config.head_bias);
+                any(config.spare) || is_of_tokens
+            }
             Self::Encoder(config) => any(config.spare),
+            Self::Bridged(_) => name.ends_with("rotary_emb.inv_freq"),
         };
         // Whether a head beside a tied embedding is that embedding is looked at when weights are loaded: the name alone
         // does not say it.

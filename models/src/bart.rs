@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, ConfigFields, token};
+use crate::cpu::NormKind;
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
@@ -65,7 +66,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         scale,
         positions: Some(PositionTable { name, rows: positions + POSITIONS_BEFORE, first: POSITIONS_BEFORE }),
         types: None,
-        norm: Some((norm, NORM_EPS)),
+        norm: Some((norm, NormKind::Layer, NORM_EPS)),
     };
     let tokens = &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
     Ok(EncoderDecoderConfig {
@@ -79,7 +80,9 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         decoder: (embeddings(tokens, "decoder.embed_positions.weight", "decoder.layernorm_embedding"), decoder),
         hidden_scale: 1.0,
         head_bias: Some("final_logits_bias"),
-        spare: &["embed_tokens.weight"],
+        classes: None,
+        // Checkpoints of old number what made them.
+        spare: &["embed_tokens.weight", "encoder.version", "decoder.version"],
     })
 }
 

@@ -4,11 +4,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::classes::{ClassActivation, ClassHeadConfig};
-use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
+use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, MAX_LAYERS, invalid};
+use crate::cpu::NormKind;
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
-use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
 use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
@@ -134,20 +135,26 @@ pub(crate) fn base_config(fields: &mut ConfigFields, first_position: usize) -> R
                 first: first_position,
             }),
             types: Some(("embeddings.token_type_embeddings.weight", types)),
-            norm: Some(("embeddings.LayerNorm", norm_eps)),
+            norm: Some(("embeddings.LayerNorm", NormKind::Layer, norm_eps)),
         },
         stack,
+        ropes: Vec::new(),
         head: MaskedHeadConfig {
+            sign: "cls.predictions.transform.dense.weight",
             dense: "cls.predictions.transform.dense",
+            dense_bias: true,
             norm: "cls.predictions.transform.LayerNorm",
             activation,
             output: "cls.predictions.decoder",
             bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
         },
         classes: Vec::new(),
+        pooling: Pooling::First,
         class_head: ClassHeadConfig {
             dense: &["bert.pooler.dense", "pooler.dense"],
+            dense_bias: true,
             activation: ClassActivation::Tanh,
+            norm: None,
             output: "classifier",
         },
         spare: &[

@@ -5,6 +5,9 @@ use std::ops::RangeInclusive;
 use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
+/// More layers than any model has.
+pub(crate) const MAX_LAYERS: u64 = 100_000;
+
 /// Why a configuration cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, miette::Diagnostic)]
 pub enum ConfigError {
@@ -48,16 +51,17 @@ pub enum ConfigError {
 /// Fields that say nothing about the numbers of a forward pass in inference: how a model was trained, how texts are
 /// drawn from it.
 const IRRELEVANT: &[&str] = &[
-    "_attn_implementation_autoset", "_name_or_path", "activation_dropout", "architectures", "attention_dropout",
-    "attention_probs_dropout_prob", "bos_token_id", "chunk_size_feed_forward", "classif_dropout", "classifier_dropout",
-    "decoder_layerdrop", "do_sample", "dropout", "dropout_rate", "dtype", "early_stopping", "encoder_layerdrop",
-    "eos_token_id", "finetuning_task", "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_eos_token_id",
-    "gradient_checkpointing", "hidden_dropout_prob", "id2label", "init_std", "initializer_factor", "initializer_range",
-    "label2id", "length_penalty", "max_length", "min_length", "model_type", "no_repeat_ngram_size", "num_beams",
-    "num_labels", "num_return_sequences", "output_attentions", "output_hidden_states", "output_past", "pad_token_id",
-    "prefix", "pretraining_tp", "problem_type", "qa_dropout", "resid_pdrop", "return_dict", "seq_classif_dropout",
-    "task_specific_params", "tf_legacy_loss", "tokenizer_class", "torch_dtype", "transformers.js_config",
-    "transformers_version", "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
+    "_attn_implementation_autoset", "_name_or_path", "_num_labels", "activation_dropout", "architectures",
+    "attention_dropout", "attention_probs_dropout_prob", "bos_token_id", "chunk_size_feed_forward", "classif_dropout",
+    "classifier_dropout", "decoder_layerdrop", "do_sample", "dropout", "dropout_rate", "dtype", "early_stopping",
+    "encoder_layerdrop", "eos_token_id", "finetuning_task", "force_bos_token_to_be_generated", "forced_bos_token_id",
+    "forced_eos_token_id", "gradient_checkpointing", "hidden_dropout_prob", "id2label", "init_std",
+    "initializer_factor", "initializer_range", "label2id", "length_penalty", "max_length", "min_length", "model_type",
+    "no_repeat_ngram_size", "num_beams", "num_labels", "num_return_sequences", "output_attentions",
+    "output_hidden_states", "output_past", "pad_token_id", "prefix", "pretraining_tp", "problem_type", "qa_dropout",
+    "resid_pdrop", "return_dict", "seq_classif_dropout", "task_specific_params", "tf_legacy_loss", "tokenizer_class",
+    "torch_dtype", "transformers.js_config", "transformers_version", "unsloth_fixed", "unsloth_version",
+    "use_bfloat16", "use_cache",
 ];
 
 /// A configuration whose fields are taken one by one; [`ConfigFields::finish`] refuses what nobody took.
@@ -79,6 +83,20 @@ impl ConfigFields {
         self.left.shift_remove(field)
     }
 
+    /// Sets the base of rotations where the file has none: transformers takes another for each architecture.
+    pub(crate) fn put_usual_base(&mut self, base: f64) {
+        if ["rope_theta", "rope_parameters"].iter().all(|field| !self.left.contains_key(*field)) {
+            self.put("rope_theta", base.into());
+        }
+    }
+
+    /// Sets what transformers takes where `config`, the whole file, is silent about a field; null is an answer.
+    pub(crate) fn put_usual(&mut self, config: &Map<String, Value>, field: &str, usual: Value) {
+        if !config.contains_key(field) {
+            self.put(field, usual);
+        }
+    }
+
     /// Sets a field, as if the file said so.
     pub(crate) fn put(&mut self, field: &str, value: Value) {
         self.left.insert(field.to_owned(), value);
@@ -94,6 +112,20 @@ impl ConfigFields {
 
     pub(crate) fn required_size(&mut self, field: &'static str) -> Result<usize, ConfigError> {
         self.size(field)?.ok_or(ConfigError::Missing(field))
+    }
+
+    /// A number of layers, each of which is described before any weight is asked for.
+    pub(crate) fn layers(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
+        match self.size(field)? {
+            Some(layers) if layers as u64 > MAX_LAYERS => {
+                Err(invalid(field, &layers.into(), &format!("an integer from 1 to {MAX_LAYERS}")))
+            }
+            layers => Ok(layers),
+        }
+    }
+
+    pub(crate) fn required_layers(&mut self, field: &'static str) -> Result<usize, ConfigError> {
+        self.layers(field)?.ok_or(ConfigError::Missing(field))
     }
 
     /// A number of that range.

@@ -27,6 +27,19 @@ pub(crate) struct Workspace {
     pub(crate) inputs: Inputs,
     /// Of a feed-forward layer's second product.
     pub(crate) gated: Inputs,
+    /// Of each head, where scores depend on products with distances.
+    pub(crate) distances: Vec<DistanceRoom>,
+}
+
+/// What one head of a few texts' rows has in memory where scores depend on products with distances.
+#[derive(Default)]
+pub(crate) struct DistanceRoom {
+    pub(crate) queries: Buffer<f32>,
+    pub(crate) keys: Buffer<f32>,
+    pub(crate) inputs: Inputs,
+    pub(crate) attended: Buffer<f32>,
+    /// Products of queries, and of keys.
+    pub(crate) products: [Buffer<f32>; 2],
 }
 
 /// Keeps of `(rows, width)` the wanted rows, ascending, and moves them to the front.
@@ -89,6 +102,8 @@ pub(crate) enum NormKind {
     RootMeanSquareLessOne,
     /// Of mean and variance (Ba et al. 2016): a weight and a bias.
     Layer,
+    /// The same without the bias.
+    LayerWithoutBias,
 }
 
 impl NormKind {
@@ -128,7 +143,12 @@ impl NormWeights {
         let load = |name: String| loader.floats(&name, &[width]);
         let mut weight = load(weight)?;
         kind.settle(&mut weight);
-        Ok(Self { weight, bias: bias.map(load).transpose()?, eps: eps as f32 })
+        let bias = match kind {
+            // To the kernel a norm without a bias is one of the root mean square.
+            NormKind::LayerWithoutBias => Some(vec![0.0; width]),
+            _ => bias.map(load).transpose()?,
+        };
+        Ok(Self { weight, bias, eps: eps as f32 })
     }
 
     pub(crate) fn norm(&self) -> Norm<'_> {

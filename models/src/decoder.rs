@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Device, Result, Tensor};
-use probity_kernels::{Activation, RopeLayout, RopeTable};
+use probity_kernels::{Activation, RopeLayout};
 
 use crate::classes::SCORE;
 use crate::cpu::{NormKind, Workspace};
@@ -14,7 +14,7 @@ use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, Pac
 use crate::stack_config::{
     AttentionNames, ExpertChoice, HeadNorms, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig,
 };
-use crate::transformer::{ForwardPass, LayerStack, RowAngles, RowRotations, TextRows};
+use crate::transformer::{ForwardPass, LayerStack, TextRows};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
@@ -132,9 +132,11 @@ impl DecoderConfig {
             score_cap: self.score_cap,
             bidirectional: false,
             relative: None,
+            disentangled: None,
             norm: self.norm,
             norm_eps: self.rms_norm_eps,
             norm_first: true,
+            first_input_norm: true,
             branch_scale: self.branch_scale,
             activation: self.activation,
             biases: LayerBiases {
@@ -191,23 +193,13 @@ impl LlamaFamily {
     /// What a batch shares in all layers.
     fn pass<'a>(&self, segments: &'a [PackedSegment]) -> ForwardPass<'a> {
         let stretch = |s: &'a PackedSegment| TextRows { past: &s.past, source: None, len: s.tokens.len() };
-        let mut pass = ForwardPass {
+        let pass = ForwardPass {
             compute: self.compute,
             stretches: segments.iter().map(stretch).collect(),
             wanted: Some(segments.iter().map(|s| &*s.wanted).collect()),
             rotations: None,
         };
-        let positions: Vec<u32> =
-            pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
-        // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
-        let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
-        let angles = |(frequencies, rope): (&Vec<f32>, &Rope)| {
-            let table = |positions: &[u32]| RopeTable::new(positions, frequencies, rope.scale);
-            RowAngles { all: table(&positions), kept: table(&kept) }
-        };
-        let tables = self.frequencies.iter().zip(&self.config.ropes).map(angles).collect();
-        pass.rotations = Some(RowRotations { layout: self.config.rope_layout, tables });
-        pass
+        pass.rotated(self.config.rope_layout, &self.frequencies, &self.config.ropes)
     }
 }
 

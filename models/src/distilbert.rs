@@ -4,8 +4,9 @@ use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::classes::{ClassActivation, ClassHeadConfig};
+use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
 use crate::config::{ConfigError, ConfigFields};
+use crate::cpu::NormKind;
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
 use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
@@ -61,20 +62,26 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
             scale: None,
             positions: Some(PositionTable { name: "embeddings.position_embeddings.weight", rows: positions, first: 0 }),
             types: None,
-            norm: Some(("embeddings.LayerNorm", NORM_EPS)),
+            norm: Some(("embeddings.LayerNorm", NormKind::Layer, NORM_EPS)),
         },
         stack,
+        ropes: Vec::new(),
         head: MaskedHeadConfig {
+            sign: "vocab_transform.weight",
             dense: "vocab_transform",
+            dense_bias: true,
             norm: "vocab_layer_norm",
             activation,
             output: "vocab_projector",
             bias: &["vocab_projector.bias"],
         },
         classes: Vec::new(),
+        pooling: Pooling::First,
         class_head: ClassHeadConfig {
             dense: &["pre_classifier"],
+            dense_bias: true,
             activation: ClassActivation::Other(Activation::Relu),
+            norm: None,
             output: "classifier",
         },
         spare: &["embeddings.position_ids", "vocab_projector.weight", "classifier."],

@@ -21,8 +21,8 @@ pub(crate) struct EmbeddingsConfig {
     pub(crate) positions: Option<PositionTable>,
     /// The table of kinds of text, of so many rows.
     pub(crate) types: Option<(&'static str, usize)>,
-    /// The norm of the sum.
-    pub(crate) norm: Option<(&'static str, f64)>,
+    /// The norm of the sum: its name, kind, and what it adds to a variance.
+    pub(crate) norm: Option<(&'static str, NormKind, f64)>,
 }
 
 /// A stretch of a text that is embedded.
@@ -38,6 +38,24 @@ impl<'a> EmbeddedText<'a> {
     /// All of one kind.
     pub(crate) fn new(tokens: &'a [u32], start: usize) -> Self {
         Self { tokens, start, first: tokens.len() }
+    }
+}
+
+/// Of each token its position, and whether it is of the second kind of text, where there are as many `kinds`. A position
+/// beyond the table of so many is an error.
+pub(crate) fn token_places(
+    texts: &[EmbeddedText<'_>],
+    kinds: usize,
+    positions: Option<usize>,
+) -> Result<Vec<(usize, bool)>> {
+    let places: Vec<(usize, bool)> = texts
+        .iter()
+        .flat_map(|text| (0..text.tokens.len()).map(|at| (text.start + at, kinds > 1 && at >= text.first)))
+        .collect();
+    let last = places.iter().map(|(position, _)| *position).max().unwrap_or(0);
+    match positions.filter(|learned| *learned <= last) {
+        Some(learned) => bail!("position {last} is beyond the {learned} that the model learned"),
+        None => Ok(places),
     }
 }
 
@@ -70,10 +88,7 @@ impl Embeddings {
             scale: c.scale,
             positions: c.positions.as_ref().map(positions).transpose()?,
             kinds: c.types.map(kinds).transpose()?,
-            norm: c
-                .norm
-                .map(|(name, eps)| NormWeights::load(loader, name, c.width, (NormKind::Layer, eps)))
-                .transpose()?,
+            norm: c.norm.map(|(name, kind, eps)| NormWeights::load(loader, name, c.width, (kind, eps))).transpose()?,
             width: c.width,
         })
     }
@@ -81,16 +96,8 @@ impl Embeddings {
     /// Writes the rows of some stretches of text to `w.x` `(tokens, width)`.
     pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, texts: &[EmbeddedText<'_>]) -> Result<()> {
         let tokens: Vec<u32> = texts.iter().flat_map(|text| text.tokens.iter().copied()).collect();
-        // Of each token its position, and whether it is of the second kind, where a model knows one.
-        let has_second = self.kinds.as_ref().is_some_and(|kinds| kinds.len() > self.width);
-        let places: Vec<(usize, bool)> = texts
-            .iter()
-            .flat_map(|text| (0..text.tokens.len()).map(|at| (text.start + at, has_second && at >= text.first)))
-            .collect();
-        let last = places.iter().map(|(position, _)| *position).max().unwrap_or(0);
-        if let Some(table) = self.positions.as_ref().filter(|table| table.len() / self.width <= last) {
-            bail!("position {last} is beyond the {} that the model learned", table.len() / self.width);
-        }
+        let rows = |table: &Vec<f32>| table.len() / self.width;
+        let places = token_places(texts, self.kinds.as_ref().map_or(0, rows), self.positions.as_ref().map(rows))?;
         w.x.set_len(tokens.len() * self.width);
         self.tokens.rows(&tokens, &mut w.x)?;
         w.x.par_chunks_exact_mut(self.width).with_min_len(16).zip(places).for_each(|(row, (position, second))| {

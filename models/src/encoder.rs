@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use candle_core::{Device, Result, Tensor, bail};
-use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
+use probity_kernels::{Activation, Inputs, RopeLayout, activate, matmul, normalise};
 
-use crate::classes::ClassHeadConfig;
-use crate::cpu::{NormKind, NormWeights, Workspace};
+use crate::classes::{ClassHeadConfig, Pooling};
+use crate::cpu::{NormWeights, Workspace};
 use crate::embeddings::{EmbeddedText, Embeddings, EmbeddingsConfig};
 use crate::head::VocabularyHead;
 use crate::linear::{Linear, TensorLoader};
@@ -14,7 +14,7 @@ use crate::packed::{HeadRow, PackedEncoder};
 use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
 use crate::transformer::{ForwardPass, LayerStack, TextRows};
-use crate::{Compute, SourceError, WeightSource};
+use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// What an encoder is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,9 +33,13 @@ pub struct EncoderShape {
     pub(crate) prefix: &'static str,
     pub(crate) embeddings: EmbeddingsConfig,
     pub(crate) stack: StackConfig,
+    /// Rotations of halves, which layers of the stack name.
+    pub(crate) ropes: Vec<Rope>,
     pub(crate) head: MaskedHeadConfig,
     /// What its head tells apart, by number; none where it has no such head.
     pub classes: Vec<String>,
+    /// Which state that head reads.
+    pub(crate) pooling: Pooling,
     pub(crate) class_head: ClassHeadConfig,
     /// Parts of the names of tensors that are not used.
     pub(crate) spare: &'static [&'static str],
@@ -44,12 +48,15 @@ pub struct EncoderShape {
 /// A masked-language head: a product with an activation, a norm, and the vocabulary.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MaskedHeadConfig {
+    /// The tensor by which a checkpoint shows that it has one.
+    pub(crate) sign: &'static str,
     pub(crate) dense: &'static str,
+    pub(crate) dense_bias: bool,
     pub(crate) norm: &'static str,
     pub(crate) activation: Activation,
     /// Where the product with the vocabulary is, if it is not the embedding.
     pub(crate) output: &'static str,
-    /// Names of its bias.
+    /// Names of its bias, where it has one.
     pub(crate) bias: &'static [&'static str],
 }
 
@@ -64,6 +71,9 @@ struct MaskedHead {
 pub(crate) struct MaskedModel {
     embeddings: Embeddings,
     stack: LayerStack,
+    /// Of each rotation.
+    frequencies: Vec<Vec<f32>>,
+    ropes: Vec<Rope>,
     head: Option<MaskedHead>,
     compute: Compute,
     /// Calls take turns: each uses all threads.
@@ -78,12 +88,15 @@ impl MaskedModel {
     ) -> std::result::Result<Self, SourceError> {
         let all = TensorLoader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
-        // The head stands beside the encoder, not under its prefix.
-        let head =
-            all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
+        // The head stands beside the encoder, not under its prefix. A class head may have the same dense product.
+        let is_of_classes = !config.classes.is_empty() && config.class_head.dense.contains(&config.head.dense);
+        let has_head = !is_of_classes && all.contains(config.head.sign);
+        let head = has_head.then(|| MaskedHead::load(&all, &model, config));
         Ok(Self {
             embeddings: Embeddings::load(&model, &config.embeddings)?,
             stack: LayerStack::load(&model, config.stack.clone())?,
+            frequencies: config.ropes.iter().map(|rope| rope.frequencies(config.stack.head_dim)).collect(),
+            ropes: config.ropes.clone(),
             head: head.transpose()?,
             compute,
             workspace: Mutex::default(),
@@ -108,22 +121,20 @@ impl MaskedModel {
         wanted: Option<&[Vec<usize>]>,
         mut after: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        if texts.iter().any(Vec::is_empty) {
-            bail!("a text without tokens has no hidden states");
-        }
-        let mut embedded: Vec<EmbeddedText<'_>> = texts.iter().map(|text| EmbeddedText::new(text, 0)).collect();
-        for (text, first) in embedded.iter_mut().zip(firsts.unwrap_or_default()) {
-            text.first = *first;
-        }
-        self.embeddings.rows(self.compute.isa, w, &embedded)?;
+        self.embeddings.rows(self.compute.isa, w, &whole_texts(texts, firsts)?)?;
         after(0, &w.x);
         // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| TextRows { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
-        self.stack.run(w, &ForwardPass { compute: self.compute, stretches, wanted, rotations: None }, |layer, x| {
-            after(layer + 1, x);
-        });
+        let pass = ForwardPass { compute: self.compute, stretches, wanted, rotations: None };
+        let pass = pass.rotated(RopeLayout::Halves, &self.frequencies, &self.ropes);
+        self.stack.run(w, &pass, |layer, x| after(layer + 1, x));
         Ok(())
+    }
+
+    /// The rows that [`run`](Self::run) left, behind the last norm where there is one.
+    pub(crate) fn finish(&self, w: &Workspace) -> Vec<f32> {
+        self.stack.finish(w, self.compute)
     }
 
     fn head_of(&self) -> Result<&MaskedHead> {
@@ -132,6 +143,36 @@ impl MaskedModel {
             None => bail!("this checkpoint has no masked-language head"),
         }
     }
+}
+
+/// Texts that are embedded as a whole; `firsts` says of each how many of its tokens are its first part's, all where absent.
+pub(crate) fn whole_texts<'a>(texts: &'a [Vec<u32>], firsts: Option<&[usize]>) -> Result<Vec<EmbeddedText<'a>>> {
+    if texts.iter().any(Vec::is_empty) {
+        bail!("a text without tokens has no hidden states");
+    }
+    let mut embedded: Vec<EmbeddedText<'_>> = texts.iter().map(|text| EmbeddedText::new(text, 0)).collect();
+    for (text, first) in embedded.iter_mut().zip(firsts.unwrap_or_default()) {
+        text.first = *first;
+    }
+    Ok(embedded)
+}
+
+/// Refuses layers that a model of so many does not have.
+pub(crate) fn check_layers(layers: &[usize], num_layers: usize) -> Result<()> {
+    match layers.iter().find(|layer| **layer > num_layers) {
+        Some(layer) => bail!("layer {layer} was asked for of {num_layers}"),
+        None => Ok(()),
+    }
+}
+
+/// Refuses offsets that lie outside their text.
+pub(crate) fn check_offsets(texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> Result<()> {
+    if texts.len() != wanted.len()
+        || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len()))
+    {
+        bail!("for each text a list of offsets into it");
+    }
+    Ok(())
 }
 
 impl MaskedHead {
@@ -146,16 +187,12 @@ impl MaskedHead {
         } else {
             all.packed(&format!("{}.weight", c.output), vocabulary)?
         };
+        let bias = (!c.bias.is_empty()).then(|| all.floats(all.first_of(c.bias), &[config.vocab_size]));
         Ok(Self {
-            dense: all.linear(c.dense, RowRange::all(width), width, true)?,
-            norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
+            dense: all.linear(c.dense, RowRange::all(width), width, c.dense_bias)?,
+            norm: NormWeights::load(all, c.norm, width, (config.stack.norm, config.stack.norm_eps))?,
             activation: c.activation,
-            output: VocabularyHead {
-                weight,
-                bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?),
-                scale: 1.0,
-                cap: None,
-            },
+            output: VocabularyHead { weight, bias: bias.transpose()?, scale: 1.0, cap: None },
         })
     }
 
@@ -172,10 +209,8 @@ impl MaskedHead {
 
 impl PackedEncoder for MaskedModel {
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> Result<Vec<Tensor>> {
-        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().layers.len());
-        if let Some(layer) = layers.iter().find(|layer| **layer > num_layers) {
-            bail!("layer {layer} was asked for of {num_layers}");
-        }
+        let width = self.stack.config().hidden_size;
+        check_layers(layers, self.stack.config().layers.len())?;
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
         self.run(&mut workspace, texts, None, None, |layer, x| {
@@ -191,22 +226,28 @@ impl PackedEncoder for MaskedModel {
         states.into_iter().map(tensor).collect()
     }
 
+    fn last_states(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.run(&mut workspace, texts, None, None, |_, _| ())?;
+        let width = self.stack.config().hidden_size;
+        let states = self.finish(&workspace);
+        let rows = states.len() / width;
+        Tensor::from_vec(states, (rows, width), &Device::Cpu)
+    }
+
     fn has_masked_head(&self) -> bool {
         self.head.is_some()
     }
 
     fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> Result<Tensor> {
         let head = self.head_of()?;
-        if texts.len() != wanted.len()
-            || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len()))
-        {
-            bail!("for each text a list of offsets into it");
-        }
+        check_offsets(texts, wanted)?;
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         self.run(w, texts, None, Some(wanted), |_, _| ())?;
         let width = self.stack.config().hidden_size;
-        let hidden = head.transform(self.compute, &mut w.inputs, &w.x);
+        let last = self.finish(w);
+        let hidden = head.transform(self.compute, &mut w.inputs, &last);
         let rows = hidden.len() / width;
         Tensor::from_vec(hidden, (rows, width), &Device::Cpu)
     }

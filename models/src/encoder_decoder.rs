@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Device, Result, Tensor, bail};
 
+use crate::classes::{ClassActivation, ClassHeadConfig};
 use crate::cpu::{CpuSpan, Workspace};
 use crate::decoder::OUTPUT;
 use crate::embeddings::{EmbeddedText, Embeddings, EmbeddingsConfig};
@@ -36,54 +37,84 @@ pub struct EncoderDecoderConfig {
     pub(crate) hidden_scale: f32,
     /// The output head's bias, `(1, vocab_size)`, where a checkpoint has one.
     pub(crate) head_bias: Option<&'static str>,
+    /// What its head tells apart in the place of tokens, where it does.
+    pub classes: Option<DecoderClasses>,
     /// Parts of the names of tensors that are not used.
     pub(crate) spare: &'static [&'static str],
 }
 
-/// A loaded encoder-decoder.
-pub(crate) struct EncoderDecoder {
+/// Classes that are told apart by a decoder's state at the last end of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecoderClasses {
+    /// By their numbers.
+    pub names: Vec<String>,
+    /// The token that ends a text.
+    pub end: u32,
+}
+
+impl DecoderClasses {
+    /// The head of all that have one.
+    pub(crate) const HEAD: ClassHeadConfig = ClassHeadConfig {
+        dense: &["classification_head.dense"],
+        dense_bias: true,
+        activation: ClassActivation::Tanh,
+        norm: None,
+        output: "classification_head.out_proj",
+    };
+}
+
+/// The layers of an encoder-decoder, and what they begin with.
+pub(crate) struct EncoderDecoderStacks {
     encoder: (Embeddings, LayerStack),
     decoder: (Embeddings, LayerStack),
-    lm_head: VocabularyHead,
     compute: Compute,
     /// Calls take turns: each uses all threads.
     workspace: Mutex<Workspace>,
 }
 
+/// An encoder-decoder that says tokens.
+pub(crate) struct EncoderDecoder {
+    stacks: EncoderDecoderStacks,
+    lm_head: VocabularyHead,
+}
+
 /// What a decoder's layers see of a source: their keys and values of its tokens.
 struct SourceSpan(CpuSpan);
 
-impl EncoderDecoder {
+impl EncoderDecoderStacks {
     pub(crate) fn load(
         source: &dyn WeightSource,
         config: &EncoderDecoderConfig,
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
-        let all = TensorLoader::new(source, "", compute);
-        let model = all.under_optional(config.prefix, config.decoder.0.tokens);
+        let model = TensorLoader::new(source, "", compute).under_optional(config.prefix, config.decoder.0.tokens);
         let part = |(embeddings, stack): &(EmbeddingsConfig, StackConfig)| {
             Ok((Embeddings::load(&model, embeddings)?, LayerStack::load(&model, stack.clone())?))
         };
-        let vocabulary = [config.vocab_size, config.hidden_size];
-        let weight = if config.tie_word_embeddings {
-            model.packed(model.first_of(config.decoder.0.tokens), vocabulary)?
-        } else {
-            all.packed(OUTPUT, vocabulary)?
-        };
-        // A buffer and no weight: some exports leave it out.
-        let bias =
-            config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
         Ok(Self {
             encoder: part(&config.encoder)?,
             decoder: part(&config.decoder)?,
-            lm_head: VocabularyHead { weight, bias: bias.transpose()?, scale: config.hidden_scale, cap: None },
             compute,
             workspace: Mutex::default(),
         })
     }
 
+    pub(crate) fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    pub(crate) fn workspace(&self) -> &Mutex<Workspace> {
+        &self.workspace
+    }
+
+    /// Bytes that a new span of that many tokens takes, a source's or a decoder's.
+    pub(crate) fn cache_bytes(&self, tokens: usize) -> usize {
+        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
+        self.decoder.1.cache_bytes(self.compute, tokens)
+    }
+
     /// Reads the texts of segments without a past.
-    fn sources(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
+    pub(crate) fn sources(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
         if segments.iter().any(|s| !s.wanted.is_empty()) {
             bail!("a source has no hidden states that could be wanted");
         }
@@ -101,7 +132,7 @@ impl EncoderDecoder {
     }
 
     /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
-    fn texts(
+    pub(crate) fn texts(
         &self,
         w: &mut Workspace,
         segments: &[&PackedSegment],
@@ -132,19 +163,44 @@ impl EncoderDecoder {
     }
 }
 
+impl EncoderDecoder {
+    pub(crate) fn load(
+        source: &dyn WeightSource,
+        config: &EncoderDecoderConfig,
+        compute: Compute,
+    ) -> std::result::Result<Self, SourceError> {
+        let all = TensorLoader::new(source, "", compute);
+        let model = all.under_optional(config.prefix, config.decoder.0.tokens);
+        let vocabulary = [config.vocab_size, config.hidden_size];
+        let weight = if config.tie_word_embeddings {
+            model.packed(model.first_of(config.decoder.0.tokens), vocabulary)?
+        } else {
+            all.packed(OUTPUT, vocabulary)?
+        };
+        // A buffer and no weight: some exports leave it out.
+        let bias =
+            config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
+        Ok(Self {
+            lm_head: VocabularyHead { weight, bias: bias.transpose()?, scale: config.hidden_scale, cap: None },
+            stacks: EncoderDecoderStacks::load(source, config, compute)?,
+        })
+    }
+}
+
 impl PackedDecoder for EncoderDecoder {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workspace = self.stacks.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
         // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
-        let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
-        let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts, taps)? };
+        let mut read = if sources.is_empty() { Vec::new() } else { self.stacks.sources(w, &sources)? }.into_iter();
+        let (hidden, written) =
+            if texts.is_empty() { Default::default() } else { self.stacks.texts(w, &texts, taps)? };
         let mut written = written.into_iter();
         let span = |s: &PackedSegment| if s.past.is_empty() { read.next() } else { written.next() };
         let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();
-        let width = self.encoder.1.config().hidden_size;
+        let width = self.stacks.encoder.1.config().hidden_size;
         Ok(PackedOutput {
             hidden: Tensor::from_vec(
                 hidden,
@@ -156,30 +212,29 @@ impl PackedDecoder for EncoderDecoder {
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lm_head.logits(self.compute, &mut workspace.inputs, hidden)
+        let mut workspace = self.stacks.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.logits(self.stacks.compute, &mut workspace.inputs, hidden)
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lm_head.rows(self.compute, &mut workspace.inputs, hidden, asked)
+        let mut workspace = self.stacks.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.rows(self.stacks.compute, &mut workspace.inputs, hidden, asked)
     }
 
     fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lm_head.greedy_among(self.compute, &mut workspace.inputs, hidden, row, allowed)
+        let mut workspace = self.stacks.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.greedy_among(self.stacks.compute, &mut workspace.inputs, hidden, row, allowed)
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
-        self.decoder.1.cache_bytes(self.compute, tokens)
+        self.stacks.cache_bytes(tokens)
     }
 
     fn idle_rows(&self) -> usize {
-        self.compute.idle_rows()
+        self.stacks.compute.idle_rows()
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        Ok(self.decoder.1.join(self.compute, spans, len))
+        Ok(self.stacks.decoder.1.join(self.stacks.compute, spans, len))
     }
 }

@@ -4,10 +4,10 @@ use probity_kernels::{Activation, RopeLayout};
 use serde_json::{Map, Value, json};
 
 use crate::Rope;
-use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, MAX_LAYERS, activation, invalid};
 use crate::cpu::NormKind;
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
-use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{GgufDialect, GgufError, GgufReader, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
 use crate::rope::yarn_scale;
 use crate::stack_config::{LayerSight, usual_scale};
 
@@ -38,7 +38,7 @@ pub(crate) fn base_config(fields: &mut ConfigFields) -> Result<DecoderConfig, Co
         Some(name) => activation(&name).ok_or_else(|| fields.not_honoured("hidden_act", &name))?,
         None => Activation::Silu,
     };
-    let num_layers = fields.required_size("num_hidden_layers")?;
+    let num_layers = fields.required_layers("num_hidden_layers")?;
     if let Some(kinds) = fields.take("layer_types") {
         // Those that have windows in some layers only have read the list before.
         let sliding = layer_types(fields, &kinds, num_layers)?;

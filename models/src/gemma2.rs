@@ -69,6 +69,9 @@ pub(crate) fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> 
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("gemma2", config);
+    fields.put_usual(config, "attn_logit_softcapping", json!(50.0));
+    fields.put_usual(config, "final_logit_softcapping", json!(30.0));
+    fields.put_usual(config, "sliding_window", json!(4096));
     let mut decoder = gemma(&mut fields, |layer| layer % 2 == 0)?;
     decoder.names = &HUGGINGFACE;
     fields.finish()?;

@@ -42,6 +42,10 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("gemma3_text", config);
+    fields.put_usual_base(1e6);
+    fields.put_usual(config, "sliding_window", json!(4096));
+    // transformers reads past it.
+    fields.only("attn_logit_softcapping", &[])?;
     let interval = match fields.size("sliding_window_pattern")? {
         Some(interval) => interval,
         None => fields.size("_sliding_window_pattern")?.unwrap_or(6),

@@ -6,7 +6,6 @@ use crate::stack_config::{AttentionNames, HeadNorms, LayerNames, NormNames};
 
 /// No model comes near any of these; beyond them a field is broken.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
-pub(crate) const MAX_LAYERS: u64 = 100_000;
 pub(crate) const MAX_CONTEXT: u64 = 1 << 30;
 
 /// Why metadata describes no model that can be run.
@@ -179,6 +178,14 @@ impl GgufReader<'_> {
             config.insert((*field).to_owned(), json!(self.required(name, *max)?));
         }
         (gguf.more)(self, &mut config)?;
+        // Without a kind of scaling that has such a factor nobody reads it, and llama.cpp multiplies by it all the same.
+        let key = "rope.scaling.attn_factor";
+        let is_read = config.get("rope_scaling").is_some_and(|scaling| scaling.get("attention_factor").is_some());
+        if let Some(factor) = self.float(key)?.filter(|factor| *factor != 1.0 && !is_read) {
+            return Err(
+                self.error(key, format!("it is {factor}, which is not honoured without rope.scaling.type yarn"))
+            );
+        }
         config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
         for (name, key) in
             [("bos_token_id", "tokenizer.ggml.bos_token_id"), ("eos_token_id", "tokenizer.ggml.eos_token_id")]

@@ -172,9 +172,13 @@ pub(crate) struct LayerWeights<L, N> {
 }
 
 impl<L, N> LayerWeights<L, N> {
-    fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+    fn load<P: WeightLoader<L, N>>(parts: &P, index: usize, c: &StackConfig) -> Result<Self, P::Error> {
+        let mut attention = c.names.attention;
+        if index == 0 && !c.first_input_norm {
+            attention.norms.stream = None;
+        }
         Ok(Self {
-            attention: AttentionWeights::load(parts, &c.names.attention, c.names.head_norms, c)?,
+            attention: AttentionWeights::load(parts, &attention, c.names.head_norms, c)?,
             cross: c.names.cross.as_ref().map(|names| AttentionWeights::load(parts, names, None, c)).transpose()?,
             feed_forward: FeedForwardWeights::load(parts, c)?,
         })
@@ -191,7 +195,7 @@ impl<L, N> StackWeights<L, N> {
     pub(crate) fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         // One after another: each tensor's pages in the file are let go when it is packed, so that weights are in
         // memory once.
-        let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
+        let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), index, c);
         Ok(Self {
             layers: (0..c.layers.len()).map(layer).collect::<Result<_, _>>()?,
             last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,

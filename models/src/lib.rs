@@ -9,12 +9,16 @@
 mod architecture;
 mod bart;
 mod bert;
+mod bridge;
 mod classes;
 mod classifier;
 mod config;
 mod cpu;
+mod deberta_v2;
 mod decoder;
 mod device;
+mod disentangled;
+mod distances;
 mod distilbert;
 mod embeddings;
 mod encoder;
@@ -31,6 +35,7 @@ mod llama;
 mod ministral;
 mod mistral;
 mod mixtral;
+mod modernbert;
 mod olmo2;
 mod packed;
 mod phi3;
@@ -46,14 +51,19 @@ mod smollm3;
 mod source;
 mod stack_config;
 mod t5;
+mod text_part;
 mod transformer;
 
 pub use architecture::ModelConfig;
+pub use bridge::{BRIDGE, BridgedConfig};
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
-pub use device::{DeviceChoice, DeviceError, load_decoder_on};
+pub use device::{
+    DeviceChoice, DeviceError, load_bridged, load_classifier_on, load_decoder_on, load_encoder_decoder_on,
+    load_encoder_on,
+};
 pub use encoder::EncoderShape;
-pub use encoder_decoder::EncoderDecoderConfig;
+pub use encoder_decoder::{DecoderClasses, EncoderDecoderConfig};
 pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
 pub use packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedEncoder, PackedOutput, PackedSegment};
@@ -65,6 +75,7 @@ pub use registry::{
 pub use rope::{Rope, RopeScaling};
 pub use source::{RawTensor, SourceError, TensorBytes, TensorMemory, WeightSource};
 pub use stack_config::{ExpertChoice, LayerSight};
+pub use text_part::{TextTensors, text_part, text_tensor};
 
 /// How our kernels compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,6 +29,7 @@ pub(crate) static GGUF_STACKS: [StackNames; 1] =
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("mixtral", config);
+    fields.put_usual_base(1e6);
     let mut decoder = base_config(&mut fields)?;
     decoder.names = &HUGGINGFACE;
     let count = fields.required_size("num_local_experts")?;

@@ -131,6 +131,10 @@ pub trait PackedEncoder: Send + Sync {
     /// text with are the caller's. A text is never empty.
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<Tensor>>;
 
+    /// Final hidden states of the texts, `(tokens, hidden_size)`: transformers' `last_hidden_state`. In a model with a norm
+    /// behind its last layer it is theirs; [`encode`](Self::encode) gives what that norm is given.
+    fn last_states(&self, texts: &[Vec<u32>]) -> candle_core::Result<Tensor>;
+
     /// Whether the checkpoint has a masked-language head: what follows needs it.
     fn has_masked_head(&self) -> bool;
 

@@ -3,22 +3,25 @@
 use serde_json::Value;
 
 use crate::architecture::{Architecture, ModelConfig, ReadConfig};
+use crate::bridge::{self, Bridged};
 use crate::classes::class_names;
-use crate::classifier::Classifier;
-use crate::config::{ConfigError, ConfigFields, invalid};
+use crate::classifier::{self, Classifier, PooledEncoder};
+use crate::config::{ConfigError, ConfigFields, invalid, token};
 use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::encoder::{EncoderShape, MaskedModel};
-use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
+use crate::encoder_decoder::{DecoderClasses, EncoderDecoderConfig};
 use crate::gguf::{GgufDialect, GgufError, GgufMetadata, GgufNames, GgufReader};
 use crate::packed::{PackedDecoder, PackedEncoder};
+use crate::text_part::text_models;
 use crate::{
-    Compute, SourceError, WeightSource, bart, bert, distilbert, gemma2, gemma3, granite, llama, ministral, mistral,
-    mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
+    Compute, DeviceChoice, SourceError, WeightSource, bart, bert, deberta_v2, distilbert, gemma2, gemma3, granite,
+    llama, ministral, mistral, mixtral, modernbert, olmo2, phi3, qwen2, qwen3, qwen3_moe, roberta, smollm3, t5,
 };
 
-static ARCHITECTURES: [Architecture; 18] = [
+static ARCHITECTURES: [Architecture; 27] = [
     bart::ARCHITECTURE,
     bert::ARCHITECTURE,
+    deberta_v2::ARCHITECTURE,
     distilbert::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
@@ -27,6 +30,7 @@ static ARCHITECTURES: [Architecture; 18] = [
     ministral::ARCHITECTURE,
     mistral::ARCHITECTURE,
     mixtral::ARCHITECTURE,
+    modernbert::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
@@ -35,7 +39,19 @@ static ARCHITECTURES: [Architecture; 18] = [
     roberta::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     t5::ARCHITECTURE,
+    // By candle-transformers.
+    bridged(&bridge::GEMMA),
+    bridged(&bridge::GLM4),
+    bridged(&bridge::HELIUM),
+    bridged(&bridge::OLMO),
+    bridged(&bridge::PHI),
+    bridged(&bridge::STABLELM),
+    bridged(&bridge::STARCODER2),
 ];
+
+const fn bridged(of: &'static Bridged) -> Architecture {
+    Architecture { name: of.name, config: ReadConfig::Bridged(of), gguf: None }
+}
 
 /// An architecture that is run, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +62,8 @@ pub struct KnownArchitecture {
     pub gguf: Option<&'static str>,
     /// What it is.
     pub kind: ArchitectureKind,
+    /// On which devices it runs, CUDA's without their numbers.
+    pub devices: &'static [&'static str],
 }
 
 /// What an architecture is.
@@ -57,9 +75,12 @@ pub enum ArchitectureKind {
     EncoderDecoder,
     /// A model that reads a text as a whole.
     Encoder,
+    /// A language model that candle-transformers runs.
+    Bridged,
 }
 
-/// All architectures: decoders, then what has an encoder too, then encoders.
+/// All architectures: decoders (those inside models that see images too), then what has an encoder too, then encoders, then those
+/// that candle-transformers runs.
 pub fn known_architectures() -> Vec<KnownArchitecture> {
     let known = |one: &Architecture| KnownArchitecture {
         name: one.name,
@@ -68,9 +89,19 @@ pub fn known_architectures() -> Vec<KnownArchitecture> {
             ReadConfig::Decoder(_) => ArchitectureKind::Decoder,
             ReadConfig::EncoderDecoder(_) => ArchitectureKind::EncoderDecoder,
             ReadConfig::Encoder(_) => ArchitectureKind::Encoder,
+            ReadConfig::Bridged(_) => ArchitectureKind::Bridged,
+        },
+        devices: match one.config {
+            // Our kernels stand first.
+            ReadConfig::Bridged(_) => &DeviceChoice::KINDS[1..],
+            _ => &DeviceChoice::KINDS,
         },
     };
     let mut all: Vec<KnownArchitecture> = ARCHITECTURES.iter().map(known).collect();
+    for (name, text) in text_models() {
+        let text = all.iter().find(|one| one.name == text).expect("text models are in the registry");
+        all.push(KnownArchitecture { name, gguf: None, ..*text });
+    }
     all.sort_by_key(|one| one.kind);
     all
 }
@@ -109,7 +140,11 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
                     config.padding = padding.and_then(|id| u32::try_from(id).ok());
                 }
                 ModelConfig::Encoder(config) => config.classes = classes,
-                ModelConfig::EncoderDecoder(_) => {
+                ModelConfig::EncoderDecoder(config) => {
+                    let end = token("eos_token_id", map.get("eos_token_id"))?;
+                    config.classes = Some(DecoderClasses { names: classes, end });
+                }
+                ModelConfig::Bridged(_) => {
                     return Err(ConfigFields::new(found, map).not_honoured("architectures", &map["architectures"]));
                 }
             }
@@ -129,6 +164,12 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
+    let key = "general.type";
+    if let Some(kind) = file.string(key)?.filter(|kind| *kind != "model") {
+        let why =
+            format!("`{kind}` is no model by itself; what changes a model is merged into it before it is converted");
+        return Err(GgufError::new(key, why));
+    }
     match find_gguf(architecture) {
         Some((found, gguf)) => GgufReader { file, architecture }.config(found.name, gguf).map(Value::Object),
         None => Err(GgufError::new(key, format!("`{architecture}` is not supported; {} are", gguf_architectures()))),
@@ -165,13 +206,13 @@ pub fn load_decoder(
     Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
 }
 
-/// As [`load_decoder`], for an encoder-decoder.
+/// As [`load_decoder`], for an encoder-decoder. One with a class head reads whole texts, as those of [`load_classifier`] do.
 pub fn load_encoder_decoder(
     source: &dyn WeightSource,
     config: &EncoderDecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedDecoder>, SourceError> {
-    Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
+    classifier::load_encoder_decoder(source, config, compute.into())
 }
 
 /// As [`load_decoder`], for an encoder.
@@ -191,7 +232,7 @@ pub fn load_classifier(
     separator: Option<u32>,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedDecoder>, SourceError> {
-    Ok(Box::new(Classifier::load(source, config, separator, compute.into())?))
+    Ok(Box::new(Classifier::<PooledEncoder>::load(source, config, separator, compute.into())?))
 }
 
 #[cfg(test)]
@@ -226,6 +267,17 @@ mod tests {
         ] {
             assert_eq!(names.to_gguf(huggingface), gguf);
             assert_eq!(names.to_huggingface(gguf), huggingface);
+        }
+    }
+
+    #[test]
+    fn all_architectures_run_on_every_device_but_what_candle_transformers_runs() {
+        for one in known_architectures() {
+            let devices: &[&str] = match one.kind {
+                ArchitectureKind::Bridged => &["candle-cpu", "cuda", "metal"],
+                _ => &["cpu", "candle-cpu", "cuda", "metal"],
+            };
+            assert_eq!(one.devices, devices, "{}", one.name);
         }
     }
 

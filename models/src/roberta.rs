@@ -20,7 +20,9 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     let mut encoder = base_config(&mut fields, padding as usize + 1)?;
     encoder.prefix = "roberta.";
     encoder.head = MaskedHeadConfig {
+        sign: "lm_head.dense.weight",
         dense: "lm_head.dense",
+        dense_bias: true,
         norm: "lm_head.layer_norm",
         // The reference's head has this function, whatever `hidden_act` says of the layers.
         activation: Activation::GeluErf,
@@ -29,7 +31,9 @@ fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
     };
     encoder.class_head = ClassHeadConfig {
         dense: &["classifier.dense"],
+        dense_bias: true,
         activation: ClassActivation::Tanh,
+        norm: None,
         output: "classifier.out_proj",
     };
     encoder.spare = &["embeddings.position_ids", "pooler.", "lm_head.decoder.", "classifier."];

@@ -22,6 +22,7 @@ fn read(reader: &GgufReader<'_>, config: &mut Map<String, Value>) -> Result<(), 
 
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = ConfigFields::new("smollm3", config);
+    fields.put_usual_base(2e6);
     let mut decoder = base_config(&mut fields)?;
     decoder.tie_word_embeddings = config.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(true);
     llama_biases(&mut fields, &mut decoder)?;

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::Arithmetic;
 use crate::config::{ConfigError, ConfigFields, invalid};
 use crate::cpu::NormKind;
+use crate::disentangled::Disentangled;
 use crate::relative::RelativeBuckets;
 
 /// Everything that distinguishes one stack from another.
@@ -27,10 +28,14 @@ pub(crate) struct StackConfig {
     /// Whether a row sees what comes after it too: an encoder's do.
     pub(crate) bidirectional: bool,
     pub(crate) relative: Option<RelativeBuckets>,
+    /// Where scores depend on products with distances too.
+    pub(crate) disentangled: Option<Disentangled>,
     pub(crate) norm: NormKind,
     pub(crate) norm_eps: f64,
     /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
     pub(crate) norm_first: bool,
+    /// Whether the first layer's attention has a norm of its inputs too; embeddings may be normed already.
+    pub(crate) first_input_norm: bool,
     /// Factor of what each part of a layer adds to the residual stream.
     pub(crate) branch_scale: f32,
     pub(crate) activation: Activation,
@@ -50,10 +55,10 @@ pub struct ExpertChoice {
     pub normalised: bool,
 }
 
-/// What a layer's rows see of the positions before them.
+/// What a layer's rows see of the positions around them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LayerSight {
-    /// So many, their own included; all where absent.
+    /// So many, their own included, and where rows see what comes after them too as many to that side; all where absent.
     pub window: Option<usize>,
     /// Which of the model's rotations tells them where these are; absent where none does.
     pub rotation: Option<usize>,
@@ -84,7 +89,7 @@ impl StackSizes {
         if !hidden_size.is_multiple_of(num_heads) {
             return Err(invalid(heads, &json!(num_heads), &format!("a divisor of the hidden size, {hidden_size}")));
         }
-        let (num_layers, intermediate_size) = (fields.required_size(layers)?, fields.required_size(inner)?);
+        let (num_layers, intermediate_size) = (fields.required_layers(layers)?, fields.required_size(inner)?);
         Ok(Self { hidden_size, intermediate_size, num_layers, num_heads })
     }
 }
@@ -201,9 +206,11 @@ impl StackConfig {
             score_cap: None,
             bidirectional: true,
             relative: None,
+            disentangled: None,
             norm: NormKind::Layer,
             norm_eps,
             norm_first: false,
+            first_input_norm: true,
             branch_scale: 1.0,
             activation,
             biases: LayerBiases::ALL,

@@ -5,11 +5,11 @@ use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
-use crate::config::{ConfigError, ConfigFields, EPSILONS, activation, invalid, token};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, MAX_LAYERS, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::gguf::{GgufDialect, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{GgufDialect, LAYER, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
 use crate::stack_config::{AttentionNames, LayerBiases, LayerNames, LayerSight, NormNames, StackConfig};
 
@@ -74,7 +74,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let decoder_start = token("decoder_start_token_id", start.as_ref())?;
     let (activation, gated) = feed_forward(&mut fields)?;
     let hidden_size = fields.required_size("d_model")?;
-    let num_layers = fields.required_size("num_layers")?;
+    let num_layers = fields.required_layers("num_layers")?;
     let num_heads = fields.required_size("num_heads")?;
     let encoder = StackConfig {
         hidden_size,
@@ -89,16 +89,18 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         score_cap: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
+        disentangled: None,
         norm: NormKind::RootMeanSquare,
         norm_eps: fields.number("layer_norm_epsilon", &EPSILONS)?.unwrap_or(1e-6),
         norm_first: true,
+        first_input_norm: true,
         branch_scale: 1.0,
         activation,
         biases: LayerBiases::NONE,
         names: &NAMES[0][usize::from(gated)],
     };
     let decoder = StackConfig {
-        layers: vec![LayerSight::default(); fields.size("num_decoder_layers")?.unwrap_or(num_layers)],
+        layers: vec![LayerSight::default(); fields.layers("num_decoder_layers")?.unwrap_or(num_layers)],
         bidirectional: false,
         // The decoder spends all buckets on what came before. With the encoder's formula in its place (candle has that)
         // logits were .4 to 1.7 off from position 9 on.
@@ -129,12 +131,14 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         context_length: None,
         decoder_start,
         tie_word_embeddings,
-        prefix: "",
+        // Models with a class head have it.
+        prefix: "transformer.",
         encoder: (embeddings.clone(), encoder),
         decoder: (embeddings, decoder),
         // The embedding is wide; the untied head of later versions is not.
         hidden_scale: if tie_word_embeddings { (hidden_size as f64).powf(-0.5) as f32 } else { 1.0 },
         head_bias: None,
+        classes: None,
         // Checkpoints of old have a table that no layer looks into.
         spare: &["embed_tokens.weight", "layer.1.EncDecAttention.relative_attention_bias.weight"],
     })

@@ -5,29 +5,30 @@ use std::sync::Arc;
 
 use probity_kernels::{
     Activated, Activation, AttentionSegment, AttentionShape, Buffer, Inputs, Isa, MatrixProduct, Norm, ProductForm,
-    QueryRows, RelativeBias, RopeLayout, RopeTable, activated_matmul, attention, matmul, normalise,
+    QueryRows, RelativeBias, RopeLayout, RopeTable, ScoreBias, activated_matmul, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
+use crate::distances::{LayerDistances, TextDistances};
 use crate::layer::{self, GatedProducts, PartNorms, StackWeights, WeightLoader, chosen_experts};
 use crate::linear::{Linear, TensorLoader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
 use crate::stack_config::{ExpertChoice, StackConfig};
-use crate::{Compute, SourceError};
+use crate::{Compute, Rope, SourceError};
 
-/// Rows of one text that are computed together.
-pub(crate) struct TextRows<'a> {
+/// Rows of one text that are computed together; `S` is what an executor keeps of a text that is looked at.
+pub(crate) struct TextRows<'a, S = CpuSpan> {
     /// The positions before them.
     pub(crate) past: &'a [Arc<KvSpan>],
     /// The other text that they look at.
-    pub(crate) source: Option<&'a CpuSpan>,
+    pub(crate) source: Option<&'a S>,
     pub(crate) len: usize,
 }
 
-impl TextRows<'_> {
+impl<S> TextRows<'_, S> {
     pub(crate) fn start(&self) -> usize {
         self.past.iter().map(|span| span.len()).sum()
     }
@@ -62,6 +63,20 @@ impl ForwardPass<'_> {
         Some(rows.collect())
     }
 
+    /// Tells rows where they are by rotations of these frequencies.
+    pub(crate) fn rotated(self, layout: RopeLayout, frequencies: &[Vec<f32>], ropes: &[Rope]) -> Self {
+        let positions: Vec<u32> =
+            self.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
+        // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
+        let kept: Vec<u32> = self.kept().into_iter().flatten().map(|row| positions[row]).collect();
+        let angles = |(frequencies, rope): (&Vec<f32>, &Rope)| {
+            let table = |positions: &[u32]| RopeTable::new(positions, frequencies, rope.scale);
+            RowAngles { all: table(&positions), kept: table(&kept) }
+        };
+        let tables = frequencies.iter().zip(ropes).map(angles).collect();
+        Self { rotations: Some(RowRotations { layout, tables }), ..self }
+    }
+
     /// Where each stretch's rows begin among all.
     fn starts(&self) -> impl Iterator<Item = usize> {
         self.stretches.iter().scan(0, |next, stretch| {
@@ -75,6 +90,7 @@ impl ForwardPass<'_> {
 struct LayerPlace<'a> {
     shape: &'a AttentionShape,
     bias: Option<&'a RelativeBias>,
+    distances: Option<&'a LayerDistances>,
     config: &'a StackConfig,
     layer: usize,
     /// Which layer of the new spans is its own.
@@ -176,18 +192,8 @@ impl Attention {
         matmul(pass.compute.isa, &w.inputs, &mut [self.query.product(&mut w.q)]);
     }
 
-    /// Attends and adds the result to the residual stream.
-    fn attend(
-        &self,
-        w: &mut Workspace,
-        pass: &ForwardPass<'_>,
-        place: &LayerPlace<'_>,
-        bias: Option<&RelativeBias>,
-        segments: &[AttentionSegment<'_>],
-    ) {
-        let isa = pass.compute.isa;
-        w.attended.set_len(w.q.len());
-        attention(isa, place.shape, bias, &w.q, segments, &mut w.attended);
+    /// Adds what was attended to to the residual stream.
+    fn settle(&self, w: &mut Workspace, isa: Isa, place: &LayerPlace<'_>) {
         w.inputs.set(isa, &w.attended, self.output.weight.in_features(), [self.output.form()]);
         add_product(w, isa, &self.output, false, &self.norms, place.config);
     }
@@ -207,7 +213,15 @@ impl Attention {
             };
             AttentionSegment { spans, rows, wanted: place.kept.and(pass.wanted.as_ref()).map(|wanted| wanted[index]) }
         });
-        self.attend(w, pass, place, place.bias, &segments.collect::<Vec<_>>());
+        let (isa, segments) = (pass.compute.isa, segments.collect::<Vec<_>>());
+        w.attended.set_len(w.q.len());
+        if let Some(distances) = place.distances {
+            distances.attend(w, isa, place.shape, &segments);
+        } else {
+            let bias = place.bias.map(ScoreBias::Distance);
+            attention(isa, place.shape, bias, &w.q, &segments, &mut w.attended);
+        }
+        self.settle(w, isa, place);
     }
 
     /// Of the rows of a batch over the texts that they look at.
@@ -218,8 +232,11 @@ impl Attention {
             let rows = place.kept.and(pass.wanted.as_ref()).map_or(stretch.len, |wanted| wanted[index].len());
             AttentionSegment { spans: vec![source.layer(place.layer)], rows: QueryRows::All(rows), wanted: None }
         });
-        // No bias by distance: a source and the text that looks at it have no common positions.
-        self.attend(w, pass, place, None, &segments.collect::<Vec<_>>());
+        // Neither bias nor window: a source and the text that looks at it have no common positions.
+        let shape = &AttentionShape { window: None, ..*place.shape };
+        w.attended.set_len(w.q.len());
+        attention(pass.compute.isa, shape, None, &w.q, &segments.collect::<Vec<_>>(), &mut w.attended);
+        self.settle(w, pass.compute.isa, place);
     }
 }
 
@@ -341,6 +358,7 @@ impl Layer {
 pub(crate) struct LayerStack {
     layers: StackWeights<Linear, NormWeights>,
     bias: Option<RelativeBias>,
+    distances: Option<TextDistances>,
     config: StackConfig,
 }
 
@@ -352,6 +370,7 @@ impl LayerStack {
         Ok(Self {
             layers: StackWeights::load(loader, &config)?,
             bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
+            distances: config.disentangled.map(|of| TextDistances::load(loader, &of, &config)).transpose()?,
             config,
         })
     }
@@ -379,6 +398,7 @@ impl LayerStack {
             let place = LayerPlace {
                 shape: &AttentionShape { window: self.config.layers[layer].window, ..all },
                 bias: self.bias.as_ref(),
+                distances: self.distances.as_ref().map(|of| &of.layers[layer]),
                 config: &self.config,
                 layer,
                 slot: if bidirectional { 0 } else { layer },

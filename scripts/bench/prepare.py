@@ -71,15 +71,16 @@ def step(say: Callable[[str], None], what: str, *arguments: object, **environmen
         raise Failed(f"{what}: ended with {result.returncode}")
 
 
-def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, say: Callable[[str], None]) -> None:
-    """Makes what is missing."""
+def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, blocks: list[bool], say: Callable[[str], None]) -> None:
+    """Makes what is missing for measuring with or without AMX, as `blocks` say."""
     here = bench.root / "scripts" / "bench"
     bench.folder.mkdir(parents=True, exist_ok=True)
     if not given_python and not bench.python.exists():
         step(say, "making a Python environment", sys.executable, "-m", "venv", bench.python.parents[1])
         step(say, "installing torch and transformers", bench.python, "-m", "pip", "install", "-q", "-r", here / "requirements.txt")
-    llama_cpp(bench, "llama-native", f"-DCMAKE_CXX_FLAGS=-include\\ {here / 'tile_config.h'}", say)
-    if has_amx():
+    if True in blocks:
+        llama_cpp(bench, "llama-native", f"-DCMAKE_CXX_FLAGS=-include\\ {here / 'tile_config.h'}", say)
+    if False in blocks:
         flags = cpu("flags").split()
         sets = " ".join(f"-D{option}=ON" for flag, option in GGML.items() if flag in flags)
         llama_cpp(bench, "llama-no-amx", f"-DGGML_NATIVE=OFF {sets}", say)
@@ -90,7 +91,7 @@ def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, say: Calla
         tokenizer = bench.folder / "tokenizers" / "mistral-v0.1"
         if not (tokenizer / "tokenizer.json").exists():
             step(say, "fetching a tokenizer", bench.root / "scripts/get-tokenizers", tokenizer.parent)
-    environment = {"PYTHONPATH": str(bench.folder / "llama-native")}
+    environment = {"PYTHONPATH": str(bench.folder / ("llama-native" if True in blocks else "llama-no-amx"))}
     step(say, "making the model where it is missing", bench.python, here / "models.py", bench.models, "--tokenizer", tokenizer, **environment)
 
 

@@ -14,7 +14,7 @@ BLOCKS = {
         "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
     ),
 }
-# What a row's products meet; where ours multiplies quantised weights in bf16 tiles, that is what it meets.
+# What a row's products meet.
 LIMITS = {
     "int8": {"amx": "int8 tiles, AMX", "no-amx": "int8 dot, AVX-512 VNNI"},
     "bf16": {"amx": "bf16 tiles, AMX", "no-amx": "bf16 dot, AVX-512"},
@@ -81,6 +81,13 @@ def details(block: dict) -> str:
     return table(head, rows) + "\n" + note
 
 
+def limiting(peak: str, way: str) -> str:
+    """What products meet: where ours multiplies in bf16 tiles that, where in 32 bits that, whatever the weights are."""
+    if peak == "int8" and "tiles" in way:
+        return "bf16"
+    return "f32" if peak == "bf16" and "exact" in way else peak
+
+
 def roofline(name: str, block: dict) -> str:
     """Each engine's share of the machine's limit, as measured before the rounds of the row."""
     rows = []
@@ -89,7 +96,7 @@ def roofline(name: str, block: dict) -> str:
             continue
         for engine, result in row["engines"].items():
             rates = [sample["rate"] for sample in result["rounds"]]
-            limit = LIMITS["bf16" if row["peak"] == "int8" and "tiles" in result.get("way", "") else row["peak"]][name]
+            limit = LIMITS[limiting(row["peak"], result.get("way", ""))][name]
             measured = [value for peaks in row["peaks"] for peak, value in peaks.items() if peak.startswith(f"{limit}, ") and not peak.endswith(" 1 thread")]
             if not rates or not measured:
                 continue
@@ -129,6 +136,14 @@ def instruction_sets(block: dict, onednn: str) -> str:
                 on = [part.split("=")[0].strip() for part in about["system_info"].split("|") if part.strip().endswith("= 1")]
                 said[name] = ", ".join(on).replace("CPU : ", "")
     return "\n".join(f"- {name}: {text}" for name, text in said.items()) + "\n"
+
+
+def measured(results: dict, command: str) -> str:
+    """When, at which commits and by which command figures came about: those of one table may be younger than those of another, and rows that
+    the last command does not name are of one before it."""
+    commits = sorted({result["commit"] for result in results.values()})
+    dates = sorted(result["date"] for result in results.values())
+    return f"- measured: {dates[0]} to {dates[-1]} at commit {', '.join(commits)}\n- last command: `{command}`"
 
 
 def extras(found: dict, folder: Path) -> str:
@@ -202,23 +217,23 @@ def render(state: dict, path: Path) -> None:
     machine = state["machine"]
     parts = [INTRODUCTION]
     results = [row for block in state["blocks"].values() for row in block.values()] + list(state["extras"].values())
-    commits = sorted({result["commit"] for result in results})
-    dates = sorted(result["date"] for result in results)
     versions = sorted({str(e["about"]["version"]) for r in results if "engines" in r for e in r["engines"].values() if "version" in e.get("about", {})})
     parts.append(
         f"- machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}; "
-        f"{', '.join(machine['instruction_sets'])}\n- measured: {dates[0]} to {dates[-1]} at commit {', '.join(commits)}\n"
-        f"- peers: {'; '.join(versions)}; {machine['rustc']}, gcc {machine['gcc']}\n- command: `{state['command']}`\n"
+        f"{', '.join(machine['instruction_sets'])}\n"
+        f"- peers: {'; '.join(versions)}; {machine['rustc']}, gcc {machine['gcc']}\n"
         "- model, except where another is named: a llama of 0.85 billion seeded random weights (hidden 2048, 16 layers, 32/8 heads, feed-forward 5632, vocabulary "
         f"32,000); {state['threads']} threads\n"
-        if dates
+        if results
         else ""
     )
     for name, (title, note) in BLOCKS.items():
         block = state["blocks"].get(name)
         if block:
-            sections = [f"## {title}\n\n{note}\n", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
+            sections = [f"## {title}\n\n{note}\n\n{measured(block, state['commands'][name])}", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
             sections += ["### What was measured\n", details(block), "### The machine's limits\n", peaks(block)]
             parts.append("\n".join(sections))
+    if state["extras"]:
+        parts.append(f"## Beside the tables\n\n{measured(state['extras'], state['commands']['extras'])}\n")
     parts.append(extras(state["extras"], path.parent))
     path.write_text("\n".join(part for part in parts if part))

@@ -6,32 +6,43 @@ arguments: only these are written.
 """
 
 import json
+import math
+import random
 import shutil
 import sys
+from collections import Counter
 
 import torch
-from tokenizers import Tokenizer, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AutoModelForSequenceClassification,
+    BartConfig,
+    BartForSequenceClassification,
     BertConfig,
     BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     Gemma2Config,
     Gemma2ForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
+    T5Config,
+    T5ForSequenceClassification,
 )
 
 import make_encoder_models
 import make_tiny_models
 import tiny_tokenizers
-from make_masked_model import train_tokenizer
+from make_masked_model import sentences, train_tokenizer
 from provenance import ROOT, versions, write_json
 
 TOLERANCE = 2e-4
@@ -39,6 +50,10 @@ VOCAB = make_tiny_models.VOCAB
 SHAPE = make_tiny_models.SHAPE | {"num_hidden_layers": 2, "pad_token_id": 0}
 GEMMA = make_tiny_models.GEMMA | {"num_hidden_layers": 2, "final_logit_softcapping": 2.0}
 BERT = make_encoder_models.BERT | {"max_position_embeddings": 128}
+MODERNBERT = make_encoder_models.MODERNBERT | {"max_position_embeddings": 128, "vocab_size": VOCAB}
+DEBERTA = make_encoder_models.DEBERTA | {"max_position_embeddings": 128, "vocab_size": 220}
+BART = make_encoder_models.BART | {"max_position_embeddings": 128, "vocab_size": VOCAB}
+T5 = make_encoder_models.T5 | {"vocab_size": 220, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 ENTAILMENT = {0: "contradiction", 1: "neutral", 2: "entailment"}
 REWARD = {0: "LABEL_0"}
 
@@ -64,6 +79,20 @@ MODELS = {
         DistilBertConfig(**make_encoder_models.DISTILBERT | {"vocab_size": 260, "max_position_embeddings": 128}, **labels({0: "NEGATIVE", 1: "POSITIVE"})),
         torch.float32,
     ),
+    "modernbert-nli": (ModernBertForSequenceClassification, ModernBertConfig(**MODERNBERT, **labels(ENTAILMENT)), torch.float32),
+    "modernbert-mean": (
+        ModernBertForSequenceClassification,
+        ModernBertConfig(**MODERNBERT, classifier_pooling="mean", classifier_bias=True, classifier_activation="relu", **labels(REWARD)),
+        torch.float16,
+    ),
+    "deberta-nli": (DebertaV2ForSequenceClassification, DebertaV2Config(**DEBERTA, **labels(ENTAILMENT)), torch.float32),
+    "deberta-c2p": (
+        DebertaV2ForSequenceClassification,
+        DebertaV2Config(**DEBERTA | {"pos_att_type": ["c2p"], "share_att_key": False, "pooler_hidden_act": "tanh"}, **labels(REWARD)),
+        torch.float16,
+    ),
+    "bart-nli": (BartForSequenceClassification, BartConfig(**BART, **labels(ENTAILMENT)), torch.float32),
+    "t5-regression": (T5ForSequenceClassification, T5Config(**T5, **labels(REWARD)), torch.bfloat16),
 }
 QUESTION = "What did the farmer plant behind the house?"
 CONVERSATIONS = [
@@ -84,16 +113,52 @@ def word_pieces() -> Tokenizer:
     return tokenizer
 
 
+FRAME = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+ENDS = ["<pad>", "</s>", "<unk>"]
+
+
+def framed(tokenizer: Tokenizer, kinds: bool) -> Tokenizer:
+    """With the frame of one text and of two, whose second part may be a kind of its own."""
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1" if kinds else "[CLS] $A [SEP] $B [SEP]"
+    special = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=special)
+    return tokenizer
+
+
+def unigram(size: int, special: list[str], unknown: str) -> Tokenizer:
+    """DeBERTa's pipeline, near T5's, over a small vocabulary: words by how often they are, their beginnings, and characters. Not trained: the
+    trainer's result differs from run to run."""
+    words = Counter("\u2581" + word for text in sentences(random.Random(1), 400) for word in text.removesuffix(".").split())
+    pieces = {token: 0.0 for token in special} | {chr(code): -12.0 for code in range(33, 127)} | {"\u2581": -9.0}
+    for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])):
+        for piece, score in ((word, math.log(count) - 9.0), (word[:4], -10.0)):
+            if len(pieces) < size:
+                pieces.setdefault(piece, round(score, 6))
+    tokenizer = Tokenizer(models.Unigram(list(pieces.items()), unk_id=special.index(unknown), byte_fallback=False))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    return tokenizer
+
+
 def tokenizer_of(name: str, folder) -> None:
     if name.endswith("reward"):
         tokenizer = tiny_tokenizers.byte_level("qwen2" if name.startswith("qwen") else "smollm", VOCAB, [])
         tiny_tokenizers.write_folder(tokenizer, folder)
         return
-    if name.startswith("roberta"):
+    if name.startswith(("roberta", "bart")):
         tokenizer = tiny_tokenizers.byte_level("smollm", VOCAB, [])
         # Not the second, whose id is padding's: padding has no position of its own.
         first, last = ((text, tokenizer.token_to_id(text)) for text in (tiny_tokenizers.SPECIALS[0], tiny_tokenizers.SPECIALS[2]))
         tokenizer.post_processor = processors.RobertaProcessing(sep=last, cls=first, trim_offsets=False, add_prefix_space=False)
+    elif name.startswith("modernbert"):
+        tokenizer = framed(tiny_tokenizers.byte_level("smollm", VOCAB, [], FRAME), kinds=False)
+    elif name.startswith("deberta"):
+        tokenizer = framed(unigram(DEBERTA["vocab_size"], FRAME, "[UNK]"), kinds=True)
+    elif name.startswith("t5"):
+        tokenizer = unigram(T5["vocab_size"], ENDS, "<unk>")
+        tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
     else:
         tokenizer = word_pieces()
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
@@ -105,7 +170,7 @@ def seed_weights(name: str, model: torch.nn.Module, seed: int) -> None:
     # What a few words change in the first token's state is little.
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if not name.endswith("reward") and ("pooler" in key or "classifier" in key):
+            if not name.endswith("reward") and any(part in key for part in ("pooler", "classifier", "classification_head")):
                 parameter.mul_(4.0)
 
 
@@ -131,6 +196,10 @@ def asked(name: str, tokenizer: PreTrainedTokenizerFast) -> list[dict]:
             others = "\n".join(message["content"] for message in messages[:-1])
             cases.append(({"messages": messages}, dict(tokenizer(others, messages[-1]["content"]))))
     cases += [({"text": text}, dict(tokenizer(text))) for text in TEXTS]
+    if name.startswith(("bart", "t5")):
+        # The head reads the last end, and the encoder what stands behind it too.
+        ids = cases[0][1]["input_ids"] + cases[1][1]["input_ids"][1:5]
+        cases.append(({"tokens": ids}, {"input_ids": ids}))
     return cases
 
 

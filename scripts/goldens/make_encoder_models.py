@@ -22,8 +22,12 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
     T5Config,
@@ -72,6 +76,43 @@ DISTILBERT = {
     "n_heads": 4,
     "max_position_embeddings": 200,
 }
+# Every third layer is global; the others see 12 positions to either side.
+MODERNBERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 200,
+    "local_attention": 24,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+}
+# As version 3 is published, but for its size. Distances of up to 8 have buckets of their own.
+DEBERTA = BERT | {
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 16,
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+}
+# Everything said otherwise: projections of its own for positions, a table without buckets or norm that ends before the text does.
+DEBERTA_OWN = BERT | {
+    "type_vocab_size": 2,
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "max_relative_positions": 60,
+    "hidden_act": "gelu_new",
+    "legacy": False,
+    # With tied embeddings transformers puts the embedding in the place of this head's dense product, and fails.
+    "tie_word_embeddings": False,
+}
 
 # name: (model class, configuration, dtype on disk)
 SEQ2SEQ = {
@@ -87,6 +128,18 @@ MASKED = {
     "bert": (BertForMaskedLM, BertConfig(**BERT), torch.float32),
     "roberta": (RobertaForMaskedLM, RobertaConfig(**BERT | {"type_vocab_size": 1, "layer_norm_eps": 1e-5}), torch.float16),
     "distilbert": (DistilBertForMaskedLM, DistilBertConfig(**DISTILBERT), torch.float32),
+    "modernbert": (ModernBertForMaskedLM, ModernBertConfig(**MODERNBERT), torch.float32),
+    "modernbert-biases": (
+        ModernBertForMaskedLM,
+        ModernBertConfig(
+            **MODERNBERT | {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 41, "local_rope_theta": None},
+            norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, decoder_bias=False, tie_word_embeddings=False,
+            hidden_activation="silu", classifier_activation="relu",
+        ),
+        torch.float16,
+    ),
+    "deberta-v2": (DebertaV2ForMaskedLM, DebertaV2Config(**DEBERTA), torch.float32),
+    "deberta-v2-own": (DebertaV2ForMaskedLM, DebertaV2Config(**DEBERTA_OWN), torch.float16),
 }
 # Lengths of the sources and of the decoder's texts, or of the encoder's texts.
 SOURCES, TARGETS = (150, 9), (140, 30)
@@ -112,6 +165,8 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
         else:
             query = any(key in name for key in (".q.", "query", "q_lin", "q_proj"))
             gain = 1.6 * (model.config.d_kv**-0.5 if unscaled and query else 1.0) if query else 1.0
+            # Its scores are sums of three products, and divided by √3 more.
+            gain *= 3.0**0.5 if query and model.config.model_type == "deberta-v2" else 1.0
             values = values * gain / parameter.shape[1] ** 0.5
         with torch.no_grad():
             parameter.copy_(values)
@@ -239,18 +294,18 @@ def minilm(folder: Path) -> None:
 
 
 def main() -> None:
-    """All tiny checkpoints, and the published encoder's embeddings where its folder is named."""
+    """All tiny checkpoints or those that are named, and the published encoder's embeddings where its folder is named."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*SEQ2SEQ, *MASKED], metavar="NAME")
     parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    for seed, (name, entry) in enumerate(SEQ2SEQ.items(), start=100):
-        save(name, entry, seed)
-        seq2seq(name, seed)
-    for seed, (name, entry) in enumerate(MASKED.items(), start=200):
-        save(name, entry, seed)
-        masked(name, seed)
+    for kind, seeds, models in ((seq2seq, 100, SEQ2SEQ), (masked, 200, MASKED)):
+        for seed, (name, entry) in enumerate(models.items(), start=seeds):
+            if name in arguments.names:
+                save(name, entry, seed)
+                kind(name, seed)
     if arguments.minilm:
         minilm(arguments.minilm)
 

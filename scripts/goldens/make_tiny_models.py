@@ -12,25 +12,38 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import (
-    AutoModelForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    Glm4Config,
+    Glm4ForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    HeliumConfig,
+    HeliumForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MinistralConfig,
     MinistralForCausalLM,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -39,6 +52,10 @@ from transformers import (
     Qwen3MoeForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+    Starcoder2Config,
+    Starcoder2ForCausalLM,
 )
 
 import tiny_tokenizers
@@ -70,6 +87,9 @@ LLAMA3 = {
 }
 FACTORS = {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 2.5}
 GEMMA = SHAPE | {"num_hidden_layers": 4, "head_dim": 24, "query_pre_attn_scalar": 30, "sliding_window": WINDOW, "pad_token_id": 1}
+# What models with images have besides a text model; none of it is asked for.
+SIGLIP = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False}
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 GEMMA3_LAYERS = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 1.0}
 # Texts up to 128 tokens have the short factors.
@@ -78,6 +98,9 @@ LONGROPE = {
     "original_max_position_embeddings": 128,
     "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]},
 }
+
+# What has norms of mean and variance, or none with weights.
+PLAIN = {key: value for key, value in SHAPE.items() if key != "rms_norm_eps"} | {"num_hidden_layers": 2}
 
 # name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json). An entry's place is its
 # seed, so new ones come last.
@@ -177,6 +200,48 @@ MODELS = {
         "1GB",
         [],
     ),
+    # Run by candle-transformers.
+    "gemma": (
+        GemmaForCausalLM,
+        GemmaConfig(**SHAPE | {"num_hidden_layers": 2, "head_dim": 24, "pad_token_id": 1}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "phi": (PhiForCausalLM, PhiConfig(**PLAIN | {"partial_rotary_factor": 0.5}), torch.bfloat16, "1GB", []),
+    "stablelm": (StableLmForCausalLM, StableLmConfig(**PLAIN | {"partial_rotary_factor": 0.25, "use_qkv_bias": True}), torch.bfloat16, "1GB", []),
+    "starcoder2": (Starcoder2ForCausalLM, Starcoder2Config(**PLAIN | {"hidden_act": "gelu_pytorch_tanh"}), torch.bfloat16, "1GB", []),
+    "olmo": (OlmoForCausalLM, OlmoConfig(**PLAIN | {"clip_qkv": 2.0, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    "glm4": (
+        Glm4ForCausalLM,
+        Glm4Config(**SHAPE | {"num_hidden_layers": 2, "head_dim": 16, "partial_rotary_factor": 0.5, "pad_token_id": 1}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "helium": (HeliumForCausalLM, HeliumConfig(**SHAPE | {"num_hidden_layers": 2, "head_dim": 16, "pad_token_id": 1}), torch.bfloat16, "1GB", []),
+    # The text models of models with images.
+    "gemma3": (
+        Gemma3ForConditionalGeneration,
+        Gemma3Config(
+            text_config=GEMMA | {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": GEMMA3_LAYERS},
+            vision_config=SIGLIP | {"model_type": "siglip_vision_model"},
+            mm_tokens_per_image=1,
+            image_token_index=300,
+            boi_token_index=301,
+            eoi_token_index=302,
+        ),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mistral3": (
+        Mistral3ForConditionalGeneration,
+        Mistral3Config(text_config=SHAPE | {"model_type": "mistral", "head_dim": 16, "sliding_window": None}, vision_config=PIXTRAL, image_token_index=300),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
 }
 
 
@@ -186,7 +251,7 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
     tied = model.config.tie_word_embeddings
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
-        if "norm" in name:
+        if "norm" in name or name.endswith("ln_pre.weight"):
             # Gemma's are stored less one.
             values = 0.3 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
         elif name.endswith("bias"):
@@ -195,6 +260,9 @@ def seed_weights(model: torch.nn.Module, seed: int) -> None:
             values = 0.3 * values if tied else values
         else:
             gain = {"q_proj": 1.4, "k_proj": 1.4, "lm_head": 2.0}
+            if model.config.model_type == "gemma":
+                # Its embeddings are times √width, and its head is the embedding: else the last token is all that is seen.
+                gain |= {"o_proj": 4.0, "down_proj": 4.0}
             values = values * next((g for key, g in gain.items() if key in name), 1.0) / parameter.shape[1] ** 0.5
         with torch.no_grad():
             parameter.copy_(values)
@@ -222,7 +290,7 @@ def save(name: str, seed: int) -> None:
 def load(name: str, dtype: torch.dtype = torch.float32, **overrides) -> torch.nn.Module:
     """The checkpoint as saved, widened."""
     folder = ROOT / "models" / name
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **overrides).eval()
+    return MODELS[name][0].from_pretrained(folder, dtype=dtype, attn_implementation="eager", **overrides).eval()
 
 
 def full(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:

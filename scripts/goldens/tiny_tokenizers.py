@@ -46,13 +46,13 @@ SPM_TEMPLATE = (
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
-def byte_level(pre: str, size: int, user_defined: list[str]) -> Tokenizer:
+def byte_level(pre: str, size: int, user_defined: list[str], specials: list[str] = SPECIALS) -> Tokenizer:
     """A byte-level BPE of `size` tokens: the specials first, then bytes, merges and last the user-defined tokens."""
     tokenizer = Tokenizer(models.BPE())
     gguf_tokenizer.configure(tokenizer, pre)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(user_defined), special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False, min_frequency=1
+        vocab_size=size - len(user_defined), special_tokens=specials, initial_alphabet=alphabet, show_progress=False, min_frequency=1
     )
     tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in user_defined])

@@ -24,6 +24,17 @@ fn tiny_models_keep_every_bit_in_every_precision() {
     }
 }
 
+#[test]
+fn class_heads_keep_every_bit_and_nothing_asked_is_no_success() {
+    let world = World::new();
+    let model = golden("../classifiers/llama-reward").display().to_string();
+    let ran = verify(&world, &model, &[]).exits(0);
+    assert!(ran.stdout.contains("all bits are the same") && !ran.stderr.contains("warning"), "{}", ran.stderr);
+    let data = world.file("r.jsonl", lines(&[json!({"id": "x", "prompt": "one", "labels": {"a": ["a"], "b": ["b"]}})]));
+    let ran = verify(&world, &model, &["--data", &data]).exits(2);
+    assert!(ran.stderr.contains("nothing can be compared") && ran.stdout.is_empty(), "{}", ran.stderr);
+}
+
 /// With real weights, where they have been fetched.
 #[test]
 fn smollm2_keeps_every_bit_in_both_precisions() {

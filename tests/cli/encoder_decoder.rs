@@ -79,11 +79,47 @@ fn bits_are_checked_and_costs_foreseen_as_for_any_model() {
 }
 
 #[test]
-fn other_devices_and_models_that_only_read_are_refused_with_the_way_out() {
+fn a_run_on_another_device_has_nearly_the_same_scores_and_reads_metrics_texts_there_too() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
+    let scores = |device: &str| {
+        let arguments = ["gpt-score", "--model", &model, "--data", &data, "--device", device, "--out", device];
+        let ran = world.run(&[&arguments[..], smallest("gpt-score")].concat()).exits(0);
+        assert!(ran.stdout.contains(&format!("device:{device}")), "{}", ran.stdout);
+        world.rows(&format!("{device}/scores.jsonl"))
+    };
+    let near = |rows: &[Value], others: &[Value]| {
+        let number = |row: &Value| row["score"].as_f64().expect("a number");
+        rows.iter().zip(others).all(|(a, b)| (number(a) - number(b)).abs() <= 2e-4)
+    };
+    let (ours, candles) = (scores("cpu"), scores("candle-cpu"));
+    assert!(ours[0]["score"] != ours[1]["score"], "{ours:?}");
+    assert!(ours.len() == 5 && candles.len() == 5 && near(&candles, &ours), "{ours:?} {candles:?}");
+    // An encoder of metrics computes as the run says.
+    let data = world.file(
+        "references.jsonl",
+        lines(&[
+            json!({"id": "s1", "context": "The river froze.", "references": ["The river froze."], "candidates": [{"id": "a", "text": "It froze."}]}),
+        ]),
+    );
+    let encoder = golden("tiny-masked").display().to_string();
+    let read = |device: &str| {
+        let out = format!("metrics-{device}");
+        let arguments = ["metrics", "--metric", "bert-score:layer=1", "--data", &data, "--encoder", &encoder];
+        world.run(&[&arguments[..], &["--device", device, "--out", &out]].concat()).exits(0);
+        let manifest: Value = serde_json::from_str(&world.read(&format!("{out}/manifest.json"))).expect("JSON");
+        assert!(manifest.to_string().contains(&format!("\"device\":\"{device}\"")), "{manifest}");
+        world.rows(&format!("{out}/scores.jsonl"))
+    };
+    let (ours, candles) = (read("cpu"), read("candle-cpu"));
+    assert!(!ours.is_empty() && ours.len() == candles.len() && near(&candles, &ours), "{ours:?} {candles:?}");
+}
+
+#[test]
+fn models_that_only_read_are_refused_with_the_way_out() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     let arguments = ["compare", "--data", &data, "--attribute", "coherence", "--out", "o", "--model"];
-    world.run(&[&arguments[..], &[&model, "--device", "candle-cpu"]].concat()).fails_with(&["cpu", "hint: "]);
     let encoder = golden("tiny-masked").display().to_string();
     world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["reads texts", "--encoder"]);
     let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];

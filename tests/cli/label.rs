@@ -216,6 +216,11 @@ fn given_tasks_are_asked_by_the_attributes_that_are_named() {
     world
         .run(&["label", "--data", "samples.jsonl", "--tasks", "tasks.jsonl", "--attribute", "pace", "--out", "l.jsonl"])
         .fails_with(&["no task in tasks.jsonl is about `pace`", "hint: the tasks are about: `flow`"]);
+    for blank in ["", "  "] {
+        world
+            .run(&["label", "--data", "samples.jsonl", "--attribute", blank, "--out", "l.jsonl"])
+            .fails_with(&["--attribute", "a name is needed"]);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, tiny};
+use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, root, tiny};
 
 fn arguments(input: &str) -> Vec<String> {
     ["logprobs", "--model", tiny().to_str().expect("UTF-8"), "--input", input].map(str::to_owned).to_vec()
@@ -49,6 +49,30 @@ fn answers_come_in_the_order_of_the_requests_with_all_their_fields() {
         assert!(continuation["is_greedy"].is_boolean() && continuation["precision"] == "exact");
     }
     assert_eq!(answers[2]["prompt_tokens"], 4);
+}
+
+#[test]
+fn a_class_head_says_its_classes_and_words_are_refused_with_what_to_ask() {
+    let world = World::new();
+    let folder = root("tests/goldens/classifiers/bert-nli");
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("golden.json")).expect("a file")).expect("JSON");
+    let case = &golden["cases"][0];
+    let classes = json!({"id": "1", "messages": case["messages"], "classes": true});
+    let words = json!({"id": "2", "prompt": "x", "continuation": "y"});
+    let input = world.file("r.jsonl", format!("{classes}\n{words}\n"));
+    let ran = world.run(&["logprobs", "--model", folder.to_str().expect("UTF-8"), "--input", &input]).exits(2);
+    assert!(ran.stderr.contains("tells classes apart") && ran.stderr.contains("\"classes\": true"), "{}", ran.stderr);
+    let said = answers(&ran)[0]["classes"].as_object().expect("classes").clone();
+    let expected = case["logits"].as_array().expect("logits").iter().map(|logit| logit.as_f64().expect("a number"));
+    let expected: Vec<f64> = expected.collect();
+    let sum: f64 = expected.iter().map(|logit| logit.exp()).sum();
+    assert_eq!(json!(said.keys().collect::<Vec<_>>()), golden["classes"]);
+    for (class, logit) in said.values().zip(expected) {
+        let near = |field: &str, expected: f64| (class[field].as_f64().expect("a number") - expected).abs() < 2e-4;
+        assert!(near("logit", logit) && near("prob", logit.exp() / sum), "{class}");
+        assert!(near("logprob", logit - sum.ln()), "{class}");
+    }
 }
 
 #[test]

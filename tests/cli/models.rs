@@ -36,6 +36,20 @@ fn list_tells_source_size_licence_and_hash_of_each() {
 }
 
 #[test]
+fn architectures_say_what_they_are_and_on_which_devices_they_run() {
+    let world = World::new();
+    let listed = world.run(&["model", "architectures", "--json"]).exits(0).stdout;
+    let all: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let devices = json!(["cpu", "candle-cpu", "cuda", "metal"]);
+    for (name, kind) in [("llama", "decoder"), ("t5", "encoder-decoder"), ("roberta", "encoder")] {
+        let one = all.iter().find(|one| one["name"] == name).expect("is listed");
+        assert_eq!((&one["kind"], &one["devices"]), (&json!(kind), &devices));
+    }
+    let text = world.run(&["model", "architectures"]).exits(0).stdout;
+    assert!(text.contains("t5") && text.contains("cpu, candle-cpu, cuda, metal"), "{text}");
+}
+
+#[test]
 fn an_unknown_model_suggests_the_nearest_and_lists_the_rest() {
     let world = World::new();
     let parts = ["did you mean `smollm2-135m-instruct`?", "all-minilm-l6-v2"];

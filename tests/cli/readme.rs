@@ -183,7 +183,7 @@ fn files(world: &World) {
 fn programs(world: &World) -> String {
     let folder = world.path("bin");
     std::fs::create_dir_all(&folder).expect("made");
-    let cargo = "#!/bin/sh\ncase \"$1 $2\" in\n  'install --path'|'test --locked') exit 0;;\n  *) echo \"unknown: $*\" \
+    let cargo = "#!/bin/sh\ncase \"$1 $2\" in\n  'install --locked'|'test --locked') exit 0;;\n  *) echo \"unknown: $*\" \
                  >&2; exit 9;;\nesac\n";
     let link = folder.join("probity");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_probity"), link).expect("linked");
@@ -268,7 +268,7 @@ fn follow(page: &Page, world: &World, real: bool, count: &mut Count) {
 /// The demo takes a minute, and a test of its own runs it and looks at what it leaves (`methods.rs`).
 #[cfg(unix)]
 fn without_demo(page: &Page) -> Page {
-    let first = "```sh\ncargo install --path .\nprobity demo\n";
+    let first = "```sh\ncargo install --locked --path .\nprobity demo\n";
     Page { name: page.name.clone(), text: page.text.replace(first, &first.replace("sh\n", "sh,ignore\n")) }
 }
 
@@ -314,7 +314,7 @@ fn features_that_the_book_names_are_there() {
     let devices = page("docs/devices.md").text;
     let named = devices.lines().filter_map(|line| {
         line.strip_prefix(
-            "cargo install --path . \
+            "cargo install --locked --path . \
         --features ",
         )?
         .split(' ')

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, lines, tiny};
+use crate::harness::{World, lines, root, tiny};
 use crate::http::{Reply, Server, post};
 
 /// A server of the tiny llama.
@@ -108,6 +108,36 @@ fn labels_and_continuations_have_the_numbers_of_logprobs() {
     assert!(data[4].get("continuation").is_none());
     let one = served.answer("/v1/score", &json!({"items": items[0]}));
     assert_eq!((&one["data"][0]["labels"], one["data"].as_array().map(Vec::len)), (&data[0]["labels"], Some(1)));
+}
+
+#[test]
+fn a_class_head_is_served_with_the_numbers_of_logprobs_and_writes_nothing() {
+    let world = World::new();
+    let model = root("tests/goldens/classifiers/bart-nli").display().to_string();
+    let served = of(&world, &model, &[]);
+    let chat = json!([{"role": "user", "content": "Who came?"}, {"role": "assistant", "content": "the farmer </s>"}]);
+    let item = json!({"id": "1", "messages": chat, "classes": true});
+    let input = world.file("r.jsonl", lines(std::slice::from_ref(&item)));
+    let ran = world.run(&["logprobs", "--model", &model, "--input", &input, "--quiet"]).exits(0);
+    let line: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let answer = served.answer("/v1/score", &json!({"items": item}));
+    let classes = answer["data"][0]["classes"].as_array().expect("classes");
+    assert_eq!(classes.len(), 3);
+    for class in classes {
+        let said = &line["classes"][class["name"].as_str().expect("a name")];
+        for field in ["logit", "logprob", "prob"] {
+            assert_eq!(class[field], said[field], "{field}");
+        }
+    }
+    for (path, request) in [
+        ("score", json!({"items": {"prompt": "x", "continuation": "y"}})),
+        ("score", json!({"items": {"messages": chat, "answer_prefix": "A", "classes": true}})),
+        ("completions", json!({"prompt": "x"})),
+        ("chat/completions", json!({"messages": chat})),
+    ] {
+        let reply = served.post(&format!("/v1/{path}"), &request);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.body);
+    }
 }
 
 #[test]

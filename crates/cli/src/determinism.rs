@@ -45,6 +45,12 @@ pub(crate) struct DeterminismOptions {
     data: Option<PathBuf>,
 }
 
+/// Bits of nothing are the same.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("there is no request that can be asked of this model, so nothing can be compared")]
+#[diagnostic(help("a model with a class head is asked for `\"classes\": true`, others for labels or a continuation"))]
+struct NothingAsked;
+
 /// One row of the matrix.
 struct MatrixCase {
     what: &'static str,
@@ -101,6 +107,9 @@ impl DeterminismOptions {
         let left_out = list.keep_what_can_be_asked(model);
         if left_out > 0 {
             reporter.warn(&format!("{left_out} of {all} requests cannot be asked of this model and are left out"));
+        }
+        if list.is_empty() {
+            return Err(NothingAsked.into());
         }
         Ok(list)
     }

@@ -2,11 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use probity_lm::{ModelDescription, SinkError};
+use probity_lm::SinkError;
 use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
 use probity_runtime::Drafting;
 use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
+use serde_json::Value;
 
 use crate::error::OutputError;
 use crate::global::Global;
@@ -48,7 +49,9 @@ impl Events for Terminal {
             Notice::Message(text) => reporter.say(text),
             Notice::Warning(text) => reporter.warn(text),
             Notice::Error(text) => reporter.error(text),
-            Notice::Loaded { model, seconds } => reporter.say(&loaded_text(model, seconds)),
+            Notice::Loaded { model, seconds } => {
+                reporter.say(&format!("{}, loaded in {}", model.headline(), seconds_text(seconds)));
+            }
             Notice::Tokens(progress) => reporter.watch(progress),
             Notice::Found(found) => reporter.looks_up(found),
             Notice::Progress { what, work: ProgressUnit::Questions, done, total } => {
@@ -68,7 +71,7 @@ impl Events for Terminal {
             SessionReport::Summary(summary) => (self.show)(summary)?,
             SessionReport::DryRun(dry_run) => {
                 print(&dry_run_text(dry_run))?;
-                let how = computing_in_force(dry_run.parts[0].options);
+                let how = in_words(&computing_in_force(dry_run.parts[0].options));
                 self.reporter()
                     .say(&format!("nothing was asked and nothing was written; the model would run with {how}"));
             }
@@ -77,12 +80,14 @@ impl Events for Terminal {
     }
 }
 
-/// What was loaded, and how long it took.
-fn loaded_text(model: &ModelDescription, seconds: f64) -> String {
-    let ModelDescription { name, adapter, architecture, weights, precision, device, .. } = model;
-    let name = adapter.as_ref().map_or_else(|| name.clone(), |adapter| format!("{name} with {adapter}"));
-    let (precision, seconds) = (precision.as_str(), seconds_text(seconds));
-    format!("{name}: {architecture}, {weights}, {precision} precision on {device}, loaded in {seconds}")
+/// Settings as a line: `precision exact, threads 2`; those that say nothing are left out.
+fn in_words(settings: &Value) -> String {
+    let said = settings.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let word = |(name, value): (&String, &Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{} {value}", name.replace('_', " "))
+    };
+    said.map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// Prints what a run says, its tables, and what it cost.

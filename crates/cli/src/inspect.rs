@@ -8,7 +8,7 @@ use clap::Args;
 use probity_runtime::hub::{LocatedModel, ModelOrigin, WeightFormat, locate};
 use probity_runtime::tokenizer::chat_template_of;
 use probity_runtime::weights::{GgufFile, LoraAdapter, SafetensorsFiles};
-use probity_runtime::{Checkpoint, DeviceChoice, LoadError, gguf_config};
+use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, gguf_config, text_part, text_tensor};
 use serde_json::Value;
 
 use crate::error::{FileError, JsonError};
@@ -32,6 +32,8 @@ struct Inspection {
     files: Vec<PathBuf>,
     config: Value,
     tensors: Vec<Tensor>,
+    /// Parameters of tensors that are no part of the text model.
+    unread: usize,
     tokenizer: String,
     chat_template: Option<String>,
 }
@@ -47,6 +49,10 @@ struct AskedModel {
     classes: Vec<String>,
     /// Whether it reads texts as a whole, and keeps nothing of them.
     reads_whole: bool,
+    /// The library whose own code runs it, where it is not ours.
+    through: Option<&'static str>,
+    /// The longest text that it reads, in tokens.
+    context: Option<usize>,
 }
 
 struct Tensor {
@@ -54,6 +60,12 @@ struct Tensor {
     shape: Vec<usize>,
     type_name: String,
     bytes: usize,
+}
+
+impl Tensor {
+    fn parameters(&self) -> usize {
+        self.shape.iter().product()
+    }
 }
 
 impl InspectArgs {
@@ -65,12 +77,16 @@ impl InspectArgs {
             WeightFormat::Safetensors => inspect_folder(&located.path)?,
         };
         let asked = |checkpoint: Checkpoint| {
-            checkpoint.check_answers(DeviceChoice::Cpu)?;
+            let through = checkpoint.through();
+            let device = if through.is_some() { DeviceChoice::CandleCpu } else { DeviceChoice::Cpu };
+            checkpoint.check_answers(LoadOptions { device, ..LoadOptions::default() })?;
             let encoder = &checkpoint.encoder;
             Ok(AskedModel {
                 template_error: encoder.chat_error().map(ToString::to_string),
                 classes: encoder.classes().to_vec(),
                 reads_whole: encoder.reads_whole(),
+                through,
+                context: checkpoint.config.context_length(),
             })
         };
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.
@@ -99,6 +115,7 @@ fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
         files: vec![path.to_owned()],
         config: gguf_config(&file)?,
         tensors: tensors.collect(),
+        unread: 0,
         tokenizer: format!("{kind}{splitting}, {} tokens, from the file's own vocabulary", thousands(words as u64)),
         chat_template: file.string("tokenizer.chat_template")?.map(str::to_owned),
     })
@@ -123,10 +140,15 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
     let mut paths = files.paths();
     let others = ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
     paths.extend(others.iter().map(|name| folder.join(name)).filter(|path| path.is_file()));
+    let config = json_file(&folder.join("config.json"))?.unwrap_or_default();
+    let text = text_part(&config).ok().flatten();
+    let (tensors, unread): (Vec<Tensor>, Vec<Tensor>) =
+        tensors.partition(|tensor| text.is_none() || text_tensor(&tensor.name).is_some());
     Ok(Inspection {
         files: paths,
-        config: json_file(&folder.join("config.json"))?.unwrap_or_default(),
-        tensors: tensors.collect(),
+        config: text.unwrap_or(config),
+        tensors,
+        unread: unread.iter().map(Tensor::parameters).sum(),
         tokenizer,
         chat_template,
     })
@@ -166,11 +188,24 @@ impl Inspection {
             adapter.files().iter().for_each(|path| line("file", path.display().to_string()));
         }
         line("architecture", self.architecture());
-        let parameters: usize = self.tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+        let parameters: usize = self.tensors.iter().map(Tensor::parameters).sum();
         line("parameters", thousands(parameters as u64));
+        if self.unread > 0 {
+            line("not read", format!("{} parameters of what sees images", thousands(self.unread as u64)));
+        }
+        let said = |keys: &[&str]| {
+            let value = keys.iter().find_map(|key| self.config.get(key)).filter(|value| !value.is_null())?;
+            Some(value.as_u64().map_or_else(|| value.to_string(), thousands))
+        };
+        if let Some(said) = said(&["max_position_embeddings"]) {
+            let read = runs.as_ref().ok().and_then(|asked| asked.context).map(|tokens| thousands(tokens as u64));
+            // Factors that depend on a text's length, or places for padding: what can be read is less.
+            let less = read.filter(|read| *read != said).map(|read| format!("{read}; the configuration says {said}"));
+            line("context", less.unwrap_or(said));
+        }
         for (name, keys) in SIZES {
-            if let Some(value) = keys.iter().find_map(|key| self.config.get(key)).filter(|value| !value.is_null()) {
-                line(name, value.as_u64().map_or_else(|| value.to_string(), thousands));
+            if let Some(said) = said(keys) {
+                line(name, said);
             }
         }
         line("tokenizer", self.tokenizer.clone());
@@ -183,6 +218,14 @@ impl Inspection {
                 Ok(asked) => format!("by reward, for {}", asked.classes.join(", ")),
             },
         );
+        if let Ok(AskedModel { through, .. }) = runs {
+            let way = |library| {
+                format!(
+                    "through {library}, with --device candle-cpu, cuda:N or metal: slower, and its last digits may move"
+                )
+            };
+            line("runs", through.map_or_else(|| "by probity's own code, on every device".to_owned(), way));
+        }
         let template = match (&self.chat_template, runs) {
             (_, Ok(asked)) if asked.reads_whole => "none is needed: task and candidate are a pair of texts".to_owned(),
             (None, _) => "none: prompts are plain text".to_owned(),
@@ -248,8 +291,7 @@ impl Inspection {
 }
 
 /// What is shown of a configuration, and the names that it goes by.
-const SIZES: [(&str, &[&str]); 8] = [
-    ("context", &["max_position_embeddings"]),
+const SIZES: [(&str, &[&str]); 7] = [
     ("sliding window", &["sliding_window"]),
     ("vocabulary", &["vocab_size"]),
     ("layers", &["num_hidden_layers", "num_layers", "n_layers", "encoder_layers"]),

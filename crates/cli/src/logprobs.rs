@@ -10,7 +10,8 @@ Each input line is a JSON object with
   tokens        token ids, used as they are
 and
   labels        {\"A\": [\"A\", \" A\"], \"B\": [\"B\", \" B\"]}: each label with its surface forms, or
-  continuation  a text whose tokens' log-probabilities are wanted
+  continuation  a text whose tokens' log-probabilities are wanted, or
+  classes       true: what the class head of a reward model or classifier says of the prompt
 and, where wanted,
   answer_prefix with messages: what the answer begins with, such as \"Answer:\"
   termination   with labels: \"open\" (the answer starts with the label; the default) or \"end_of_turn\" (the answer \
@@ -23,7 +24,9 @@ with the log-probability
 under the full vocabulary (logprob) and the probability among the labels (prob) of each, and their mass under the full \
 vocabulary; for a
 continuation logprob, token_logprobs, tokens, token_ids and is_greedy; for layers `states`, each with its layer and the \
-mean of the residual stream over the continuation's tokens (values). Logarithms are natural. A log-probability of \
+mean of the residual stream over the continuation's tokens (values); for classes `classes` with the logit of each, and its \
+log-probability (logprob) and probability (prob): among all classes, or by itself where config.json says problem_type \
+multi_label_classification; of a reward or a value (regression) the logit alone. Logarithms are natural. A log-probability of \
 minus infinity is null.
 
 Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is \

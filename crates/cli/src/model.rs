@@ -8,7 +8,7 @@ use probity_runtime::hub::{
     self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
     memory_needed, nearest_model,
 };
-use probity_runtime::{ArchitectureKind, KnownArchitecture, known_architectures, machine_memory};
+use probity_runtime::{ArchitectureKind, BRIDGE, KnownArchitecture, known_architectures, machine_memory};
 use serde_json::json;
 
 use crate::error::FileError;
@@ -168,25 +168,36 @@ fn list(args: &ModelListArgs) -> miette::Result<()> {
 /// Architectures with what each is and how it is run.
 fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
     let told = |kind| match kind {
-        ArchitectureKind::Decoder => ("decoder", "cpu, candle-cpu, cuda, metal", "every method"),
-        ArchitectureKind::EncoderDecoder => ("encoder-decoder", "cpu", "every method"),
-        ArchitectureKind::Encoder => ("encoder", "cpu", "metrics that compare hidden states"),
+        ArchitectureKind::Decoder | ArchitectureKind::Bridged => ("decoder", "every method"),
+        ArchitectureKind::EncoderDecoder => ("encoder-decoder", "every method"),
+        ArchitectureKind::Encoder => ("encoder", "metrics that compare hidden states"),
     };
     let known = known_architectures();
     if args.json {
         return known.iter().try_for_each(|one| {
-            let (kind, devices, _) = told(one.kind);
-            let devices: Vec<&str> = devices.split(", ").collect();
-            Ok(print(&json!({"name": one.name, "gguf": one.gguf, "kind": kind, "devices": devices}).to_string())?)
+            let kind = told(one.kind).0;
+            Ok(print(&json!({"name": one.name, "gguf": one.gguf, "kind": kind, "devices": one.devices}).to_string())?)
         });
     }
     let row = |one: &KnownArchitecture| {
-        let (kind, devices, serves) = told(one.kind);
-        [one.name, kind, one.gguf.unwrap_or("–"), devices, serves].map(str::to_owned).to_vec()
+        let (kind, serves) = told(one.kind);
+        [one.name, kind, one.gguf.unwrap_or("–"), &one.devices.join(", "), serves].map(str::to_owned).to_vec()
     };
     let columns = ["model_type", "what", "in GGUF files", "devices", "serves"].map(str::to_owned);
     print(&table(&columns, &known.iter().map(row).collect::<Vec<_>>()))?;
-    print(&wrapped("All are read from safetensors too.", 2))?;
+    print(&wrapped(
+        "All are read from safetensors; devices besides cpu and candle-cpu, in a build with their feature.",
+        2,
+    ))?;
+    print(&wrapped(
+        "A model with a class head (…ForSequenceClassification) serves reward, and pairs in judge and reviseval, but not through \
+         candle-transformers.",
+        2,
+    ))?;
+    let bridged = known.iter().filter(|one| one.kind == ArchitectureKind::Bridged).map(|one| one.name);
+    let bridged = bridged.collect::<Vec<_>>().join(", ");
+    let built = "in a build with --features candle-transformers";
+    print(&wrapped(&format!("{bridged}: through {BRIDGE}, {built}; safetensors alone."), 2))?;
     Ok(())
 }
 

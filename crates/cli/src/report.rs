@@ -21,7 +21,7 @@ use crate::global::Global;
 use crate::options::Typed;
 use crate::output::{FileOfARun, folder_of, is_stdout, spare_run, write_output, write_text};
 use crate::progress::Reporter;
-use crate::terminal::{print, size, table, visible};
+use crate::terminal::{counted, print, size, table, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Make a report of runs: one HTML file, tables, plots
@@ -165,7 +165,7 @@ impl ReportOptions {
                 reporter.say(&format!("{} ({})", path.display(), size(bytes)));
             }
         }
-        self.write_tables(&report)?;
+        self.write_tables(&report, reporter)?;
         if let Some(folder) = &self.svg {
             for figure in report.figures() {
                 write_file(folder, &figure.id, "svg", &figure.standalone())?;
@@ -222,11 +222,14 @@ impl ReportOptions {
         [&self.html, &self.csv, &self.json, &self.markdown, &self.latex, &self.svg].into_iter().any(Option::is_some)
     }
 
-    fn write_tables(&self, report: &RunReport) -> miette::Result<()> {
+    fn write_tables(&self, report: &RunReport, reporter: &Reporter) -> miette::Result<()> {
         if let Some(folder) = &self.csv {
-            for table in report.tables() {
+            // Some say a few words, and have no columns.
+            let tables: Vec<&ReportTable> = report.tables().filter(|table| !table.columns.is_empty()).collect();
+            for table in &tables {
                 write_file(folder, &table.id, "csv", &table.csv())?;
             }
+            reporter.say(&format!("{} ({})", folder.display(), counted(tables.len(), "table")));
         }
         let joined = |form: fn(&ReportTable) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
         if let Some(path) = &self.json {

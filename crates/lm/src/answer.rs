@@ -23,10 +23,16 @@ pub enum Outcome {
     /// The prompt with its longest answer does not fit the model's context, or the memory that the model was given for
     /// keys and values. Nothing was truncated or computed.
     TooLong {
-        /// Tokens needed: of the prompt and its longest answer.
+        /// Tokens needed: of the prompt and its longest answer. Of texts of over 256 KiB, which are not cut into tokens
+        /// where that is not needed to know it, at least so many.
         tokens_needed: usize,
         /// Tokens that would fit.
         limit: usize,
+    },
+    /// The model's chat template would show another text than the one given. Nothing was computed.
+    Altered {
+        /// Whose message it leaves out or changes.
+        why: String,
     },
     /// There was nothing to judge.
     Empty,
@@ -43,6 +49,17 @@ impl Outcome {
         matches!(self, Self::Scored | Self::LowMass | Self::Tie)
     }
 
+    /// Whether the model had its say, though it may have said nothing. Where it had not, the outcome tells of the prompt or of
+    /// the arithmetic, and nothing of what the model would answer.
+    pub fn has_say(&self) -> bool {
+        !matches!(self, Self::TooLong { .. } | Self::Altered { .. } | Self::NotFinite { .. })
+    }
+
+    /// Whether what was generated can be read, though it may be empty. Where its tokens have no text, the model has said why.
+    pub fn has_text(&self) -> bool {
+        self.has_say() && !matches!(self, Self::Unparsed { .. })
+    }
+
     /// The outcome's name, as in records and summaries.
     pub fn name(&self) -> &'static str {
         match self {
@@ -51,6 +68,7 @@ impl Outcome {
             Self::Tie => "tie",
             Self::Unparsed { .. } => "unparsed",
             Self::TooLong { .. } => "too_long",
+            Self::Altered { .. } => "altered",
             Self::Empty => "empty",
             Self::NotFinite { .. } => "not_finite",
         }
@@ -237,11 +255,77 @@ impl std::fmt::Display for ClassScore {
     }
 }
 
+/// What a class head's logits mean: `problem_type` of a model's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum ClassKind {
+    /// One of the classes holds. A class that is alone has a reward for a logit.
+    #[default]
+    #[serde(rename = "single_label_classification")]
+    SingleLabel,
+    /// Each of them holds or does not.
+    #[serde(rename = "multi_label_classification")]
+    MultiLabel,
+    /// They are values.
+    #[serde(rename = "regression")]
+    Regression,
+}
+
+impl ClassKind {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The probability of each class by finite logits: their softmax, or of each its logistic function. Absent where they
+    /// are values or a reward.
+    pub fn probabilities(self, logits: &[f64]) -> Option<Vec<f64>> {
+        match self {
+            Self::SingleLabel if logits.len() > 1 => normalise(logits),
+            Self::MultiLabel => Some(logits.iter().map(|logit| libm::exp(log_logistic(*logit))).collect()),
+            Self::SingleLabel | Self::Regression => None,
+        }
+    }
+
+    /// The logarithms of [`probabilities`](Self::probabilities), which do not underflow.
+    pub fn logprobs(self, logits: &[f64]) -> Option<Vec<f64>> {
+        match self {
+            Self::SingleLabel if logits.len() > 1 => {
+                let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = logits.iter().map(|logit| libm::exp(logit - max)).sum();
+                Some(logits.iter().map(|logit| logit - max - libm::log(sum)).collect())
+            }
+            Self::MultiLabel => Some(logits.iter().map(|logit| log_logistic(*logit)).collect()),
+            Self::SingleLabel | Self::Regression => None,
+        }
+    }
+}
+
+/// log 1 / (1 + exp −x), of the smaller exponential.
+fn log_logistic(x: f64) -> f64 {
+    x.min(0.0) - libm::log1p(libm::exp(-x.abs()))
+}
+
 /// What a class head says of a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassAnswer {
+    /// What the logits mean.
+    #[serde(default, skip_serializing_if = "ClassKind::is_usual")]
+    pub kind: ClassKind,
     /// All of [`ModelDescription::classes`](crate::ModelDescription::classes), in their order.
     pub classes: Vec<ClassScore>,
+}
+
+impl ClassAnswer {
+    /// All logits.
+    pub fn logits(&self) -> Vec<f64> {
+        self.classes.iter().map(|class| class.logit).collect()
+    }
+
+    /// The log-probability and the probability of each class, where [there are such](ClassKind::probabilities).
+    pub fn probabilities(&self) -> Option<Vec<(f64, f64)>> {
+        let logits = self.logits();
+        Some(self.kind.logprobs(&logits)?.into_iter().zip(self.kind.probabilities(&logits)?).collect())
+    }
 }
 
 /// The answer to a [`ScoreRequest`](crate::ScoreRequest).

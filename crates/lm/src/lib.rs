@@ -26,8 +26,8 @@ mod text_encoder;
 mod unique_keys;
 
 pub use answer::{
-    ClassAnswer, ClassScore, ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, PooledState,
-    ReadingAnswer, ScoreAnswer, ScoreResult, TokenAlternative, TokensAnswer, Usage,
+    ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome,
+    PooledState, ReadingAnswer, ScoreAnswer, ScoreResult, TokenAlternative, TokensAnswer, Usage,
 };
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use live::LiveTexts;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{GenerateRequest, GenerateResult, LabelError, LiveTexts, ScoreRequest, ScoreResult, Usage};
+use crate::{ClassKind, GenerateRequest, GenerateResult, LabelError, LiveTexts, ScoreRequest, ScoreResult, Usage};
 
 /// The arithmetic in which weights meet activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,9 @@ pub struct ModelDescription {
     /// `cpu`, `candle-cpu`, `cuda:0`, `metal`. What a result does not depend on, it does not depend on down to its bits
     /// on `cpu` alone.
     pub device: String,
+    /// The library whose own code runs it on that device, with its version; absent where it is ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
     /// The weights' types by share, such as `Q4_1, Q8_0, F32`.
     pub weights: String,
     /// Tokens the model can see at once, an encoder-decoder on either side; absent where nothing in the model limits
@@ -70,8 +73,24 @@ pub struct ModelDescription {
     /// then. Empty for a language model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
+    /// What that head's logits mean.
+    #[serde(default, skip_serializing_if = "ClassKind::is_usual")]
+    pub class_kind: ClassKind,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
+}
+
+impl ModelDescription {
+    /// Which model answers, and how it computes: the name, the architecture, the weights, the precision, the device, and that chats
+    /// cannot be asked where that is so.
+    pub fn headline(&self) -> String {
+        let Self { name, adapter, architecture, weights, precision, device, through, .. } = self;
+        let adapter = adapter.as_ref().map(|adapter| format!(" with {adapter}")).unwrap_or_default();
+        let through = through.as_ref().map(|library| format!(" through {library}")).unwrap_or_default();
+        let plain = if self.has_chat_template { "" } else { ", plain prompts for lack of a chat template" };
+        let precision = precision.as_str();
+        format!("{name}{adapter}: {architecture}, {weights}, {precision} precision on {device}{through}{plain}")
+    }
 }
 
 /// Any error, with the hints of its own and of its causes.

@@ -1,6 +1,7 @@
 //! Labels as requests write them: an object of names with their surface forms.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -25,9 +26,9 @@ impl<'de> Deserialize<'de> for NamedLabels {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedLabels, A::Error> {
-                let mut labels: Vec<Label> = Vec::new();
+                let (mut labels, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, OneOrMany(variants))) = map.next_entry::<String, OneOrMany<String>>()? {
-                    if labels.iter().any(|label| label.name == name) {
+                    if !names.insert(name.clone()) {
                         return Err(A::Error::custom(format!("label `{name}` is given twice")));
                     }
                     labels.push(Label { name, variants });

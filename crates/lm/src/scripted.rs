@@ -1,9 +1,9 @@
 //! A model that answers by a function: methods are tested against it.
 
 use crate::{
-    Ask, AskedTokens, ClassAnswer, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult,
-    LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision, ReadingAnswer, Requests,
-    ScoreAnswer, ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
+    Ask, AskedTokens, ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest,
+    GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, PooledState, Precision,
+    ReadingAnswer, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, TokenAlternative, TokensAnswer, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
@@ -47,7 +47,7 @@ impl ScriptedModel {
                 Ask::Classes => {
                     let logits = probabilities(request).into_iter().enumerate();
                     let classes = logits.map(|(at, logit)| ClassScore { name: format!("LABEL_{at}"), logit }).collect();
-                    (Outcome::Scored, Some(ScoreAnswer::Classes(ClassAnswer { classes })))
+                    (Outcome::Scored, Some(ScoreAnswer::Classes(ClassAnswer { kind: ClassKind::default(), classes })))
                 }
             };
             ScoreResult { outcome, prompt_tokens, answer }
@@ -64,10 +64,12 @@ impl ScriptedModel {
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,
             device: "cpu".into(),
+            through: None,
             weights: "none".into(),
             context_length: None,
             layers: Some(3),
             classes: Vec::new(),
+            class_kind: ClassKind::default(),
             has_chat_template: true,
         };
         let generate = |_: &GenerateRequest| GenerateResult::without_text(Outcome::Empty, 0);
@@ -78,6 +80,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn with_classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
         self.description.classes = classes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whose logits mean something else.
+    #[must_use]
+    pub fn with_class_kind(mut self, kind: ClassKind) -> Self {
+        self.description.class_kind = kind;
         self
     }
 

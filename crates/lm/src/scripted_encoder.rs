@@ -1,8 +1,8 @@
 //! An encoder that answers by functions: metrics are tested against it.
 
 use crate::{
-    EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink,
-    TextEncoder, TextTokenizer, Usage, check_sequences,
+    ClassKind, EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision,
+    Sink, TextEncoder, TextTokenizer, Usage, check_sequences,
 };
 
 type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
@@ -39,10 +39,12 @@ impl ScriptedEncoder {
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,
             device: "cpu".into(),
+            through: None,
             weights: "none".into(),
             context_length: Some(512),
             layers: None,
             classes: Vec::new(),
+            class_kind: ClassKind::default(),
             has_chat_template: false,
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();

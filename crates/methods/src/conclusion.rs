@@ -302,8 +302,7 @@ impl ConclusionCase<'_> {
             let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
             return (trust, format!("it was held against gold, and the interval is clear of chance{order}"));
         }
-        // A good part in the verdict is told where nothing else speaks against it; a low mass wherever there is one.
-        let turns = turns.filter(|(share, _)| *share > if held { MANY_TURN } else { MOST_TURN });
+        let turns = turns.filter(|(share, _)| *share > MANY_TURN);
         let low = low.filter(|(share, _)| *share > MANY_LOW);
         let unscored = unscored.filter(|(share, _)| *share > MANY_UNSCORED);
         let causes: Vec<String> = turns.into_iter().chain(low).chain(unscored).map(|(_, why)| why).collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use probity_data::from_value;
 use serde_json::{Value, json};
 
-use crate::stage::RowError;
+use crate::stage::{RowError, flatten_into};
 use crate::written::WrittenOutcome;
 
 /// How a list ended.
@@ -39,15 +39,13 @@ impl ListedOutcome {
     }
 
     /// Writes it into a row.
-    pub(crate) fn tell(&self, row: &mut Value) {
-        row["outcome"] = json!(self.name());
+    pub(crate) fn tell(&self, row: &mut Value) -> serde_json::Result<()> {
         match self {
-            Self::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
-                row["tokens_needed"] = json!(tokens_needed);
-                row["limit"] = json!(limit);
+            Self::Text(ended) => flatten_into(row, ended),
+            Self::Nothing(name) => {
+                row["outcome"] = json!(name);
+                Ok(())
             }
-            Self::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
-            _ => {}
         }
     }
 

@@ -328,14 +328,17 @@ impl<M: Method> Configured for WithOptions<M> {
         }
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
-        let looks_at_gold = M::JUDGES_CANDIDATES && self.options_in_force()["no_gold"] != true;
+        let options = self.options_in_force();
+        let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
         if looks_at_gold && samples.iter().any(trust::has_gold) {
             run.keep_scores();
         }
         let mut report = M::run(params, &shown.samples, run)?;
         shown.tell(defences, &mut report);
         if looks_at_gold {
-            trust::tell(M::NAME, samples, &mut report, run)?;
+            let asked = options["attribute"].as_array().into_iter().flatten();
+            let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
+            trust::tell(M::NAME, samples, &asked, &mut report, run)?;
         }
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);

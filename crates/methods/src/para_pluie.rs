@@ -177,6 +177,8 @@ mod tests {
             let figures = &summary.values["scores"][0]["figures"];
             assert!(figures["share_above_zero"] == 0.5 && figures["mean"].as_f64().expect("some") < 0.0);
             assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
+            // A method without attributes is held against the gold that was asked for, also in what labels promise.
+            assert_eq!(summary.values["trust"].as_array().map(Vec::len), Some(1));
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{ClassAnswer, LanguageModel, ModelDescription, Prompt, normalise};
+use probity_lm::{ClassAnswer, ClassKind, LanguageModel, ModelDescription, Prompt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -27,7 +27,7 @@ const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATER
 #[serde(default)]
 pub struct RewardParams {
     /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
-    /// itself where there is one alone.
+    /// itself where there is one alone, and the value where the head is one of regression.
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub class_name: Option<String>,
     /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
@@ -53,13 +53,14 @@ impl Method for Reward {
 Score each candidate by a reward model or a classifier.
 
 The model is one with a class head (an architecture …ForSequenceClassification): a decoder that was trained to rate \
-answers, or an encoder that reads a pair of texts. A decoder reads the instruction and the context of a sample as the \
-user's turn and the candidate as the assistant's, in its own chat template; what candidates of a sample have in common \
-is computed once. An encoder reads the two turns as a pair.
+answers, or one with an encoder (BERT, DeBERTa, BART …) that reads a pair of texts. A decoder reads the instruction \
+and the context of a sample as the user's turn and the candidate as the assistant's, in its own chat template; what \
+candidates of a sample have in common is computed once. One with an encoder reads the two turns as a pair.
 
-Where the head has one class, its logit is the score: it has no bounds, and two scores r and s say that the first text is \
-preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class-name names the \
-one whose probability is the score, as the model's config.json calls it.
+Where the head has one class, its logit is the score: it has no bounds, and two scores r and s say that the first text \
+is preferred with probability 1 / (1 + exp(s − r)) (Bradley & Terry 1952). Of a head of several classes --class-name \
+names the one whose probability is the score, as the model's config.json calls it: among all, or by itself where its \
+problem_type is multi_label_classification; under regression the logit is the score.
 
 The same model can be the judge of `judge` and `reviseval` in pairs.
 
@@ -90,7 +91,7 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
             names_attribute: false,
             no_gold: params.no_gold,
             unit: &unit,
-            signed: class == ScoredClass::Reward,
+            signed: !matches!(class, ScoredClass::Probability(..)),
         };
         pointwise.run(signature, run)
     }
@@ -101,23 +102,27 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
 enum ScoredClass {
     /// The only logit.
     Reward,
-    /// The probability of that class among all.
-    Probability(usize),
+    /// That class's logit, which is a value.
+    Value(usize),
+    /// The probability of that class.
+    Probability(usize, ClassKind),
 }
 
 impl ScoredClass {
     fn score(self, answer: &ClassAnswer) -> f64 {
-        let logits: Vec<f64> = answer.classes.iter().map(|class| class.logit).collect();
+        let logits = answer.logits();
         match self {
             Self::Reward => logits[0],
-            Self::Probability(class) => normalise(&logits).expect("logits are finite")[class],
+            Self::Value(class) => logits[class],
+            Self::Probability(class, kind) => kind.probabilities(&logits).expect("of several finite logits")[class],
         }
     }
 
     fn unit(self, model: &ModelDescription) -> String {
         match self {
             Self::Reward => "reward".to_owned(),
-            Self::Probability(class) => format!("P({})", model.classes[class]),
+            Self::Value(class) => model.classes[class].clone(),
+            Self::Probability(class, _) => format!("P({})", model.classes[class]),
         }
     }
 }
@@ -142,7 +147,8 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
         }
         Some(name) => match classes.iter().position(|class| class == name) {
             Some(_) if classes.len() == 1 => Ok(ScoredClass::Reward),
-            Some(class) => Ok(ScoredClass::Probability(class)),
+            Some(class) if model.class_kind == ClassKind::Regression => Ok(ScoredClass::Value(class)),
+            Some(class) => Ok(ScoredClass::Probability(class, model.class_kind)),
             None => {
                 let option = format!("--class-name {}", name.escape_debug());
                 MethodError::refuse(option, "the model has no such class", format!("it has {listed}"))
@@ -209,7 +215,7 @@ pub(crate) fn preferred(first: f64, second: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::{Ask, Prompt, Role, ScriptedModel};
+    use probity_lm::{Ask, ClassKind, Prompt, Role, ScriptedModel};
 
     use super::preferred;
     use crate::testing::{run, sample, told};
@@ -243,6 +249,11 @@ mod tests {
         let p = 1.0 / (1.0 + f64::exp(-1.0));
         let found = scores("reward --class-name good", &model(&["good", "bad"]));
         assert!(found.iter().all(|found| (found - p).abs() < 1e-12), "{found:?}");
+        // Logits are 3 and 2, and 6 and 5: each may hold by itself, or they are values.
+        let of_kind = |kind| scores("reward --class-name bad", &model(&["good", "bad"]).with_class_kind(kind));
+        let alone = of_kind(ClassKind::MultiLabel);
+        assert!((alone[0] - 1.0 / (1.0 + f64::exp(-2.0))).abs() < 1e-12 && alone[1] > alone[0], "{alone:?}");
+        assert_eq!(of_kind(ClassKind::Regression), [2.0, 5.0]);
         let (_, output) = run("reward --class-name good", std::slice::from_ref(&one), &model(&["good", "bad"]));
         let row = output.rows("scores")[0];
         assert_eq!(row["answers"][0]["classes"], serde_json::json!({"LABEL_0": 3.0, "LABEL_1": 2.0}));

@@ -293,13 +293,18 @@ impl Outcomes {
             let hint = match name.as_ref() {
                 "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => &format!(
-                        "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a \
+                        "the prompt with its answer does not fit the model's context of {tokens} tokens, or where a row's \
+                         `limit` is less, the memory for keys and values (--cache-budget); shorten the context or use a \
                          model with a longer one"
                     ),
                     None => {
                         "the prompt's keys and values do not fit the memory set aside for them; raise --cache-budget"
                     }
                 },
+                "altered" => {
+                    "the model's chat template leaves out or changes what a text says, so it was not shown; put a \
+                     `chat_template.jinja` that writes messages as they are beside the model's tokenizer"
+                }
                 "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model",
                 "one_candidate" => "there is nothing to compare it with",
                 "no_reference" => "the sample has no reference that could be shown; its candidates are not judged",

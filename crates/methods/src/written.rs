@@ -21,6 +21,8 @@ pub(crate) enum WrittenOutcome {
     Empty,
     /// The prompt with the longest answer does not fit.
     TooLong { tokens_needed: usize, limit: usize },
+    /// The model's chat template would show another text than the one given.
+    Altered { why: String },
     /// The model's arithmetic gave no usable number.
     NotFinite { why: String },
 }
@@ -29,6 +31,7 @@ impl WrittenOutcome {
     pub(crate) fn of(result: &GenerateResult) -> Self {
         match &result.outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
+            Outcome::Altered { why } => Self::Altered { why: why.clone() },
             Outcome::NotFinite { why } => Self::NotFinite { why: why.clone() },
             _ if result.text.trim().is_empty() => Self::Empty,
             _ if result.finish == Some(Finish::Length) => Self::Truncated,
@@ -40,7 +43,7 @@ impl WrittenOutcome {
     pub(crate) fn has_text(&self) -> Option<bool> {
         match self {
             Self::Written | Self::Truncated => Some(true),
-            Self::Empty | Self::TooLong { .. } => Some(false),
+            Self::Empty | Self::TooLong { .. } | Self::Altered { .. } => Some(false),
             Self::NotFinite { .. } => None,
         }
     }
@@ -52,7 +55,7 @@ impl WrittenOutcome {
             Self::Truncated => finish == Finish::Length,
             // White space alone may reach any end.
             Self::Empty => true,
-            Self::TooLong { .. } | Self::NotFinite { .. } => false,
+            Self::TooLong { .. } | Self::Altered { .. } | Self::NotFinite { .. } => false,
         }
     }
 
@@ -62,6 +65,7 @@ impl WrittenOutcome {
             Self::Truncated => "truncated",
             Self::Empty => "empty",
             Self::TooLong { .. } => "too_long",
+            Self::Altered { .. } => "altered",
             Self::NotFinite { .. } => "not_finite",
         }
     }

@@ -87,7 +87,7 @@ impl<T: Serialize> WrittenOnce<'_, T> {
                     "shorten what the prompt says: --criteria, or the template".to_owned()
                 },
             ),
-            (Outcome::NotFinite { why }, _) => (why.clone(), by_hand),
+            (Outcome::Altered { why } | Outcome::NotFinite { why }, _) => (why.clone(), by_hand),
             (_, Some(Finish::Length)) => (
                 format!("the model had not finished them after {tokens} tokens"),
                 format!("raise {limit}, or {by_hand}"),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::MetricError;
+use crate::encoded::settings;
 use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch,
 };
@@ -99,15 +100,6 @@ As `bart-score`, but of the candidate given the text that it was made from; no r
 
 fn describe(model: &dyn LanguageModel) -> ModelDescription {
     model.description().clone()
-}
-
-fn settings(description: &ModelDescription) -> MetricSettings {
-    let fingerprint = description.fingerprint.chars().take(12).collect();
-    vec![
-        ("model", description.name.clone()),
-        ("fingerprint", fingerprint),
-        ("precision", description.precision.as_str().to_owned()),
-    ]
 }
 
 impl Metric for BartScore {
@@ -215,6 +207,7 @@ fn mean(result: &ScoreResult) -> Score {
     let Some(continuation) = result.continuation() else {
         return Score::Undefined(match result.outcome {
             Outcome::TooLong { .. } => "too long for the model",
+            Outcome::Altered { .. } => "changed by the model's chat template",
             Outcome::NotFinite { .. } => "the model gave no number",
             _ => "a text is empty",
         });

@@ -136,7 +136,7 @@ fn baseline_of(text: &str, layer: usize) -> Result<Triple, BaselineError> {
 
 impl Metric for BertScore {
     fn settings(&self) -> MetricSettings {
-        let mut settings = encoded::settings(&*self.encoder);
+        let mut settings = encoded::settings(&self.encoder.config().description);
         settings.push(("layer", self.layer.to_string()));
         settings.push(("idf", if self.idf { "yes" } else { "no" }.to_owned()));
         let baseline = self.baseline.map(|b| format!("{},{},{}", b.precision, b.recall, b.f1));

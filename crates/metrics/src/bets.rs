@@ -89,7 +89,7 @@ context is left out. All items together: the mean.";
 
 impl Metric for Bets {
     fn settings(&self) -> MetricSettings {
-        let mut settings = encoded::settings(&*self.encoder);
+        let mut settings = encoded::settings(&self.encoder.config().description);
         let comparator = self.comparator.as_ref().map_or("none", |comparator| comparator.hash.as_str());
         settings.push(("comparator", comparator.to_owned()));
         if self.comparator.is_some() {

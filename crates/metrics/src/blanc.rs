@@ -110,7 +110,7 @@ impl Metric for Blanc {
             BlancMeasure::Relative => "relative",
             BlancMeasure::Improve => "improve",
         };
-        let mut settings = encoded::settings(&*self.encoder);
+        let mut settings = encoded::settings(&self.encoder.config().description);
         settings.push(("gap", o.gap.to_string()));
         settings.push(("measure", measure.to_owned()));
         settings.push(("min", format!("{},{},{}", o.min_normal, o.min_lead, o.min_followup)));

@@ -168,7 +168,7 @@ impl Need {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
             Self::Source => "give each sample the original text as its `context`",
-            Self::Encoder => "name one with --encoder",
+            Self::Encoder => "name one with --encoder: probity model get all-minilm-l6-v2 fetches one",
             Self::LanguageModel => "name one with --model",
         }
     }

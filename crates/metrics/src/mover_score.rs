@@ -79,7 +79,7 @@ the mean.";
 
 impl Metric for MoverScore {
     fn settings(&self) -> MetricSettings {
-        let mut settings = encoded::settings(&*self.encoder);
+        let mut settings = encoded::settings(&self.encoder.config().description);
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let last = self.encoder.config().layers;
         settings.push(("layers", format!("{}-{last}", self.layers.first().unwrap_or(&last))));

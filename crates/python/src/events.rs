@@ -54,9 +54,7 @@ impl Events for Waiting {
             Notice::Warning(text) => say("warning", text.to_owned()),
             Notice::Error(text) => say("error", text.to_owned()),
             Notice::Loaded { model, seconds } => {
-                let (name, precision) = (&model.name, model.precision.as_str());
-                let how = format!("{}, {precision} precision on {}", model.weights, model.device);
-                say("message", format!("{name}: {}, {how}, loaded in {seconds:.1} s", model.architecture));
+                say("message", format!("{}, loaded in {seconds:.1} s", model.headline()));
             }
             Notice::Tokens(progress) => told.tokens = Some(Arc::clone(progress)),
             Notice::Progress { what, done, total, .. } => {

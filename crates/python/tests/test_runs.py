@@ -59,7 +59,7 @@ def test_a_dry_run_asks_nothing(model, rows):
 
 
 def test_what_is_wrong_with_a_request_is_told(model):
-    with pytest.raises(probity.ProbityError, match="one of `labels`, `continuation` is needed"):
+    with pytest.raises(probity.ProbityError, match="one of `labels`, `continuation`, `classes` is needed"):
         model.logprobs("x")
     with pytest.raises(probity.ProbityError, match="field `max_tokens`: must be at least 1"):
         model.generate("x", max_tokens=0)

@@ -89,7 +89,8 @@ impl BitProbe {
                 }
                 Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => text.len(),
                 Ask::Tokens(asked) => asked.ids.len(),
-                Ask::Classes => 0,
+                // Behind the whole prompt nothing follows.
+                Ask::Classes => return Some(model.encoder().encode_whole_prompt(&request.prompt).ok()?.len()),
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });

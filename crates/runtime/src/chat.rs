@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use minijinja::machinery::{Token, WhitespaceConfig, tokenize};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use probity_lm::Message;
+use probity_lm::{Message, Role};
 use serde::Serialize;
 
 use crate::contained::{NotContained, WorkLimits, within};
@@ -63,6 +63,13 @@ pub enum ChatError {
     /// The template fails, or does not end.
     #[error("the model's chat template failed: {0}")]
     Failed(String),
+    /// A message does not stand in the chat as it was given.
+    #[error("the model's chat template leaves out or changes what the message of `{0}` says")]
+    #[diagnostic(help(
+        "so the model would judge another text than the one given; put a `chat_template.jinja` that writes messages as they are beside \
+         the model's tokenizer"
+    ))]
+    Altered(String),
 }
 
 impl ChatError {
@@ -78,6 +85,7 @@ impl ChatError {
             Self::Invalid(why) => Self::Invalid(told(why)),
             Self::Refused(why) => Self::Refused(told(why)),
             Self::Failed(why) => Self::Failed(told(why)),
+            Self::Altered(role) => Self::Altered(role),
         }
     }
 }
@@ -85,8 +93,8 @@ impl ChatError {
 /// A compiled chat template in the environment that transformers gives it: blocks trimmed, `raise_exception`, `tojson`,
 /// loop controls, Python's string and mapping methods.
 ///
-/// Rendering is deterministic: there is no clock. `strftime_now` is not defined, so that a template which asks for it
-/// takes its own fallback date; one that calls it regardless fails.
+/// Rendering is deterministic: there is no clock. `strftime_now` tells of 26 July 2024, the day that Llama's templates take where
+/// they have no clock.
 ///
 /// A template comes with a model and is not trusted to end: its size, its steps, its time, the depth of its values,
 /// what it holds in memory and what it writes are bounded, and beyond them it fails. A value that holds itself cannot
@@ -270,6 +278,7 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     environment.set_recursion_limit(64);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     // They indent nested values without a bound.
     environment.remove_filter("pprint");
@@ -305,6 +314,41 @@ const REFUSED: &str = "\u{1}refused\u{1}";
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{REFUSED}{message}")))
+}
+
+/// A day, in the form that Python's `strftime` knows.
+fn strftime_now(form: &str) -> Result<String, Error> {
+    let day = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
+    jiff::fmt::strtime::format(form, day).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+}
+
+/// An answer, or what it says behind its thoughts where `chat` has that alone.
+pub(crate) fn behind_thought<'a>(answer: &'a str, chat: &str) -> &'a str {
+    let behind = answer.rsplit_once("</think>").map_or(answer, |(_, behind)| behind);
+    if chat.contains(answer.trim()) { answer } else { behind }
+}
+
+/// The first message that does not stand in `chat`, white space around it aside, at a place of its own: all in their order, but
+/// that what the system says may stand further down, as some templates have it.
+pub(crate) fn first_altered(messages: &[(Role, &str)], chat: &str) -> Option<usize> {
+    let out_of_order = |chat: &str, with_system: bool| {
+        let mut rest = chat;
+        messages.iter().position(|(role, content)| {
+            if *role == Role::System && !with_system {
+                return false;
+            }
+            let behind = rest.split_once(content.trim()).map(|(_, behind)| behind);
+            rest = behind.unwrap_or_default();
+            behind.is_none()
+        })
+    };
+    out_of_order(chat, true)?;
+    let mut others = chat.to_owned();
+    for (at, (_, content)) in messages.iter().enumerate().filter(|(_, (role, _))| *role == Role::System) {
+        let Some((before, behind)) = others.split_once(content.trim()) else { return Some(at) };
+        others = format!("{before}\0{behind}");
+    }
+    out_of_order(&others, false)
 }
 
 fn failure(error: &Error) -> ChatError {
@@ -422,8 +466,6 @@ fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, tex
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::Role;
-
     use super::*;
 
     fn render(source: &str, messages: &[(Role, &str)]) -> Result<String, ChatError> {
@@ -455,8 +497,34 @@ mod tests {
         assert!(matches!(render(nested, &[]), Err(ChatError::Failed(why)) if why.contains("too long")));
         assert!(matches!(render(&" ".repeat(MAX_TEMPLATE + 1), &[]), Err(ChatError::Invalid(_))));
         assert!(matches!(render("{% for %}", &[]), Err(ChatError::Invalid(_))));
-        assert!(matches!(render("{{ strftime_now('%d') }}", &[]), Err(ChatError::Failed(_))));
-        assert_eq!(render("{% if strftime_now is defined %}now{% else %}then{% endif %}", &[]).as_deref(), Ok("then"));
+        assert_eq!(render("{{ strftime_now('%d %b %Y') }}", &[]).as_deref(), Ok("26 Jul 2024"));
+        assert!(matches!(render("{{ strftime_now('%!') }}", &[]), Err(ChatError::Failed(_))));
+    }
+
+    #[test]
+    fn texts_that_are_left_out_cut_or_changed_are_found() {
+        use Role::{Assistant, System, User};
+        let altered = |messages: &[(Role, &str)], chat| first_altered(messages, chat);
+        assert_eq!(altered(&[(System, "be kind"), (User, " a text\n")], "<s>be kind</s><u>a text</u>"), None);
+        assert_eq!(altered(&[(User, ""), (Assistant, "x")], "x"), None);
+        let moved = [(System, "be kind"), (User, "a"), (Assistant, "b"), (User, "c")];
+        assert_eq!(altered(&moved, "<u>a</u>b<u>be kind\n\nc</u>"), None);
+        for (messages, chat, first) in [
+            ([(System, "be kind"), (User, "a text")], "<u>a text</u>", 0),
+            ([(System, "be kind"), (User, "a text")], "be kind<u>a</u>", 1),
+            ([(User, "why?"), (Assistant, "<|End|>")], "why?<u><|end|></u>", 1),
+            // What stands inside another text is that text.
+            ([(System, "be kind"), (User, "kind")], "<u>be kind</u>", 1),
+            ([(User, "same"), (Assistant, "same")], "<u>same</u>", 1),
+            ([(User, "a"), (Assistant, "b")], "ba", 1),
+        ] {
+            assert_eq!(altered(&messages, chat), Some(first), "{messages:?} in {chat}");
+        }
+        // However many there are, each is looked for once.
+        let many = vec![(User, "a"); 100_000];
+        assert_eq!(altered(&many, &"a".repeat(99_999)), Some(99_999));
+        assert_eq!(behind_thought("<think>a</think>\nb", "<s>b</s>"), "\nb");
+        assert_eq!(behind_thought("a</think>b", "<s>a</think>b</s>"), "a</think>b");
     }
 
     /// What kills a process that has no limits: bytes by one step or by many, values that hold themselves, output kept

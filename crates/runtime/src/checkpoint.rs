@@ -1,14 +1,15 @@
 //! A checkpoint opened: configuration, weights, tokenizer and chat template, from GGUF or from a folder alike.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
 use probity_models::{
-    Compute, ConfigError, DeviceChoice, DeviceError, ModelConfig, PackedDecoder, RawTensor, SourceError, WeightSource,
-    load_classifier, load_decoder_on, load_encoder, load_encoder_decoder, read_config,
+    Arithmetic, BRIDGE, Compute, ConfigError, DecoderClasses, DeviceChoice, DeviceError, ModelConfig, PackedDecoder,
+    RawTensor, SourceError, TextTensors, WeightSource, load_bridged, load_classifier_on, load_decoder_on,
+    load_encoder_decoder_on, load_encoder_on, read_config, text_part,
 };
 use serde_json::Value;
 
@@ -128,15 +129,6 @@ pub enum LoadError {
         /// What was asked for.
         precision: Precision,
     },
-    /// An architecture that runs with our kernels alone.
-    #[error("{architecture} models run on cpu alone, not on {device}")]
-    #[diagnostic(help("leave --device out"))]
-    OnCpuAlone {
-        /// `model_type`.
-        architecture: String,
-        /// The device that was asked for.
-        device: DeviceChoice,
-    },
     /// A class head that the configuration tells of and the checkpoint does not have.
     #[error("{} has no tensor `{tensor}`, the class head that its configuration tells of", path.display())]
     #[diagnostic(help(
@@ -152,7 +144,8 @@ pub enum LoadError {
     /// A model that reads texts, where one is needed that generates.
     #[error("a {architecture} model reads texts and says nothing about what follows them")]
     #[diagnostic(help(
-        "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder"
+        "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder; reward takes one whose \
+         config.json names an architecture …ForSequenceClassification"
     ))]
     NoGenerator {
         /// `model_type`.
@@ -160,7 +153,7 @@ pub enum LoadError {
     },
     /// A model that generates, where one is needed that reads a text as a whole.
     #[error("a {architecture} model does not read a text as a whole")]
-    #[diagnostic(help("an encoder is a bert, roberta or distilbert"))]
+    #[diagnostic(help("an encoder is a bert, roberta, distilbert, modernbert or deberta-v2"))]
     NoEncoder {
         /// `model_type`.
         architecture: String,
@@ -206,6 +199,8 @@ impl Checkpoint {
     /// Opens the model's files.
     pub fn open(located: &LocatedModel) -> Result<Self, LoadError> {
         let path = located.path.as_path();
+        let config_path = if located.format == WeightFormat::Gguf { path.to_owned() } else { path.join("config.json") };
+        let not_run = |source| LoadError::Config { path: config_path.clone(), source };
         let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Send + Sync>, _, _) =
             match located.format {
                 WeightFormat::Gguf => {
@@ -221,16 +216,16 @@ impl Checkpoint {
                     let mut files = source.paths();
                     files
                         .extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| side_file::is_there(file)));
-                    (
-                        config_of_folder(path)?,
-                        Box::new(source),
-                        Tokenizer::from_json(&path.join("tokenizer.json"))?,
-                        files,
-                    )
+                    let config = config_of_folder(path)?;
+                    let (config, source): (_, Box<dyn WeightSource + Send + Sync>) =
+                        match text_part(&config).map_err(not_run)? {
+                            Some(text) => (text, Box::new(TextTensors(source))),
+                            None => (config, Box::new(source)),
+                        };
+                    (config, source, Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
                 }
             };
-        let config_path = if located.format == WeightFormat::Gguf { path.to_owned() } else { path.join("config.json") };
-        let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
+        let config = read_config(&config_json).map_err(not_run)?;
         // Fewer tokens than rows are fine: embeddings are padded to round numbers.
         if tokenizer.vocab_size() > config.vocab_size() {
             return Err(LoadError::Vocabulary {
@@ -251,10 +246,14 @@ impl Checkpoint {
             source = Box::new(adapter.onto(source, pairs)?);
         }
         let encoder = match &config {
-            // As in training: the start token, then what the tokenizer puts before a text.
             ModelConfig::EncoderDecoder(config) => {
-                let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
-                PromptEncoder::new(tokenizer).with_answer_start(start)
+                if let Some(DecoderClasses { names, end }) = &config.classes {
+                    PromptEncoder::new(tokenizer).with_classes(names.clone(), true, None).with_class_end(*end)
+                } else {
+                    // As in training: the start token, then what the tokenizer puts before a text.
+                    let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
+                    PromptEncoder::new(tokenizer).with_answer_start(start)
+                }
             }
             config => {
                 let reads_whole = matches!(config, ModelConfig::Encoder(_));
@@ -270,31 +269,37 @@ impl Checkpoint {
         self.config_json["model_type"].as_str().unwrap_or_default()
     }
 
+    /// The library whose own code runs it, with its version; absent where it is ours.
+    pub fn through(&self) -> Option<&'static str> {
+        matches!(self.config, ModelConfig::Bridged(_)).then_some(BRIDGE)
+    }
+
     /// Loads a model that answers prompts on a device. Refuses weights that are no numbers, and tensors that the architecture
     /// does not use: they would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn PackedDecoder>, LoadError> {
-        self.check_answers(device)?;
+        let compute = compute.into();
+        self.check_runs(device, compute.arithmetic)?;
         self.load_checked(|source| match &self.config {
             ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, (**config).clone(), compute)?),
-            ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder(source, config, compute)?),
+            ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder_on(device, source, config, compute)?),
             ModelConfig::Encoder(config) => {
                 let separator = self.encoder.tokenizer().between().first().copied();
-                Ok(load_classifier(source, config, separator, compute)?)
+                Ok(load_classifier_on(device, source, config, separator, compute)?)
             }
+            ModelConfig::Bridged(config) => Ok(load_bridged(device, source, config, compute.arithmetic)?),
         })
     }
 
-    /// Whether it is a model that answers prompts, by tokens or by classes, and does on that device: all that can be told
-    /// without loading it.
-    pub fn check_answers(&self, device: DeviceChoice) -> Result<(), LoadError> {
+    /// Whether it is a model that answers prompts, by tokens or by classes, and does on that device in that arithmetic.
+    pub(crate) fn check_runs(&self, device: DeviceChoice, arithmetic: Arithmetic) -> Result<(), LoadError> {
         if let Some(tensor) = self.config.class_head().filter(|tensor| !self.source.contains(tensor)) {
             return Err(LoadError::NoClassHead { tensor, path: self.source.path() });
         }
         match &self.config {
-            ModelConfig::Decoder(_) => Ok(()),
-            ModelConfig::EncoderDecoder(_) => self.on_cpu(device),
-            ModelConfig::Encoder(config) if !config.classes.is_empty() => self.on_cpu(device),
-            ModelConfig::Encoder(_) => Err(LoadError::NoGenerator { architecture: self.architecture().to_owned() }),
+            ModelConfig::Encoder(config) if config.classes.is_empty() => {
+                Err(LoadError::NoGenerator { architecture: self.architecture().to_owned() })
+            }
+            config => Ok(device.check_model(config, arithmetic)?),
         }
     }
 
@@ -307,23 +312,18 @@ impl Checkpoint {
         let ModelConfig::Encoder(config) = &self.config else {
             return Err(LoadError::NoEncoder { architecture: self.architecture().to_owned() });
         };
-        self.on_cpu(device)?;
-        self.load_checked(|source| Ok(load_encoder(source, config, compute)?))
+        self.load_checked(|source| Ok(load_encoder_on(device, source, config, compute)?))
     }
 
-    fn on_cpu(&self, device: DeviceChoice) -> Result<(), LoadError> {
-        if device == DeviceChoice::Cpu {
-            return Ok(());
-        }
-        Err(LoadError::OnCpuAlone { architecture: self.architecture().to_owned(), device })
-    }
-
-    fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, LoadError>) -> Result<T, LoadError> {
+    fn load_checked<T>(
+        &self,
+        load: impl FnOnce(&(dyn WeightSource + Sync)) -> Result<T, LoadError>,
+    ) -> Result<T, LoadError> {
         // What an architecture takes is told by watching it load: a list of its tensors' names would have to be kept
         // beside it.
-        let checked = CheckedSource { source: &*self.source, taken: RefCell::default() };
+        let checked = CheckedSource { source: &*self.source, taken: Mutex::default() };
         let model = load(&checked)?;
-        let taken = checked.taken.into_inner();
+        let taken = checked.taken.into_inner().unwrap_or_else(PoisonError::into_inner);
         let unused =
             self.source.names().into_iter().find(|name| !taken.contains_key(name) && !self.config.is_spare(name));
         if let Some(name) = unused {
@@ -371,14 +371,15 @@ fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
 /// A source that looks at each tensor once, when it is first taken, and remembers which were.
 struct CheckedSource<'a> {
     source: &'a (dyn WeightSource + Send + Sync),
-    taken: RefCell<BTreeMap<String, Result<(), WeightsError>>>,
+    taken: Mutex<BTreeMap<String, Result<(), WeightsError>>>,
 }
 
 impl WeightSource for CheckedSource<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let tensor = self.source.tensor(name)?;
         self.taken
-            .borrow_mut()
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
             .entry(name.to_owned())
             .or_insert_with(|| check_finite(&self.source.path(), name, &tensor));
         Ok(tensor)
@@ -466,6 +467,8 @@ mod tests {
             ("bert", "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
             ("roberta", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
             ("distilbert", "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),
+            ("modernbert", "decoder.weight", "model.embeddings.tok_embeddings.weight"),
+            ("deberta-v2", "cls.predictions.decoder.weight", "deberta.embeddings.word_embeddings.weight"),
         ] {
             let mut config_json = config_of_folder(&models.join(model)).expect("golden");
             config_json["tie_word_embeddings"] = true.into();

@@ -16,7 +16,7 @@ use crate::engine::behind::BehindText;
 use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TextVisitor, TokenPrompt, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
-use crate::score::{encode_error, request_error};
+use crate::score::{request_error, unasked};
 use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
 use crate::window::Windowed;
@@ -149,15 +149,19 @@ impl Model {
             return Err(wrong(WrongRequest::EmptyStop));
         }
         let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
-        if let Some(outcome) = self.surely_too_long(&request.prompt, "") {
-            let (tokens, max_tokens) = (Vec::new(), request.max_tokens);
-            return Ok((TokenPrompt { tokens, source: 0, max_tokens, stop, sampling, constraint }, Some(outcome)));
-        }
-        let encoded = self
-            .encoder()
-            .encode_continuation(&request.prompt, "")
-            .map_err(|error| encode_error(&request.id, error))?;
-        let EncodedContinuation { prefix: tokens, source, .. } = encoded;
+        let encoded = if let Some(outcome) = self.surely_too_long(&request.prompt, "") {
+            Err(outcome)
+        } else {
+            let encoded = self.encoder().encode_continuation(&request.prompt, "").map(Ok);
+            encoded.or_else(|error| unasked(&request.id, error).map(Err))?
+        };
+        let EncodedContinuation { prefix: tokens, source, .. } = match encoded {
+            Ok(encoded) => encoded,
+            Err(outcome) => {
+                let (tokens, max_tokens) = (Vec::new(), request.max_tokens);
+                return Ok((TokenPrompt { tokens, source: 0, max_tokens, stop, sampling, constraint }, Some(outcome)));
+            }
+        };
         let before = tokens.len() - source;
         let context = self.description().context_length.unwrap_or(usize::MAX);
         // The decoder's own context: an encoder's source does not take from it.

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use probity_lm::{LabelError, LabelSet, Message, Prompt, Termination, resolve_variants};
+use probity_lm::{LabelError, LabelSet, Message, Prompt, Role, Termination, resolve_variants};
 
-use crate::chat::{ChatError, ChatTemplate};
+use crate::chat::{ChatError, ChatTemplate, behind_thought, first_altered};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
 /// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and
@@ -21,6 +21,8 @@ pub struct PromptEncoder {
     reads_whole: bool,
     /// What a class head does not read at a text's end.
     padding: Option<u32>,
+    /// What a class head reads the last of, where it does.
+    class_end: Option<u32>,
     /// The longest token, in characters that are no spaces.
     longest: OnceLock<usize>,
 }
@@ -62,13 +64,36 @@ pub enum EncodeError {
          `probity model inspect` shows what a model is"
     ))]
     NoClasses,
+    /// A text without what the class head reads.
+    #[error("the text has no token {id} (`{token}`), at which the model's class head reads it")]
+    #[diagnostic(help(
+        "tokenizer.json should end texts with eos_token_id of config.json: download both again; a prompt of token ids \
+         ends with it"
+    ))]
+    NoClassEnd {
+        /// How the token is written.
+        token: String,
+        /// Its id.
+        id: u32,
+    },
+    /// Two texts for a model that reads them as a pair, and nothing that parts them.
+    #[error("the model's tokenizer has no token that stands between the two texts of a pair")]
+    #[diagnostic(help("its tokenizer.json has no post_processor for pairs: download it again"))]
+    NoPair,
     /// Tokens were asked for, and the model has a class head in their place.
     #[error("the model tells classes apart ({}), and says nothing of tokens", names.join(", "))]
-    #[diagnostic(help("the method reward asks such models; others need a language model"))]
+    #[diagnostic(help(
+        "the method reward asks such models, and so does \"classes\": true in `logprobs` and `serve`; others need a \
+         language model"
+    ))]
     ClassesAlone {
         /// The classes.
         names: Vec<String>,
     },
+    /// Nothing of the prompt is left for what is asked to be conditioned on.
+    #[error("what is asked merges with the whole prompt, which leaves nothing to condition on")]
+    #[diagnostic(help("put some text before it"))]
+    NoCondition,
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
     UnknownToken {
@@ -130,6 +155,7 @@ impl PromptEncoder {
             classes: Vec::new(),
             reads_whole: false,
             padding: None,
+            class_end: None,
             longest: OnceLock::new(),
         };
         encoder.end_of_turn = encoder.find_end_of_turn();
@@ -149,6 +175,12 @@ impl PromptEncoder {
     #[must_use]
     pub fn with_classes(self, classes: Vec<String>, reads_whole: bool, padding: Option<u32>) -> Self {
         Self { classes, reads_whole, padding, ..self }
+    }
+
+    /// The same where a decoder has the class head, which reads a text's last `end`; the encoder reads it as a whole.
+    #[must_use]
+    pub fn with_class_end(self, end: u32) -> Self {
+        Self { class_end: Some(end), ..self }
     }
 
     /// What the model's head tells apart, in the place of tokens; empty for a language model.
@@ -235,6 +267,12 @@ impl PromptEncoder {
             return Err(EncodeError::NoClasses);
         }
         let mut ids = self.encode_with_padding(prompt)?;
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        if let Some(end) = self.class_end.filter(|end| !ids.contains(end)) {
+            return Err(EncodeError::NoClassEnd { token: self.tokenizer.token_text(end), id: end });
+        }
         let last = ids.iter().rposition(|id| Some(*id) != self.padding).unwrap_or(0);
         ids.truncate(last + 1);
         Ok(ids)
@@ -243,13 +281,14 @@ impl PromptEncoder {
     fn encode_with_padding(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         match prompt {
             Prompt::Chat { messages, .. } if self.reads_whole => match &messages[..] {
+                [_, _, ..] if self.tokenizer.between().is_empty() => Err(EncodeError::NoPair),
                 [others @ .., last] if !others.is_empty() => {
                     let others: Vec<&str> = others.iter().map(|message| message.content.as_str()).collect();
                     Ok(self.tokenizer.encode_pair(&others.join("\n"), &last.content)?)
                 }
-                _ => Ok(self.tokenizer.encode_whole(&prompt.text())?),
+                _ => self.in_frame(&prompt.text()),
             },
-            Prompt::Text(text) if self.reads_whole => Ok(self.tokenizer.encode_whole(text)?),
+            Prompt::Text(text) if self.reads_whole => self.in_frame(text),
             Prompt::Chat { messages, .. } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
                 let text = self.marked_chat(template, messages, &[], false)?;
@@ -259,6 +298,13 @@ impl PromptEncoder {
             Prompt::Tokens(ids) => self.known(ids),
             Prompt::Pair { .. } => Err(EncodeError::NoSource),
         }
+    }
+
+    /// A text in the tokenizer's frame; nothing where it has no token of its own.
+    fn in_frame(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
+        let ids = self.tokenizer.encode_whole(text)?;
+        let frame: usize = self.tokenizer.frame().iter().map(Vec::len).sum();
+        Ok(if ids.len() > frame { ids } else { Vec::new() })
     }
 
     /// A chat laid out, with literals of special tokens in its messages marked by a character that neither they nor
@@ -276,7 +322,19 @@ impl PromptEncoder {
         let protect = |message: &Message| self.tokenizer.protect(&message.content, sentinel);
         let contents = messages.iter().map(protect).collect::<Result<Vec<_>, _>>()?;
         let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
-        Ok(Marked { text: template.render_contents(pairs, begin_answer)?, sentinel: Some(sentinel) })
+        let text = template.render_contents(pairs, begin_answer)?;
+        let kept = |(at, content): (usize, _)| {
+            let role = messages[at].role;
+            // Templates of models that think leave the thoughts of earlier answers out.
+            let is_earlier_answer = role == Role::Assistant && at + 1 < messages.len();
+            (role, if is_earlier_answer { behind_thought(content, &text) } else { content })
+        };
+        let shown: Vec<(Role, &str)> = contents.iter().map(AsRef::as_ref).enumerate().map(kept).collect();
+        // The model would be shown another text than the one given, and what is changed may have become a special token.
+        match first_altered(&shown, &text) {
+            Some(at) => Err(ChatError::Altered(messages[at].role.as_str().to_owned()).into()),
+            None => Ok(Marked { text, sentinel: Some(sentinel) }),
+        }
     }
 
     /// The prompt's tokens and those of each label's variants after it.

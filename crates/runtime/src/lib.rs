@@ -33,7 +33,9 @@ pub use memory::machine_memory;
 pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
 pub use plan::{PlannedCost, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
-pub use probity_models::{ArchitectureKind, DeviceChoice, DeviceError, KnownArchitecture, known_architectures};
+pub use probity_models::{
+    ArchitectureKind, BRIDGE, DeviceChoice, DeviceError, KnownArchitecture, known_architectures, text_part, text_tensor,
+};
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Precision, Prompt,
-    Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    ClassKind, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome,
+    Precision, Prompt, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 use probity_models::{
     Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment,
@@ -156,6 +156,19 @@ impl LoadOptions {
 }
 
 impl Checkpoint {
+    /// Whether it is a model that answers prompts, by tokens or by classes, and can be run so: all that can be told without
+    /// loading it.
+    pub fn check_answers(&self, options: LoadOptions) -> Result<(), LoadError> {
+        self.check_runs(options.device, options.arithmetic())
+    }
+
+    /// What the logits of its class head mean; the usual where it has none.
+    fn class_kind(&self) -> ClassKind {
+        let said = self.config_json.get("problem_type").filter(|_| !self.config.classes().is_empty());
+        // What is said was checked when the configuration was read; null is the usual.
+        said.and_then(|kind| ClassKind::deserialize(kind).ok()).unwrap_or_default()
+    }
+
     /// What a record must say about the model when it is loaded so. The fingerprint is that of [its
     /// files](Checkpoint::files).
     pub fn describe(&self, located: &LocatedModel, options: LoadOptions, fingerprint: String) -> ModelDescription {
@@ -169,8 +182,10 @@ impl Checkpoint {
             device: options.device.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: self.config.context_length(),
-            layers: Some(self.config.layers()),
+            layers: self.config.layers(),
+            through: self.through().map(str::to_owned),
             classes: self.config.classes().to_vec(),
+            class_kind: self.class_kind(),
             has_chat_template: self.encoder.takes_chats(),
         }
     }
@@ -346,12 +361,9 @@ impl Model {
 
     pub(crate) fn schedule(&self) -> ScheduleOptions<'_> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
-        let whole = self.encoder.reads_whole();
-        // What is read as a whole runs in one piece, and begins with nothing that another begins with.
-        let longest = if whole { self.token_limit } else { 0 };
         ScheduleOptions {
-            limits: ScheduleLimits { tokens: self.options.token_budget.max(longest), cache },
-            share_prefixes: self.options.share_prefixes && !whole,
+            limits: ScheduleLimits { tokens: self.options.token_budget, cache },
+            share_prefixes: self.options.share_prefixes && !self.encoder.reads_whole(),
             kept: self.kept.as_ref(),
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,

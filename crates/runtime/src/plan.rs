@@ -220,6 +220,21 @@ impl Model {
         self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))
     }
 
+    /// Where nothing of a text is read by itself.
+    fn measure_whole(&self, plan: &PlannedCost) -> candle_core::Result<TimeEstimate> {
+        let tokens = plan.longest.len();
+        let text = [PackedSegment { past: Vec::new(), tokens: plan.longest.clone(), wanted: vec![tokens - 1] }];
+        let (seconds, _) = faster(&|| self.decoder().head(&self.decoder().forward(&text)?.hidden, &[Vec::new()]))?;
+        let tokens_per_second = tokens as f64 / seconds;
+        Ok(TimeEstimate {
+            seconds: plan.usage.tokens_computed as f64 / tokens_per_second,
+            tokens,
+            tokens_per_second,
+            generated_per_second: None,
+            side_by_side: 0,
+        })
+    }
+
     fn measure(&self, plan: &PlannedCost) -> candle_core::Result<TimeEstimate> {
         let model = self.decoder();
         let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
@@ -232,6 +247,9 @@ impl Model {
         };
         if longest.is_empty() {
             return Ok(estimate);
+        }
+        if self.encoder().reads_whole() {
+            return self.measure_whole(plan);
         }
         let head = |hidden: &Tensor, rows: usize| model.head(hidden, &vec![Vec::new(); rows]);
         let segment = |tokens: &[u32], wanted| PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted };

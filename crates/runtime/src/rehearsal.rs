@@ -7,7 +7,7 @@ use probity_lm::{
 
 use crate::constraint::ConstraintGrammars;
 use crate::hub::LocatedModel;
-use crate::score::{check, encode_error, request_error, text_behind};
+use crate::score::{check, request_error, text_behind, unasked};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
 /// A language model that looks at the first request of a work list as the model itself would, and ends there with
@@ -30,7 +30,7 @@ impl Rehearsal {
     pub fn open(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         let checkpoint = Checkpoint::open(located)?;
-        checkpoint.check_answers(options.device)?;
+        checkpoint.check_answers(options)?;
         let description = checkpoint.describe(located, options, "not hashed".to_owned());
         Ok(Self { checkpoint, description })
     }
@@ -73,7 +73,7 @@ impl LanguageModel for Rehearsal {
         if let Some(request) = requests.next() {
             if !self.is_beyond(&request.prompt, "") {
                 let encoded = self.checkpoint.encoder.encode_prompt(&request.prompt);
-                encoded.map_err(|error| encode_error(&request.id, error))?;
+                encoded.map(drop).or_else(|error| unasked(&request.id, error).map(drop))?;
             }
             if let Some(constraint) = &request.constraint {
                 let grammars = ConstraintGrammars::new(self.checkpoint.encoder.tokenizer());

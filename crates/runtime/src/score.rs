@@ -9,6 +9,7 @@ use probity_lm::{
 };
 
 use crate::Model;
+use crate::chat::ChatError;
 use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, PromptEncoder};
 use crate::engine::behind::BehindText;
 use crate::engine::rows::LikelyToken;
@@ -24,6 +25,12 @@ struct EncodedAsk {
     queries: Vec<TokenQuery>,
     /// The label of each query.
     variants: Vec<usize>,
+}
+
+impl EncodedAsk {
+    fn nothing(outcome: Outcome) -> Self {
+        Self { prompt_tokens: 0, outcome: Some(outcome), queries: Vec::new(), variants: Vec::new() }
+    }
 }
 
 /// A request that is to be computed.
@@ -134,14 +141,13 @@ impl Model {
 
     fn encode(&self, request: &ScoreRequest) -> Result<EncodedAsk, LmError> {
         if let Some(outcome) = self.surely_too_long(&request.prompt, text_behind(&request.ask)) {
-            return Ok(EncodedAsk {
-                prompt_tokens: 0,
-                outcome: Some(outcome),
-                queries: Vec::new(),
-                variants: Vec::new(),
-            });
+            return Ok(EncodedAsk::nothing(outcome));
         }
-        let RequestSequences { prefix, source, labels } = sequences(self.encoder(), request)?;
+        let sequences = match sequences(self.encoder(), request) {
+            Ok(sequences) => sequences,
+            Err(error) => return unasked(&request.id, error).map(EncodedAsk::nothing),
+        };
+        let RequestSequences { prefix, source, labels } = sequences;
         let layers = self.layers_of(request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let alternatives = if let Ask::Tokens(asked) = &request.ask { asked.alternatives } else { 0 };
@@ -196,7 +202,10 @@ impl Model {
                     name: name.clone(),
                     logit: f64::from(query.scores[0].logit),
                 };
-                Some(ScoreAnswer::Classes(ClassAnswer { classes: classes.map(of).collect() }))
+                Some(ScoreAnswer::Classes(ClassAnswer {
+                    kind: self.description().class_kind,
+                    classes: classes.map(of).collect(),
+                }))
             }
             Ask::Reading(reading) => {
                 let states = reading.layers.iter().zip(scores[0].states.clone());
@@ -265,50 +274,54 @@ struct RequestSequences {
     labels: Vec<Vec<Vec<u32>>>,
 }
 
-fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestSequences, LmError> {
-    let fail = |error| encode_error(&request.id, error);
+fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestSequences, EncodeError> {
     let sequences = match &request.ask {
         Ask::Labels(set) => {
-            let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
+            let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set)?;
             RequestSequences { prefix, source, labels }
         }
         Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => {
             let EncodedContinuation { prefix, source, continuation } =
-                encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
+                encoder.encode_continuation(&request.prompt, text)?;
             RequestSequences { prefix, source, labels: vec![vec![continuation]] }
         }
         Ask::Tokens(AskedTokens { ids, next, .. }) => {
-            let EncodedContinuation { prefix, source, .. } =
-                encoder.encode_continuation(&request.prompt, "").map_err(fail)?;
+            let EncodedContinuation { prefix, source, .. } = encoder.encode_continuation(&request.prompt, "")?;
             // Any token stands for the one behind them, of which nothing but the others at its place is told.
-            let asked = encoder.known(ids).map_err(fail)?.into_iter().chain(next.then_some(0));
+            let asked = encoder.known(ids)?.into_iter().chain(next.then_some(0));
             RequestSequences { prefix, source, labels: vec![vec![asked.collect()]] }
         }
         Ask::Classes => {
             // A class head has classes in the place of tokens, all of them behind the text's last one.
-            let prefix = encoder.encode_whole_prompt(&request.prompt).map_err(fail)?;
+            let prefix = encoder.encode_whole_prompt(&request.prompt)?;
+            // What is read as a whole runs in one piece.
+            let source = if encoder.reads_whole() { prefix.len() } else { 0 };
             let labels = (0..encoder.classes().len() as u32).map(|class| vec![vec![class]]).collect();
-            return Ok(RequestSequences { prefix, source: 0, labels });
+            return Ok(RequestSequences { prefix, source, labels });
         }
     };
     // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as
     // such.
-    if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
-        return Err(request_error(&request.id, NoCondition));
+    if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt)?.is_empty() {
+        return Err(EncodeError::NoCondition);
     }
     Ok(sequences)
 }
 
 /// Whether a request can be asked of a model that encodes so.
 pub(crate) fn check(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<(), LmError> {
-    sequences(encoder, request).map(drop)
+    match sequences(encoder, request) {
+        Ok(_) => Ok(()),
+        Err(error) => unasked(&request.id, error).map(drop),
+    }
 }
 
-/// The error of a request that cannot be encoded.
-pub(crate) fn encode_error(id: &str, error: EncodeError) -> LmError {
+/// What a request comes to that cannot be encoded: an outcome where a text is the reason, since others can be asked.
+pub(crate) fn unasked(id: &str, error: EncodeError) -> Result<Outcome, LmError> {
     match error {
-        EncodeError::Labels(source) => LmError::Labels { id: id.to_owned(), source },
-        other => request_error(id, other),
+        EncodeError::Chat(altered @ ChatError::Altered(_)) => Ok(Outcome::Altered { why: altered.to_string() }),
+        EncodeError::Labels(source) => Err(LmError::Labels { id: id.to_owned(), source }),
+        other => Err(request_error(id, other)),
     }
 }
 
@@ -324,8 +337,3 @@ struct NoLayer {
     layer: usize,
     layers: usize,
 }
-
-#[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("what is asked merges with the whole prompt, which leaves nothing to condition on")]
-#[diagnostic(help("put some text before it"))]
-struct NoCondition;

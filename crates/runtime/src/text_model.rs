@@ -125,11 +125,19 @@ impl TextModel {
         let framing = &self.files.framing;
         let framed: Vec<_> = self.files.tokenize(texts)?.iter().map(|ids| framing.frame(ids, limit)).collect();
         let sequences: Vec<&[u32]> = framed.iter().map(|text| text.ids.as_slice()).collect();
-        let mut vectors = vec![Vec::new(); texts.len()];
-        self.hidden_states(&sequences, &[self.files.config.layers], &mut |index, states| {
-            vectors[index] = mean_of_length_one(&states);
-            Ok(())
-        })?;
+        self.files.check(sequences.iter().copied())?;
+        let hidden_size = self.files.config.hidden_size;
+        let mut vectors = Vec::with_capacity(texts.len());
+        for pack in self.packs(&sequences.iter().map(|ids| ids.len()).collect::<Vec<_>>()) {
+            let texts: Vec<Vec<u32>> = sequences[pack].iter().map(|ids| ids.to_vec()).collect();
+            let states = self.threads.compute(|| self.encoder.last_states(&texts)).and_then(|states| floats(&states));
+            let mut rest = &*states.map_err(model_error)?;
+            for text in &texts {
+                let (rows, others) = rest.split_at(text.len() * hidden_size);
+                vectors.push(mean_of_length_one(rows, hidden_size));
+                rest = others;
+            }
+        }
         Ok(vectors)
     }
 
@@ -190,9 +198,9 @@ fn model_error(error: candle_core::Error) -> EncoderError {
     EncoderError::Model(computing_error(error))
 }
 
-fn mean_of_length_one(states: &HiddenStates) -> Vec<f32> {
-    let mut sums = vec![0.0_f64; states.hidden_size];
-    for row in states.layer(0).chunks_exact(states.hidden_size) {
+fn mean_of_length_one(states: &[f32], hidden_size: usize) -> Vec<f32> {
+    let mut sums = vec![0.0_f64; hidden_size];
+    for row in states.chunks_exact(hidden_size) {
         sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
     }
     let length = sums.iter().map(|x| x * x).sum::<f64>().sqrt();

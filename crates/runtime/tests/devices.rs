@@ -3,19 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
-use probity_lm::{Ask, GenerateRequest, LabelSet, LanguageModel, Precision, Prompt, ScoreRequest};
+use probity_lm::{
+    Ask, GenerateRequest, LabelSet, LanguageModel, MaskedSequence, Message, Precision, Prompt, Role, ScoreRequest,
+    TextEncoder,
+};
 use probity_runtime::hub::locate;
-use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model};
+use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model, Rehearsal, TextModel};
 
 /// Largest difference of a log-probability.
 const TOLERANCE: f64 = 2e-4;
 
-const TINY: [&str; 26] = [
+const TINY: [&str; 28] = [
     "llama", "llama3-rope", "llama-head-dim", "mistral-window", "mistral-yarn", "qwen2", "qwen3", "granite", "olmo2",
     "smollm3", "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe", "tiny-gguf/model.gguf",
     "tiny-gguf-mixed/model.gguf", "tiny-gguf-qwen3/model.gguf", "gguf-granite/model.gguf", "gguf-olmo2/model.gguf",
     "gguf-smollm3/model.gguf", "gguf-gemma2/model.gguf", "gguf-gemma3/model.gguf", "gguf-mixtral/model.gguf",
-    "gguf-qwen3-moe/model.gguf",
+    "gguf-qwen3-moe/model.gguf", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf",
 ];
 
 fn golden(name: &str) -> PathBuf {
@@ -41,7 +44,7 @@ fn models() -> Vec<String> {
     models
 }
 
-fn work_list() -> Vec<ScoreRequest> {
+fn work_list(chats: bool) -> Vec<ScoreRequest> {
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March.";
     let texts = ["The ferry stopped for the winter.", "A ferry sank in March.", "Ice is cold."];
     let labels = LabelSet::words(["A", "B"]).expect("valid labels");
@@ -60,6 +63,13 @@ fn work_list() -> Vec<ScoreRequest> {
                 prompt,
                 ask: Ask::Continuation(" Summary A, I think".into()),
             });
+            // What an encoder-decoder reads is one text, and what its answer begins with another.
+            let question = Message::new(Role::User, format!("{context} {a} {b}"));
+            requests.extend(chats.then(|| ScoreRequest {
+                id: format!("{i}-{j}-prefix"),
+                prompt: Prompt::Chat { messages: vec![question], answer_prefix: "Summary".into() },
+                ask: Ask::Labels(labels.clone()),
+            }));
         }
     }
     requests
@@ -67,7 +77,7 @@ fn work_list() -> Vec<ScoreRequest> {
 
 /// Every log-probability of the work list.
 fn logprobs(model: &Model) -> Vec<f64> {
-    let results = model.score_all(&work_list()).expect("scores");
+    let results = model.score_all(&work_list(model.encoder().has_source())).expect("scores");
     let of = |result: &probity_lm::ScoreResult| -> Vec<f64> {
         match (result.labels(), result.continuation()) {
             (Some(labels), _) => labels.labels.iter().map(|label| label.logprob).collect(),
@@ -93,6 +103,52 @@ fn scores_agree_with_our_kernels_on_every_checkpoint() {
         println!("{name}: {} log-probabilities, largest difference {largest:e}", got.len());
         assert!(largest <= TOLERANCE, "{name} differs by {largest}");
     }
+}
+
+#[test]
+fn models_of_candle_transformers_answer_alike_whatever_is_shared() {
+    for name in ["gemma", "phi"].map(golden) {
+        let name = name.to_str().expect("UTF-8 path");
+        let options = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+        let of = |share_prefixes| load(name, LoadOptions { share_prefixes, ..options }).expect("loads");
+        let (shared, apart) = (of(true), of(false));
+        assert!(
+            shared.description().through.as_deref().is_some_and(|through| through.starts_with("candle-transformers "))
+        );
+        let (expected, got) = (logprobs(&apart), logprobs(&shared));
+        let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!("{name}: {} log-probabilities, largest difference {largest:e}", got.len());
+        assert!(got.len() == expected.len() && got.len() > 12 + 12 && largest <= TOLERANCE, "{largest}");
+        let requests = ["The ferry stopped", "The ferry ran to", "Ice is"]
+            .map(|prompt| GenerateRequest::greedy(prompt, Prompt::Text(prompt.to_owned()), 20));
+        let texts = |requests: &[GenerateRequest]| {
+            let mut texts = vec![Vec::new(); requests.len()];
+            let done = &mut |index: usize, result: probity_lm::GenerateResult| {
+                texts[index] = result.token_ids;
+                Ok(())
+            };
+            shared.generate(&mut requests.iter().cloned(), done).expect("generates");
+            texts
+        };
+        let alone: Vec<Vec<u32>> = requests.iter().flat_map(|one| texts(std::slice::from_ref(one))).collect();
+        assert!(alone.iter().any(|ids| ids.len() > 4));
+        assert_eq!(texts(&requests), alone, "{name}: side by side");
+    }
+}
+
+#[test]
+fn a_model_of_candle_transformers_is_refused_where_our_kernels_would_run_it() {
+    let path = golden("gemma");
+    let error = load(path.to_str().expect("UTF-8 path"), LoadOptions::default()).err().expect("refused");
+    assert_eq!(error.to_string(), "gemma models run through candle-transformers alone, not on cpu");
+    assert!(error.help().expect("a hint").to_string().starts_with("--device candle-cpu"));
+    let options = LoadOptions { device: DeviceChoice::CandleCpu, precision: Precision::Fast, ..LoadOptions::default() };
+    let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
+    assert_eq!(error.to_string(), "gemma models run in exact precision alone");
+    // Nor does a plan get past its check: no weights are read for it.
+    let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
+    let planned = Rehearsal::open(&located, options).err().expect("refused");
+    assert_eq!(planned.to_string(), error.to_string());
 }
 
 #[test]
@@ -128,6 +184,78 @@ fn fast_on_a_device_is_bf16_near_the_exact_scores() {
 }
 
 #[test]
+fn an_encoder_decoder_in_bf16_is_near_the_exact_scores_however_the_work_is_cut() {
+    let path = golden("tiny-flan-t5");
+    let name = path.to_str().expect("UTF-8 path");
+    let all = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let exact = logprobs(&on(DeviceChoice::Cpu, name));
+    let furthest = |options| {
+        let got = logprobs(&load(name, options).expect("loads"));
+        got.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    for options in [
+        LoadOptions { share_prefixes: false, ..all },
+        LoadOptions { token_budget: 7, ..all },
+        LoadOptions { token_budget: 1, threads: Some(1), ..all },
+    ] {
+        let largest = furthest(options);
+        assert!(largest <= TOLERANCE, "differs by {largest}");
+    }
+    let fast = furthest(LoadOptions { precision: Precision::Fast, ..all });
+    println!("bf16: largest difference {fast:e}");
+    assert!(fast > TOLERANCE && fast < 0.5, "differs by {fast}");
+}
+
+#[test]
+fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
+    let path = golden("tiny-masked");
+    let located = || locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
+    let texts = ["The farmer planted apple trees.", "a", "My neighbour repaired wooden boats behind the house."];
+    let read = |options| {
+        let model = TextModel::load(&located(), options).expect("loads");
+        assert_eq!(TextEncoder::config(&model).description.device, options.device.to_string());
+        let mask = model.tokenizer().framing().mask.expect("a mask");
+        let ids = model.tokenizer().tokenize(&texts).expect("tokenizes");
+        let masked: Vec<MaskedSequence> = ids
+            .iter()
+            .map(|ids| {
+                let mut ids = model.tokenizer().framing().frame(ids, None).ids;
+                ids[1] = mask;
+                MaskedSequence { positions: vec![1], ids }
+            })
+            .collect();
+        let mut predicted = vec![Vec::new(); texts.len()];
+        let take = &mut |index: usize, ids| {
+            predicted[index] = ids;
+            Ok(())
+        };
+        model.predict_masked(&masked, take).expect("runs");
+        (model.embed(&texts).expect("runs").concat(), predicted)
+    };
+    let (expected, tokens) = read(LoadOptions::default());
+    let device = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    for options in [device, LoadOptions { token_budget: 1, ..device }] {
+        let (got, predicted) = read(options);
+        let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        println!("embeddings: largest difference {largest:e}");
+        assert!(got.len() == expected.len() && f64::from(largest) <= TOLERANCE, "{largest}");
+        assert_eq!(predicted, tokens);
+    }
+}
+
+#[test]
+fn a_model_that_is_none_of_the_kind_is_refused_on_a_device_too() {
+    let device = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let path = golden("tiny-masked");
+    let error = load(path.to_str().expect("UTF-8 path"), device).err().expect("refused");
+    assert!(error.to_string().contains("says nothing about what follows"), "{error}");
+    let path = golden("tiny-flan-t5");
+    let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
+    let error = TextModel::load(&located, device).err().expect("refused");
+    assert!(error.to_string().contains("does not read a text as a whole"), "{error}");
+}
+
+#[test]
 fn a_precision_of_our_kernels_is_refused_elsewhere() {
     let path = golden("llama");
     for precision in [Precision::Dots, Precision::Tiles] {
@@ -146,6 +274,9 @@ fn a_device_that_the_build_lacks_is_refused_with_the_way_to_it() {
         let path = golden("llama");
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
         assert_eq!(error.to_string(), format!("this build cannot compute on {device}"));
-        assert_eq!(error.help().expect("a hint").to_string(), format!("cargo install --path . --features {feature}"));
+        assert_eq!(
+            error.help().expect("a hint").to_string(),
+            format!("cargo install --locked --path . --features {feature}")
+        );
     }
 }

@@ -11,11 +11,12 @@ use probity_lm::Precision;
 use probity_runtime::hub::locate;
 use probity_runtime::{BitProbe, Isa, LoadOptions, Model, ProbeOrder, bit_digest};
 
-const TINY: [&str; 20] = [
+const TINY: [&str; 24] = [
     "llama", "mistral-window", "mistral-yarn", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "phi3", "gemma2",
     "gemma3_text", "mixtral", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf", "tiny-gguf/model.gguf",
     "tiny-gguf-mixed/model.gguf", "gguf-mixtral/model.gguf", "gguf-qwen3-moe/model.gguf",
-    "../classifiers/gemma2-reward", "../classifiers/bert-nli",
+    "../classifiers/gemma2-reward", "../classifiers/bert-nli", "../classifiers/modernbert-mean",
+    "../classifiers/deberta-nli", "../classifiers/bart-nli", "../classifiers/t5-regression",
 ];
 /// It has weights of every type.
 const ON_ALL: &str = "tiny-gguf-mixed/model.gguf";

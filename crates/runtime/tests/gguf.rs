@@ -365,6 +365,8 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
     refused(with(small(), "llama.rope.dimension_count", Some(Meta::U32(4))), "llama.rope.dimension_count");
     refused(with(small(), "llama.expert_count", Some(Meta::U32(8))), "llama.expert_used_count");
     refused(with(small(), "llama.expert_group_count", Some(Meta::U32(8))), "llama.expert_group_count");
+    refused(with(small(), "llama.rope.scaling.attn_factor", Some(Meta::F32(1.2))), "llama.rope.scaling.attn_factor");
+    refused(with(small(), "general.type", Some(Meta::Str("adapter".into()))), "`adapter` is no model");
     let neutral = with(small(), "llama.expert_count", Some(Meta::U32(0)));
     assert!(gguf_config(&open(&neutral).expect("valid")).is_ok());
 }

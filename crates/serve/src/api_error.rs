@@ -88,8 +88,10 @@ impl ApiError {
         match outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::too_long(param, *tokens_needed, *limit),
             Outcome::Empty => Self::field(param, "there is no token to go on from"),
-            // A text that cannot be kept within what the request asked for.
-            Outcome::Unparsed { why } => Self::new(StatusCode::BAD_REQUEST, why.clone()).with_code(outcome.name()),
+            // A text that the template would change, and one that cannot be kept within what the request asked for.
+            Outcome::Altered { why } | Outcome::Unparsed { why } => {
+                Self::new(StatusCode::BAD_REQUEST, why.clone()).with_code(outcome.name())
+            }
             Outcome::NotFinite { why } => Self::model(why.clone()).with_code(outcome.name()),
             Outcome::Scored | Outcome::LowMass | Outcome::Tie => Self::model("the model gave no answer"),
         }

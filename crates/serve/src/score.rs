@@ -1,4 +1,4 @@
-//! `POST /v1/score`: exact probabilities of labels and continuations.
+//! `POST /v1/score`: exact probabilities of labels and continuations, and what a class head says.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use probity_lm::{Ask, AskedTokens, LabelSet, OneOrMany, Outcome, Prompt, ScoreAn
 use tokio::sync::oneshot;
 
 use crate::answers::{self, hand_over};
-use crate::api_error::{ApiError, told};
+use crate::api_error::{ApiError, told, told_boxed};
 use crate::app::App;
 use crate::asks::{encode, refuse_long};
 use crate::body::aside;
@@ -17,7 +17,7 @@ use crate::chat::messages;
 use crate::json;
 use crate::queue::ScoreJob;
 use crate::wire::forms::{PlainPrompt, TextOrIds, UsageBody};
-use crate::wire::score::{LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
+use crate::wire::score::{ClassEntry, LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
 
 /// Questions in one request.
 const MOST_ITEMS: usize = 4096;
@@ -89,11 +89,19 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
             (Prompt::Chat { messages, answer_prefix: item.answer_prefix.unwrap_or_default() }, field("messages"))
         }
     };
+    if item.classes == Some(true) {
+        let others = [item.labels.is_some(), item.continuation.is_some(), item.termination.is_some()];
+        if others.contains(&true) {
+            let why = "only one of `labels`, `continuation`, `classes` can be given";
+            return Err(ApiError::field(field("classes"), why));
+        }
+        return of_classes(app, at, item.id, (prompt, of));
+    }
     let (ask, asked) = match (item.labels, item.continuation) {
         (Some(_), Some(_)) => {
             return Err(ApiError::field(field("continuation"), "only one of `labels`, `continuation` can be given"));
         }
-        (None, None) => return Err(ApiError::field(at, "one of `labels`, `continuation` is needed")),
+        (None, None) => return Err(ApiError::field(at, "one of `labels`, `continuation`, `classes` is needed")),
         (None, _) if item.termination.is_some() => {
             return Err(ApiError::field(field("termination"), "goes with `labels` only"));
         }
@@ -118,9 +126,22 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
     Ok(Question { id: item.id, request, tokens })
 }
 
+/// What a class head is asked about a prompt, which the field `of` gives.
+fn of_classes(app: &App, at: &str, id: Option<String>, (prompt, of): (Prompt, String)) -> Result<Question, ApiError> {
+    if matches!(&prompt, Prompt::Chat { answer_prefix, .. } if !answer_prefix.is_empty()) {
+        let why = "goes with `labels` or `continuation`: a class head reads the last message as it is";
+        return Err(ApiError::field(format!("{at}.answer_prefix"), why));
+    }
+    refuse_long(app, &of, &prompt, "")?;
+    let tokens = app.model.encode_whole(&prompt).map_err(|error| ApiError::field(&of, told_boxed(&error)))?;
+    let request = ScoreRequest { id: at.to_owned(), prompt, ask: Ask::Classes };
+    app.model.check_score(&request).map_err(|error| ApiError::unasked(&of, &error))?;
+    Ok(Question { id, request, tokens })
+}
+
 fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
     let (why, room) = match &result.outcome {
-        Outcome::Unparsed { why } | Outcome::NotFinite { why } => (Some(why.clone()), None),
+        Outcome::Altered { why } | Outcome::Unparsed { why } | Outcome::NotFinite { why } => (Some(why.clone()), None),
         Outcome::TooLong { tokens_needed, limit } => (None, Some((*tokens_needed, *limit))),
         Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty => (None, None),
     };
@@ -147,12 +168,13 @@ fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
         labels,
         mass,
         continuation,
+        classes: result.classes().map(ClassEntry::all),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::LabelAnswer;
+    use probity_lm::{ClassAnswer, ClassKind, ClassScore, LabelAnswer};
     use serde_json::{Value, json};
 
     use super::*;
@@ -172,6 +194,19 @@ mod tests {
             (&too_long["tokens_needed"], &too_long["limit"], too_long.get("labels")),
             (&json!(12), &json!(8), None)
         );
+    }
+
+    #[test]
+    fn classes_have_probabilities_and_a_reward_has_none() {
+        let answer = |kind, logits: &[f64]| {
+            let class = |(at, logit): (usize, &f64)| ClassScore { name: format!("c{at}"), logit: *logit };
+            Some(ScoreAnswer::Classes(ClassAnswer { kind, classes: logits.iter().enumerate().map(class).collect() }))
+        };
+        let two = told(Outcome::Scored, answer(ClassKind::SingleLabel, &[0.0, 0.0]));
+        let half = |name: &str| json!({"name": name, "logit": 0.0, "logprob": -std::f64::consts::LN_2, "prob": 0.5});
+        assert_eq!(two["classes"], json!([half("c0"), half("c1")]));
+        let reward = told(Outcome::Scored, answer(ClassKind::SingleLabel, &[1.5]));
+        assert_eq!(reward["classes"], json!([{"name": "c0", "logit": 1.5}]));
     }
 
     #[test]

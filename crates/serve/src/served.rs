@@ -8,6 +8,9 @@ pub trait ServedModel: LanguageModel {
     /// The tokens of a prompt, as the model sees it.
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError>;
 
+    /// The tokens of a prompt that a class head reads.
+    fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError>;
+
     /// The text of generated tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError>;
 
@@ -43,6 +46,10 @@ pub trait ServedModel: LanguageModel {
 impl ServedModel for Model {
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError> {
         self.encoder().encode_prompt(prompt).map_err(|error| Box::new(error) as BoxedError)
+    }
+
+    fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError> {
+        self.encoder().encode_whole_prompt(prompt).map_err(|error| Box::new(error) as BoxedError)
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError> {

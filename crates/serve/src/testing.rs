@@ -41,6 +41,10 @@ impl ServedModel for Scripted {
         Ok(prompt.text().chars().map(u32::from).collect())
     }
 
+    fn encode_whole(&self, prompt: &Prompt) -> Result<Vec<u32>, BoxedError> {
+        self.encode(prompt)
+    }
+
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError> {
         Ok(ids.iter().filter_map(|id| char::from_u32(*id)).collect())
     }

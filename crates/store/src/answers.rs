@@ -29,6 +29,9 @@ const FORMAT: i64 = 2;
 /// An answer that comes so long after the last flush is flushed to the disk, with all before it.
 const FLUSH_AFTER: Duration = Duration::from_secs(2);
 
+/// Pages of 4 KiB in the write-ahead log: quick models filled a disk with it between two flushes.
+const MOST_PAGES_IN_LOG: i64 = 2_000;
+
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS models (
     id INTEGER PRIMARY KEY,
@@ -250,7 +253,8 @@ impl Answers {
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
             // The log is flushed by time: see `flush_in_time`.
-            connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+            // The log is flushed by time (`flush_in_time`), and where it would become large.
+            connection.pragma_update(None, "wal_autocheckpoint", MOST_PAGES_IN_LOG)?;
             if format(&connection)? == 0 {
                 connection
                     .execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;

@@ -89,14 +89,21 @@ impl RunInfo {
     }
 
     /// In which setting another run differs first so that its answers may; `None` where they would be the same.
-    /// Data may differ: answers belong to what was asked.
+    /// Data may differ: answers belong to what was asked. There may not be fewer.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        self.differences(other)
-            .into_iter()
-            // An answer is found by what was asked, so data that were added or changed only make new questions. A part
-            // of them is not gone on with as another part.
-            .find(|found| !found.setting.starts_with("arguments.data.") || found.setting == "arguments.data.shard")
-            .map(|found| found.in_words())
+        let found = self.differences(other);
+        // An answer is found by what was asked, so data that were added or changed only make new questions. A part of
+        // them is not gone on with as another part.
+        let sets = |setting: &str| setting.strip_prefix("arguments.data.").is_none_or(|of_data| of_data == "shard");
+        // How many samples there are follows from the other settings where one differs. What is written is not shortened.
+        let shortens = |found: &&SettingDifference| {
+            found.setting == "arguments.data.samples" && found.here.as_u64() < found.there.as_u64()
+        };
+        found
+            .iter()
+            .find(|found| sets(&found.setting))
+            .or_else(|| found.iter().find(shortens))
+            .map(SettingDifference::in_words)
     }
 }
 
@@ -454,6 +461,14 @@ mod tests {
         assert_eq!(told(&none, &from("a")), "--from verdicts differs");
         assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs: 2 now, 1 there");
         assert_eq!(told(&none, &none), "");
+        // More samples make new questions; fewer would take away what is written.
+        let of = |samples: u32| info(json!({"data": {"samples": samples, "path": format!("{samples}.jsonl")}}));
+        assert_eq!(told(&of(6), &of(5)), "");
+        assert_eq!(told(&of(5), &of(6)), "arguments.data.samples differs: 5 now, 6 there");
+        // Another part is told as what it is, also where it has fewer samples.
+        let part = |shard: &str, samples: u32| info(json!({"data": {"samples": samples, "shard": shard}}));
+        let differs = "arguments.data.shard differs: `2/2` now, `1/2` there";
+        assert_eq!(told(&part("2/2", 3), &part("1/2", 4)), differs);
     }
 
     #[test]

@@ -3,29 +3,28 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_flash_attn::flash_attn_varlen_windowed;
 
-use super::attention::LayerSpan;
-use crate::packed::PackedSegment;
+use super::attention::{AttendingRows, LayerSpan, Sight};
 use crate::stack_config::StackConfig;
 
 /// Head lengths that its kernels exist for are multiples of 8 up to this.
 const MAX_HEAD_DIM: usize = 512;
 
-/// The segments' bounds among the batch's queries, and among all positions that are seen.
+/// The texts' bounds among the batch's queries, and among all positions that are seen.
 pub(super) struct FlashPlan {
     query_ends: Tensor,
     key_ends: Tensor,
     most_queries: usize,
     most_keys: usize,
     scale: f32,
-    window: Option<usize>,
+    sight: Sight,
 }
 
 impl FlashPlan {
-    /// `None` where there is no kernel for the device or the model's heads.
+    /// `None` where there is no kernel for the device or the model's heads. Nothing is added to scores by their distance.
     pub(super) fn new(
-        segments: &[PackedSegment],
+        texts: &[AttendingRows],
         config: &StackConfig,
-        window: Option<usize>,
+        sight: Sight,
         device: &Device,
     ) -> Result<Option<Self>> {
         if !device.is_cuda()
@@ -35,8 +34,8 @@ impl FlashPlan {
         {
             return Ok(None);
         }
-        let queries: Vec<usize> = segments.iter().map(|segment| segment.tokens.len()).collect();
-        let keys: Vec<usize> = segments.iter().map(|segment| segment.start() + segment.tokens.len()).collect();
+        let queries: Vec<usize> = texts.iter().map(|text| text.rows).collect();
+        let keys: Vec<usize> = texts.iter().map(|text| text.positions).collect();
         let most = |lens: &[usize]| lens.iter().copied().max().unwrap_or(0);
         Ok(Some(Self {
             query_ends: ends(&queries, device)?,
@@ -44,7 +43,7 @@ impl FlashPlan {
             most_queries: most(&queries),
             most_keys: most(&keys),
             scale: config.score_scale,
-            window,
+            sight,
         }))
     }
 
@@ -54,9 +53,15 @@ impl FlashPlan {
     }
 
     /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds the positions that
-    /// each segment sees, one segment after another. A segment's queries are the last of its positions.
+    /// there are for each text, one text after another.
     pub(super) fn attend(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let rows = |x: &Tensor| x.transpose(0, 1); // (tokens, heads, head_dim)
+        // The kernel counts positions to a side of the row's own; ours counts that one too.
+        let beside = |window: Option<usize>| window.map(|window| window - 1);
+        let (before, behind) = match self.sight {
+            Sight::Around { window } => (beside(window), beside(window)),
+            Sight::UpToOwn { window } => (beside(window), Some(0)),
+        };
         let y = flash_attn_varlen_windowed(
             &rows(queries)?,
             &rows(&all.keys)?,
@@ -66,9 +71,8 @@ impl FlashPlan {
             self.most_queries,
             self.most_keys,
             self.scale,
-            // The kernel counts positions before the row's own; ours counts that one too. None are seen behind it.
-            self.window.map(|window| window - 1),
-            Some(0),
+            before,
+            behind,
         )?;
         y.flatten_from(1)
     }

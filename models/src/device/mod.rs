@@ -1,20 +1,41 @@
-//! Devices besides our kernels' CPU: which there are, and a model loaded on one over candle's own operations.
+//! Devices besides our kernels' CPU: which there are, and models loaded on one over candle's own operations.
 
 mod attention;
+#[cfg(feature = "candle-transformers")]
+mod bridged;
+mod classifier;
 mod decoder;
+mod distances;
+mod embeddings;
+mod encoder;
+mod encoder_decoder;
 #[cfg(feature = "flash-attn")]
 mod flash;
+mod head;
 mod layer;
+mod stack;
 
 use std::fmt;
 use std::str::FromStr;
 
-use candle_core::Device;
+use candle_core::{DType, Device};
 
-use crate::packed::PackedDecoder;
-use crate::{Compute, DecoderConfig, SourceError, WeightSource, load_decoder};
+use crate::bridge::BridgedConfig;
+use crate::classifier::{self as classifier_on_cpu, Classifier, PooledEncoder};
+use crate::decoder::LlamaFamily;
+use crate::encoder::MaskedModel;
+use crate::linear::TensorLoader;
+use crate::packed::{PackedDecoder, PackedEncoder};
+use crate::{
+    Arithmetic, Compute, DecoderConfig, EncoderDecoderConfig, EncoderShape, ModelConfig, SourceError, WeightSource,
+};
+use classifier::{DeviceClassifier, DevicePooledEncoder};
 use decoder::DeviceDecoder;
-use layer::DeviceLoadError;
+use encoder::DeviceEncoder;
+use layer::{DeviceLoadError, DeviceLoader};
+
+/// A guess for devices, which have arithmetic in plenty.
+const IDLE_ROWS: usize = 64;
 
 /// Where a model computes.
 ///
@@ -33,6 +54,13 @@ pub enum DeviceChoice {
     Metal,
 }
 
+/// What a build without candle-transformers needs first.
+const BRIDGED_BUILD: &str = if cfg!(feature = "candle-transformers") {
+    ""
+} else {
+    "cargo install --locked --path . --features candle-transformers; then "
+};
+
 /// Why a device cannot be used.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DeviceError {
@@ -42,7 +70,7 @@ pub enum DeviceError {
     Unknown(String),
     /// The build has no support for it.
     #[error("this build cannot compute on {device}")]
-    #[diagnostic(help("cargo install --path . --features {feature}"))]
+    #[diagnostic(help("cargo install --locked --path . --features {feature}"))]
     NotBuilt {
         /// The device.
         device: DeviceChoice,
@@ -66,6 +94,27 @@ pub enum DeviceError {
         device: DeviceChoice,
         /// What candle says.
         source: candle_core::Error,
+    },
+    /// An architecture that only candle-transformers has, where our kernels were asked for.
+    #[error("{architecture} models run through candle-transformers alone, not on cpu")]
+    #[diagnostic(help("{}--device candle-cpu; or cuda:N or metal, where the build has them", BRIDGED_BUILD))]
+    BridgedOnCpu {
+        /// `model_type`.
+        architecture: &'static str,
+    },
+    /// A precision in which candle-transformers gets positions wrong.
+    #[error("{architecture} models run in exact precision alone")]
+    #[diagnostic(help("--precision exact; candle-transformers tells positions beyond 256 apart in 32 bits alone"))]
+    BridgedPrecision {
+        /// `model_type`.
+        architecture: &'static str,
+    },
+    /// The build has no candle-transformers.
+    #[error("{architecture} models run through candle-transformers, which this build does not have")]
+    #[diagnostic(help("cargo install --locked --path . --features candle-transformers"))]
+    NoBridge {
+        /// `model_type`.
+        architecture: &'static str,
     },
     /// A tensor of the checkpoint is missing or has another shape.
     #[error(transparent)]
@@ -106,9 +155,32 @@ impl DeviceChoice {
     /// How devices are written, for hints.
     pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu";
 
+    /// All devices, CUDA's without their numbers.
+    pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];
+
     /// Whether this build and this machine have it; the error says what is missing.
     pub fn check(self) -> Result<(), DeviceError> {
         self.open().map(drop)
+    }
+
+    /// Whether a model that is described so can be run there in that arithmetic.
+    pub fn check_model(self, config: &ModelConfig, arithmetic: Arithmetic) -> Result<(), DeviceError> {
+        if let ModelConfig::Bridged(config) = config { self.check_bridged(config, arithmetic) } else { Ok(()) }
+    }
+
+    /// The same of what candle-transformers runs.
+    fn check_bridged(self, config: &BridgedConfig, arithmetic: Arithmetic) -> Result<(), DeviceError> {
+        let architecture = config.architecture.name;
+        if self == Self::Cpu {
+            return Err(DeviceError::BridgedOnCpu { architecture });
+        }
+        if !cfg!(feature = "candle-transformers") {
+            return Err(DeviceError::NoBridge { architecture });
+        }
+        if arithmetic != Arithmetic::Exact {
+            return Err(DeviceError::BridgedPrecision { architecture });
+        }
+        Ok(())
     }
 
     /// Candle's handle of the device.
@@ -131,9 +203,9 @@ impl DeviceChoice {
 
 /// Loads a decoder on any device.
 ///
-/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which
-/// [exact](crate::Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which activations and the cache
-/// are kept too, while rotation, softmax and logits are f32.
+/// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere weights are dequantised once: to f32, in which
+/// [exact](Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which activations and the cache are kept
+/// too, while rotation, summands of scores, softmax, norms of mean and variance, class heads and logits are f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
@@ -142,14 +214,108 @@ pub fn load_decoder_on(
 ) -> Result<Box<dyn PackedDecoder>, DeviceError> {
     let compute = compute.into();
     if device == DeviceChoice::Cpu {
-        return Ok(load_decoder(source, config, compute)?);
+        return Ok(Box::new(LlamaFamily::load(source, config, compute)?));
     }
+    let model = load(device, source, compute, |loader| DeviceDecoder::load(loader, config))?;
+    Ok(Box::new(model))
+}
+
+/// As [`load_decoder_on`], for an encoder-decoder.
+pub fn load_encoder_decoder_on(
+    device: DeviceChoice,
+    source: &dyn WeightSource,
+    config: &EncoderDecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
+    let compute = compute.into();
+    if device == DeviceChoice::Cpu {
+        return Ok(classifier_on_cpu::load_encoder_decoder(source, config, compute)?);
+    }
+    load(device, source, compute, |loader| classifier::load_encoder_decoder(loader, config))
+}
+
+/// As [`load_decoder_on`], for an encoder.
+pub fn load_encoder_on(
+    device: DeviceChoice,
+    source: &dyn WeightSource,
+    config: &EncoderShape,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn PackedEncoder>, DeviceError> {
+    let compute = compute.into();
+    if device == DeviceChoice::Cpu {
+        return Ok(Box::new(MaskedModel::load(source, config, compute)?));
+    }
+    let model = load(device, source, compute, |loader| DeviceEncoder::load(loader, config))?;
+    Ok(Box::new(model))
+}
+
+/// As [`load_classifier`](crate::load_classifier), on any device.
+pub fn load_classifier_on(
+    device: DeviceChoice,
+    source: &dyn WeightSource,
+    config: &EncoderShape,
+    separator: Option<u32>,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
+    let compute = compute.into();
+    if device == DeviceChoice::Cpu {
+        return Ok(Box::new(Classifier::<PooledEncoder>::load(source, config, separator, compute)?));
+    }
+    let model = load(device, source, compute, |loader| {
+        DeviceClassifier::<DevicePooledEncoder>::load(loader, config, separator)
+    })?;
+    Ok(Box::new(model))
+}
+
+/// Brings a model to a device of candle's.
+fn load<T>(
+    device: DeviceChoice,
+    source: &dyn WeightSource,
+    compute: Compute,
+    load: impl FnOnce(&DeviceLoader<'_>) -> Result<T, DeviceLoadError>,
+) -> Result<T, DeviceError> {
+    let dtype = match compute.arithmetic {
+        Arithmetic::Exact => DType::F32,
+        // Neither exists here: both stand for `fast`, which is one of them on the machine's own processor.
+        Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
+    };
     let opened = device.open()?;
-    match DeviceDecoder::load(source, config, compute.arithmetic, opened) {
-        Ok(decoder) => Ok(Box::new(decoder)),
-        Err(DeviceLoadError::Source(error)) => Err(DeviceError::Tensor(error)),
-        Err(DeviceLoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
-    }
+    let loader = DeviceLoader { weights: TensorLoader::new(source, "", compute), device: &opened, dtype };
+    load(&loader).map_err(|error| match error {
+        DeviceLoadError::Source(error) => DeviceError::Tensor(error),
+        DeviceLoadError::Device(source) => DeviceError::Weights { device, source },
+    })
+}
+
+/// Loads a model through candle-transformers: its own code and its own cache, one text after another. Weights are dequantised
+/// once, to f32, in which all is computed: in bf16 its rotations lose positions beyond 256. Last digits may change with what ran
+/// before.
+pub fn load_bridged(
+    device: DeviceChoice,
+    source: &(dyn WeightSource + Sync),
+    config: &BridgedConfig,
+    arithmetic: Arithmetic,
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
+    device.check_bridged(config, arithmetic)?;
+    bridge(device, source, config)
+}
+
+#[cfg(feature = "candle-transformers")]
+fn bridge(
+    device: DeviceChoice,
+    source: &(dyn WeightSource + Sync),
+    config: &BridgedConfig,
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
+    Ok(Box::new(bridged::BridgedDecoder::load(device, source, config)?))
+}
+
+#[cfg(not(feature = "candle-transformers"))]
+fn bridge(
+    _: DeviceChoice,
+    _: &(dyn WeightSource + Sync),
+    config: &BridgedConfig,
+) -> Result<Box<dyn PackedDecoder>, DeviceError> {
+    Err(DeviceError::NoBridge { architecture: config.architecture.name })
 }
 
 #[cfg(test)]
@@ -182,6 +348,6 @@ mod tests {
     fn a_device_that_the_build_lacks_says_how_to_build() {
         let error = DeviceChoice::Cuda(0).open().expect_err("not in this build");
         assert_eq!(error.to_string(), "this build cannot compute on cuda:0");
-        assert_eq!(error.help().expect("a hint").to_string(), "cargo install --path . --features cuda");
+        assert_eq!(error.help().expect("a hint").to_string(), "cargo install --locked --path . --features cuda");
     }
 }

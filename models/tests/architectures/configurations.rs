@@ -14,6 +14,11 @@ fn changed(name: &str, changes: &Value) -> Value {
     config
 }
 
+fn config_of(name: &str) -> Value {
+    let file = goldens().join("models").join(name).join("config.json");
+    serde_json::from_slice(&std::fs::read(file).expect("a golden checkpoint")).expect("JSON")
+}
+
 #[test]
 fn every_architecture_has_a_golden_checkpoint_that_it_reads() {
     for architecture in architectures() {
@@ -21,8 +26,7 @@ fn every_architecture_has_a_golden_checkpoint_that_it_reads() {
             "mistral" => "mistral-window",
             name => name,
         };
-        let file = goldens().join("models").join(folder).join("config.json");
-        let config: Value = serde_json::from_slice(&std::fs::read(file).expect("a golden checkpoint")).expect("JSON");
+        let config = config_of(folder);
         assert_eq!(config["model_type"], architecture);
         read_config(&config).expect("its own configuration is supported");
     }
@@ -41,6 +45,34 @@ fn context_start_and_ties_come_from_the_configuration() {
 
     let context = |name| read_config(&Checkpoint::golden(name).config).expect("supported").context_length();
     assert_eq!((context("bert"), context("roberta"), context("distilbert")), (Some(200), Some(198), Some(200)));
+    assert_eq!((context("modernbert"), context("deberta-v2")), (Some(200), Some(200)));
+}
+
+/// As transformers 4.57.6 fills in what is not there; null says that there is none.
+#[test]
+fn what_a_file_leaves_out_is_what_transformers_takes() {
+    let decoder = |config: &Value| match read_config(config).expect("supported") {
+        ModelConfig::Decoder(config) => config,
+        other => panic!("a decoder, not {other:?}"),
+    };
+    let without = |name: &str, field: &str| {
+        let mut config = config_of(name);
+        config.as_object_mut().expect("fields").remove(field).expect("it was there");
+        decoder(&config)
+    };
+    for (name, base) in [("mixtral", 1e6), ("smollm3", 2e6), ("gemma3_text", 1e6), ("llama", 1e4)] {
+        let left_out = without(name, "rope_theta");
+        assert_eq!(left_out.ropes[0].theta, base, "{name}");
+    }
+    assert_eq!(without("gemma2", "attn_logit_softcapping").score_cap, Some(50.0));
+    assert_eq!(without("gemma2", "final_logit_softcapping").logit_cap, Some(30.0));
+    let none = json!({ "attn_logit_softcapping": null, "final_logit_softcapping": null });
+    let none = decoder(&changed("gemma2", &none));
+    assert_eq!((none.score_cap, none.logit_cap), (None, None));
+    for name in ["gemma2", "gemma3_text"] {
+        let windows: Vec<_> = without(name, "sliding_window").layers.iter().filter_map(|layer| layer.window).collect();
+        assert!(!windows.is_empty() && windows.iter().all(|window| *window == 4096), "{name}: {windows:?}");
+    }
 }
 
 #[test]
@@ -56,6 +88,11 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("bert", "cls.seq_relationship.bias"),
         ("roberta", "lm_head.decoder.weight"),
         ("distilbert", "vocab_projector.weight"),
+        ("modernbert", "decoder.weight"),
+        ("modernbert", "classifier.bias"),
+        ("deberta-v2", "deberta.embeddings.position_ids"),
+        ("deberta-v2", "lm_predictions.lm_head.dense.weight"),
+        ("deberta-v2", "mask_predictions.classifier.weight"),
     ] {
         assert!(is_spare(name, tensor), "{tensor} of {name}");
     }
@@ -65,8 +102,54 @@ fn tensors_that_checkpoints_carry_unused_are_known() {
         ("bart", "final_logits_bias"),
         ("bert", "cls.predictions.bias"),
         ("roberta", "roberta.encoder.layer.0.output.dense.adapter.weight"),
+        ("modernbert", "model.layers.0.attn_norm.weight"),
+        ("deberta-v2", "deberta.encoder.conv.conv.weight"),
+        ("deberta-v2", "deberta.encoder.rel_embeddings.weight"),
     ] {
         assert!(!is_spare(name, tensor), "{tensor} of {name}");
+    }
+}
+
+/// That a field is refused by its name, with a hint.
+fn assert_refused(name: &str, changes: &Value, field: &str) {
+    let error = read_config(&changed(name, changes)).expect_err(name);
+    assert!(error.to_string().contains(&format!("`{field}`")), "{name} {changes}: {error}");
+    assert!(error.help().is_some(), "{name} {changes}: {error}");
+}
+
+#[test]
+fn what_encoders_do_not_honour_is_refused_by_name() {
+    for (name, changes, field) in [
+        ("bert", json!({ "position_embedding_type": "relative_key" }), "position_embedding_type"),
+        ("bert", json!({ "is_decoder": true }), "is_decoder"),
+        ("bert", json!({ "num_attention_heads": 5 }), "num_attention_heads"),
+        ("roberta", json!({ "hidden_act": "gelu_python" }), "hidden_act"),
+        ("roberta", json!({ "pad_token_id": 200 }), "max_position_embeddings"),
+        ("distilbert", json!({ "dim": null }), "dim"),
+        ("modernbert", json!({ "num_attention_heads": 32 }), "num_attention_heads"),
+        ("modernbert", json!({ "hidden_activation": "mish" }), "hidden_activation"),
+        ("modernbert", json!({ "classifier_activation": "tanh" }), "classifier_activation"),
+        ("modernbert", json!({ "classifier_pooling": "last" }), "classifier_pooling"),
+        ("modernbert", json!({ "local_attention": 0 }), "local_attention"),
+        ("modernbert", json!({ "local_rope_theta": 0.5 }), "local_rope_theta"),
+        ("modernbert", json!({ "rope_scaling": { "rope_type": "linear", "factor": 2.0 } }), "rope_scaling"),
+        ("modernbert", json!({ "position_embedding_type": "relative_key" }), "position_embedding_type"),
+        ("modernbert", json!({ "layer_types": ["full_attention"] }), "layer_types"),
+        ("deberta-v2", json!({ "conv_kernel_size": 3, "conv_act": "gelu" }), "conv_kernel_size"),
+        ("deberta-v2", json!({ "embedding_size": 16 }), "embedding_size"),
+        ("deberta-v2", json!({ "attention_head_size": 16 }), "attention_head_size"),
+        ("deberta-v2", json!({ "pooler_hidden_size": 16 }), "pooler_hidden_size"),
+        ("deberta-v2", json!({ "pooler_hidden_act": "mish" }), "pooler_hidden_act"),
+        ("deberta-v2", json!({ "pos_att_type": ["p2p"] }), "pos_att_type"),
+        ("deberta-v2", json!({ "pos_att_type": [] }), "pos_att_type"),
+        ("deberta-v2", json!({ "norm_rel_ebd": "batch_norm" }), "norm_rel_ebd"),
+        ("deberta-v2", json!({ "relative_attention": false }), "norm_rel_ebd"),
+        ("deberta-v2", json!({ "position_buckets": 15 }), "position_buckets"),
+        ("deberta-v2", json!({ "position_buckets": 400 }), "position_buckets"),
+        ("deberta-v2", json!({ "max_relative_positions": 168_445_706 }), "max_relative_positions"),
+        ("deberta-v2", json!({ "type_vocab_size": -1 }), "type_vocab_size"),
+    ] {
+        assert_refused(name, &changes, field);
     }
 }
 
@@ -87,12 +170,6 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("bart", json!({ "normalize_before": true }), "normalize_before"),
         ("bart", json!({ "decoder_attention_heads": 3 }), "decoder_attention_heads"),
         ("bart", json!({ "tie_word_embeddings": false }), "tie_word_embeddings"),
-        ("bert", json!({ "position_embedding_type": "relative_key" }), "position_embedding_type"),
-        ("bert", json!({ "is_decoder": true }), "is_decoder"),
-        ("bert", json!({ "num_attention_heads": 5 }), "num_attention_heads"),
-        ("roberta", json!({ "hidden_act": "gelu_python" }), "hidden_act"),
-        ("roberta", json!({ "pad_token_id": 200 }), "max_position_embeddings"),
-        ("distilbert", json!({ "dim": null }), "dim"),
         ("qwen3", json!({ "use_sliding_window": true, "sliding_window": 24 }), "use_sliding_window"),
         ("qwen3", json!({ "layer_types": ["full_attention", "sliding_attention", "full_attention"] }), "layer_types"),
         ("qwen3", json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 4.0 } }), "rope_scaling"),
@@ -130,9 +207,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("qwen3_moe", json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
         ("qwen3_moe", json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
     ] {
-        let error = read_config(&changed(name, &changes)).expect_err(name);
-        assert!(error.to_string().contains(&format!("`{field}`")), "{name} {changes}: {error}");
-        assert!(error.help().is_some(), "{name} {changes}: {error}");
+        assert_refused(name, &changes, field);
     }
     // Where two fields say how many or which, both numbers are told.
     for (name, changes, numbers) in [
@@ -148,7 +223,10 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         let error = read_config(&changed(name, &changes)).expect_err(name).to_string();
         assert!(numbers.iter().all(|number| error.contains(number)), "{name} {changes}: {error}");
     }
-    // Said otherwise, the same.
+}
+
+#[test]
+fn the_same_said_otherwise_is_the_same() {
     for (name, changes) in [
         (
             "t5",
@@ -156,6 +234,16 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ),
         ("flan-t5", json!({ "dense_act_fn": null, "is_gated_act": null })),
         ("bert", json!({ "pooler_type": "first_token_transform", "is_decoder": false })),
+        (
+            "modernbert",
+            json!({ "layer_norm_eps": 1e-12, "position_embedding_type": "absolute", "reference_compile": true }),
+        ),
+        ("modernbert", json!({ "classifier_pooling": null, "hidden_activation": null, "local_attention": 25 })),
+        ("modernbert-biases", json!({ "local_rope_theta": 160_000.0, "local_attention": 40 })),
+        ("deberta-v2", json!({ "max_relative_positions": 200, "conv_kernel_size": 0, "conv_act": "gelu" })),
+        ("deberta-v2", json!({ "pos_att_type": "C2P | p2c", "legacy": null, "type_vocab_size": null })),
+        ("deberta-v2", json!({ "pooler_hidden_act": null, "pooler_hidden_size": null, "summary_type": "first" })),
+        ("deberta-v2-own", json!({ "position_buckets": -1, "norm_rel_ebd": "none", "tie_word_embeddings": true })),
         // A window that is switched off is none, however long.
         (
             "qwen3",
@@ -169,5 +257,35 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     ] {
         let expected = Checkpoint::golden(name).read_config();
         assert_eq!(read_config(&changed(name, &changes)).expect("supported"), expected, "{name} {changes}");
+    }
+}
+
+#[test]
+fn what_candle_transformers_would_read_past_is_refused() {
+    let context =
+        |name: &str, changes: Value| read_config(&changed(name, &changes)).map(|config| config.context_length());
+    assert_eq!(context("starcoder2", json!({ "sliding_window": 64 })), Ok(Some(64)), "no further than its window");
+    assert_eq!(
+        context("gemma", json!({ "hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh" })),
+        Ok(Some(256))
+    );
+    for (name, field, value) in [
+        ("gemma", "hidden_act", json!("gelu")),
+        ("gemma", "rope_scaling", json!({ "type": "linear", "factor": 2.0 })),
+        ("gemma", "tie_word_embeddings", json!(false)),
+        ("gemma", "architectures", json!(["GemmaForSequenceClassification"])),
+        ("glm4", "sliding_window", json!(64)),
+        ("olmo", "rope_scaling", json!({ "type": "dynamic", "factor": 2.0 })),
+        ("phi", "qk_layernorm", json!(true)),
+        ("stablelm", "use_parallel_residual", json!(true)),
+        ("starcoder2", "hidden_act", json!("mish")),
+    ] {
+        let error = context(name, json!({ field: value })).expect_err("refused").to_string();
+        assert!(error.starts_with(&format!("config field `{field}` = ")) && error.contains(name), "{error}");
+    }
+    let far = ("max_position_embeddings", u32::MAX);
+    for (field, value) in [("num_attention_heads", 5), ("num_key_value_heads", 3), ("hidden_size", 0), far] {
+        let error = context("helium", json!({ field: value })).expect_err("refused").to_string();
+        assert!(error.starts_with(&format!("config field `{field}` is {value}, expected ")), "{error}");
     }
 }

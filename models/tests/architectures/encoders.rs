@@ -2,12 +2,12 @@
 
 use crate::checkpoints::{Checkpoint, Golden, goldens, largest_difference};
 use candle_core::Tensor;
-use probity_models::{Arithmetic, Compute, Isa, ModelConfig, PackedEncoder, load_encoder};
+use probity_models::{Arithmetic, Compute, Isa, ModelConfig, PackedEncoder, WeightSource as _, load_encoder};
 use serde_json::Value;
 
-const MODELS: [&str; 3] = ["bert", "roberta", "distilbert"];
+const MODELS: [&str; 7] =
+    ["bert", "roberta", "distilbert", "modernbert", "modernbert-biases", "deberta-v2", "deberta-v2-own"];
 const TOLERANCE: f32 = 2e-4;
-const LAYERS: usize = 2;
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
     let checkpoint = Checkpoint::golden(name);
@@ -17,6 +17,10 @@ fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
 fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
     let ModelConfig::Encoder(config) = checkpoint.read_config() else { panic!("an encoder") };
     load_encoder(checkpoint, &config, compute).expect("complete checkpoint")
+}
+
+fn layers(name: &str) -> usize {
+    Checkpoint::golden(name).read_config().layers().expect("layers that are shown")
 }
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
@@ -33,7 +37,7 @@ fn hidden_states_and_masked_logits_equal_transformers() {
         let (model, golden) = (load(name, Arithmetic::Exact), Golden::open(name));
         for k in 0..2 {
             let texts = [golden.ids(&format!("tokens{k}"))];
-            let layers: Vec<usize> = (0..=LAYERS).collect();
+            let layers: Vec<usize> = (0..=layers(name)).collect();
             let states = model.encode(&texts, &layers).expect("runs").iter().flat_map(floats).collect::<Vec<_>>();
             let hidden = largest_difference(&states, &golden.floats(&format!("hidden{k}")));
             let all = model.masked(&texts, &[(0..texts[0].len()).collect()]).expect("has a head");
@@ -51,22 +55,66 @@ fn a_text_has_the_same_bits_alone_and_among_others_and_its_rows_alone_and_among_
     {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let (long, short) = (golden.ids("tokens0"), golden.ids("tokens1"));
-        let texts = [short.clone(), long.clone(), short[..1].to_vec()];
-        let together = model.encode(&texts, &[LAYERS, 1]).expect("runs");
+        // More rows than products with distances are made of at a time.
+        let mut texts = vec![short.clone(), long.clone(), short[..1].to_vec()];
+        texts.extend([&long[..169], &long, &short[..5], &long[20..]].map(<[u32]>::to_vec));
+        let layers = [layers(name), 1];
+        let together = model.encode(&texts, &layers).expect("runs");
         let alone: Vec<Vec<Tensor>> =
-            texts.iter().map(|text| model.encode(std::slice::from_ref(text), &[LAYERS, 1]).expect("runs")).collect();
+            texts.iter().map(|text| model.encode(std::slice::from_ref(text), &layers).expect("runs")).collect();
         for layer in 0..2 {
             let expected: Vec<f32> = alone.iter().flat_map(|states| floats(&states[layer])).collect();
             assert_eq!(bits(&floats(&together[layer])), bits(&expected), "{name} in {arithmetic:?}");
         }
         let all = floats(&model.masked(std::slice::from_ref(&long), &[(0..long.len()).collect()]).expect("has a head"));
-        let some = floats(&model.masked(&texts, &[vec![], vec![3, 40, 169], vec![0]]).expect("has a head"));
+        let rows = vec![3, 40, 169];
+        let wanted = [vec![], rows.clone(), vec![0], vec![], rows.clone(), vec![], vec![149]];
+        let some = floats(&model.masked(&texts, &wanted).expect("has a head"));
         let width = all.len() / long.len();
-        let expected: Vec<f32> =
-            [3, 40, 169].into_iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
-        assert_eq!(bits(&some[..3 * width]), bits(&expected), "{name} in {arithmetic:?}: masked rows");
-        assert_eq!(some.len(), 4 * width);
+        let expected: Vec<f32> = rows.into_iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
+        for first in [0, 4] {
+            let some = &some[first * width..][..3 * width];
+            assert_eq!(bits(some), bits(&expected), "{name} in {arithmetic:?}: masked rows");
+        }
+        assert_eq!(some.len(), 8 * width);
     }
+}
+
+#[test]
+fn final_states_are_those_behind_the_last_norm_where_there_is_one() {
+    for (name, normed) in [("bert", false), ("deberta-v2", false), ("modernbert", true), ("modernbert-biases", true)] {
+        let (model, texts) = (load(name, Arithmetic::Exact), [Golden::open(name).ids("tokens1")]);
+        let last = floats(&model.last_states(&texts).expect("runs"));
+        let behind = floats(&model.encode(&texts, &[layers(name)]).expect("runs")[0]);
+        assert_eq!(bits(&last) != bits(&behind), normed, "{name}");
+        if let Some(norm) = normed.then(|| last_norm(name)) {
+            let width = norm[0].len();
+            for (row, x) in last.chunks_exact(width).zip(behind.chunks_exact(width)) {
+                let mean = x.iter().sum::<f32>() / width as f32;
+                let scale = (x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32 + 1e-5).sqrt();
+                for (i, y) in row.iter().enumerate() {
+                    let expected = (x[i] - mean) / scale * norm[0][i] + norm[1][i];
+                    assert!((y - expected).abs() < 1e-5, "{name}: {y} for {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// Weight and bias of `ModernBERT`'s last norm.
+fn last_norm(name: &str) -> [Vec<f32>; 2] {
+    let checkpoint = Checkpoint::golden(name);
+    let read = |part: &str| {
+        let name = format!("model.final_norm.{part}");
+        if !checkpoint.contains(&name) {
+            return vec![0.0; 32];
+        }
+        let raw = checkpoint.tensor(&name).expect("a tensor");
+        let mut values = vec![0.0; 32];
+        probity_kernels::dequantise(raw.weight_type, &raw.bytes, 0, &mut values);
+        values
+    };
+    ["weight", "bias"].map(read)
 }
 
 #[test]
@@ -93,7 +141,9 @@ fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
         let run = |isa, threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
             pool.install(|| {
-                bits(&floats(&load(name, Compute { arithmetic, isa }).encode(&texts, &[LAYERS]).expect("runs")[0]))
+                bits(&floats(
+                    &load(name, Compute { arithmetic, isa }).encode(&texts, &[layers(name)]).expect("runs")[0],
+                ))
             })
         };
         let plain = run(Isa::Plain, 1);
@@ -140,9 +190,15 @@ fn what_makes_no_sense_is_an_error() {
     assert_eq!(model.encode(&[], &[0]).expect("no text is no error")[0].dims(), [0, 32]);
     assert_eq!(model.masked(&[vec![5]], &[vec![]]).expect("nothing wanted is no error").dims(), [0, 32]);
 
-    let headless = Checkpoint::golden("bert").renamed(|name| name.replace("cls.predictions", "elsewhere"));
-    let model = load_checkpoint(&headless, Arithmetic::Exact);
-    assert!(!model.has_masked_head());
+    // DeBERTa's head counts under the names alone that the configuration says; ModernBERT's dense product is other heads' too.
+    let headless = |name: &str, rename| {
+        let model = load_checkpoint(&Checkpoint::golden(name).renamed(rename), Arithmetic::Exact);
+        assert!(!model.has_masked_head(), "{name}");
+        model
+    };
+    headless("deberta-v2", |name| name.replace("cls.predictions.transform", "lm_predictions.lm_head"));
+    headless("modernbert", |name| name.replace("decoder", "classifier"));
+    let model = headless("bert", |name| name.replace("cls.predictions", "elsewhere"));
     assert!(model.masked(&[vec![5]], &[vec![0]]).expect_err("no head").to_string().contains("no masked-language head"));
 }
 

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod configurations;
+mod devices;
 mod encoder_decoders;
 mod encoders;
 mod second_opinion;

@@ -170,14 +170,21 @@ fn encoder_decoders_agree_with_candle_transformers() {
 
 #[test]
 fn encoders_agree_with_candle_transformers() {
-    for name in ["bert", "roberta", "distilbert"] {
+    for name in ["bert", "roberta", "distilbert", "modernbert", "deberta-v2", "deberta-v2-own"] {
         let checkpoint = Checkpoint::golden(name);
-        // Its DistilBERT has another function under the name of `gelu`.
-        let both = if name == "distilbert" { json!({ "activation": "relu" }) } else { json!({}) };
+        let both = match name {
+            // Its DistilBERT has another function under the name of `gelu`.
+            "distilbert" => json!({ "activation": "relu" }),
+            // A name that its DeBERTa does not know.
+            "deberta-v2-own" => json!({ "hidden_act": "gelu" }),
+            // It reads this field, which published files have too; transformers and probity read `norm_eps`.
+            "modernbert" => json!({ "layer_norm_eps": 1e-5 }),
+            _ => json!({}),
+        };
         let (json, ids) = (&with(&checkpoint.config, &both), tokens(40));
         let ModelConfig::Encoder(config) = read_config(json).expect("supported") else { panic!("an encoder") };
         let model = load_encoder(&checkpoint, &config, Arithmetic::Exact).expect("complete checkpoint");
-        let ours = model.encode(std::slice::from_ref(&ids), &[config.num_layers]).expect("runs");
+        let ours = model.last_states(std::slice::from_ref(&ids)).expect("runs");
         let ids = row(&ids);
         let none = ids.zeros_like().expect("ids");
         let all = ids.ones_like().expect("ids");
@@ -186,12 +193,18 @@ fn encoders_agree_with_candle_transformers() {
                 .and_then(|bert| bert.forward(&ids, &none, None)),
             "roberta" => models::xlm_roberta::XLMRobertaModel::new(&self::config(json), weights(name).pp("roberta"))
                 .and_then(|roberta| roberta.forward(&ids, &all, &none, None, None, None)),
+            "modernbert" => models::modernbert::ModernBert::load(weights(name), &self::config(json))
+                .and_then(|bert| bert.forward(&ids, &all)),
+            "deberta-v2" | "deberta-v2-own" => {
+                models::debertav2::DebertaV2Model::load(weights(name).pp("deberta"), &self::config(json))
+                    .and_then(|deberta| deberta.forward(&ids, None, None))
+            }
             _ => models::distilbert::DistilBertModel::load(weights(name), &self::config(json)).and_then(|bert| {
                 // Here a mask says what is not seen.
                 let nothing = Tensor::zeros((40, 40), DType::U8, &Device::Cpu)?;
                 bert.forward(&ids, &nothing)
             }),
         };
-        agree(name, &floats(&ours[0]), &floats(&theirs.unwrap_or_else(|error| panic!("{name}: {error}"))));
+        agree(name, &floats(&ours), &floats(&theirs.unwrap_or_else(|error| panic!("{name}: {error}"))));
     }
 }

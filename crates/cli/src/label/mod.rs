@@ -8,7 +8,6 @@ mod session;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use probity_data::ReadOptions;
 use probity_methods::RatingScale;
 use probity_session::ErrorText;
@@ -57,14 +56,14 @@ pub(crate) struct LabelArgs {
     read: Typed<ReadOptions>,
     /// What to judge the texts by; may be given several times. Of --tasks only those of these attributes are asked, and
     /// those that name none are asked for each of them
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     attribute: Vec<String>,
     /// Ask how good each text is, by whole numbers of which the highest is the best, at most ten. Tasks with one candidate
     /// are asked on 1..5 where nothing is said
     #[arg(long, value_name = "MIN..MAX", value_parser = scale)]
     scale: Option<RatingScale>,
     /// Who labels. It stands in each line, and each annotator is asked all tasks
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     annotator: Option<String>,
     /// Draws the order of tasks, and which of two texts stands first
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -75,6 +74,11 @@ pub(crate) struct LabelArgs {
     /// End when the last task is labelled, and not at Ctrl-C
     #[arg(long)]
     until_done: bool,
+}
+
+/// A name that can be seen.
+fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("a name is needed".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// A scale that a row of digits can give.

@@ -98,21 +98,17 @@ impl Sampled {
         if sample == 0 {
             self.prompt_tokens = Some(result.prompt_tokens);
         }
-        match &result.outcome {
-            Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty | Outcome::Unparsed { .. } => {
-                match last_label(&result.text, label_words) {
-                    Some(0) => self.tally.first += 1,
-                    Some(_) => self.tally.second += 1,
-                    None => self.tally.unparsed += 1,
-                }
-                if let Outcome::Unparsed { .. } = result.outcome {
-                    keep_first(&mut self.without_text, sample, &result.outcome);
-                }
-            }
+        if !result.outcome.has_say() {
             // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
-            outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => {
-                keep_first(&mut self.failed, sample, outcome);
-            }
+            return keep_first(&mut self.failed, sample, &result.outcome);
+        }
+        match last_label(&result.text, label_words) {
+            Some(0) => self.tally.first += 1,
+            Some(_) => self.tally.second += 1,
+            None => self.tally.unparsed += 1,
+        }
+        if let Outcome::Unparsed { .. } = result.outcome {
+            keep_first(&mut self.without_text, sample, &result.outcome);
         }
     }
 

@@ -438,7 +438,7 @@ impl JudgeAnswer {
     /// The label probabilities behind the last marker of a text.
     fn at_marker(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
         let written = Self::written(result, offered);
-        if !is_text(&result.outcome) {
+        if !result.outcome.has_text() {
             return written;
         }
         let no_marker = || unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand"));
@@ -448,7 +448,7 @@ impl JudgeAnswer {
 
     /// The verdict that a text ends in.
     fn written(result: &GenerateResult, offered: OfferedVerdicts) -> Self {
-        if !is_text(&result.outcome) {
+        if !result.outcome.has_text() {
             return Self::none(result.outcome.clone());
         }
         let names = offered.names();
@@ -458,12 +458,6 @@ impl JudgeAnswer {
         };
         Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::none(outcome) }
     }
-}
-
-/// Whether the model had its say: one that ends its turn at once has said nothing, and that can't be read. Where its
-/// tokens have no text, it has said why.
-fn is_text(outcome: &Outcome) -> bool {
-    !matches!(outcome, Outcome::TooLong { .. } | Outcome::NotFinite { .. } | Outcome::Unparsed { .. })
 }
 
 fn unparsed(why: impl Into<String>) -> Outcome {

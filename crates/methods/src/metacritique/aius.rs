@@ -120,17 +120,16 @@ impl MethodStage for AiusStage<'_> {
             let mut row = self.identity(number);
             row["number"] = json!(place);
             row["aiu"] = json!(claim);
-            aius.ended.tell(&mut row);
+            aius.ended.tell(&mut row)?;
             row["repeated"] = json!(aius.repeated);
             row["prompt_tokens"] = json!(aius.prompt_tokens);
             row["tokens"] = json!(aius.tokens);
-            row
+            Ok(row)
         };
-        Ok(if aius.claims.is_empty() {
-            vec![row(0, None)]
-        } else {
-            aius.claims.iter().enumerate().map(|(place, claim)| row(place, Some(claim))).collect()
-        })
+        if aius.claims.is_empty() {
+            return Ok(vec![row(0, None)?]);
+        }
+        aius.claims.iter().enumerate().map(|(place, claim)| row(place, Some(claim))).collect()
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Aius, RowError> {

@@ -102,10 +102,8 @@ impl ClaimVerdict {
     }
 
     fn of_text(result: &GenerateResult, with_labels: bool) -> Self {
-        let has_text =
-            !matches!(result.outcome, Outcome::TooLong { .. } | Outcome::NotFinite { .. } | Outcome::Unparsed { .. });
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        if !has_text {
+        if !result.outcome.has_text() {
             return Self { prompt_tokens, ..Self::none(result.outcome.clone()) };
         }
         let unread = |why: String| Self::none(Outcome::Unparsed { why });

@@ -77,7 +77,7 @@ pub(crate) fn check_needs<'c, 's>(
         for need in choice.definition().needs() {
             let bare = samples.iter().find(|sample| need.is_missing(&item(sample)));
             let hint = match need {
-                Need::Encoder if models.encoder.is_none() => "name one with --encoder",
+                Need::Encoder if models.encoder.is_none() => need.hint(),
                 Need::LanguageModel if models.seq2seq.is_none() => "name one with --seq2seq",
                 Need::Source | Need::References if bare.is_some() => need.hint(),
                 _ => continue,

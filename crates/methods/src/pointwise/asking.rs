@@ -102,7 +102,7 @@ impl PointwiseReply {
     /// text is the model's outcome, and then the question has no score.
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
         let mut outcomes = results.iter().map(|result| &result.outcome);
-        let failed = outcomes.find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
+        let failed = outcomes.find(|outcome| !outcome.has_say());
         let reading = |result: &GenerateResult| match &result.outcome {
             // Tokens without a text: the model has said why, and there is nothing to read.
             outcome @ Outcome::Unparsed { .. } => Err(outcome.clone()),

@@ -108,9 +108,7 @@ impl Judgement {
     fn of_text(result: &GenerateResult) -> Self {
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         let judgement = match &result.outcome {
-            outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. } | Outcome::Unparsed { .. }) => {
-                Self::none(outcome.clone())
-            }
+            outcome if !outcome.has_text() => Self::none(outcome.clone()),
             _ => match serde_json::from_str::<JudgementJson>(result.text.trim()) {
                 Ok(JudgementJson { reason, verdict }) => {
                     Self { verdict: Some(verdict), reason: Some(reason), ..Self::none(Outcome::Scored) }

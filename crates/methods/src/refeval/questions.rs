@@ -12,6 +12,7 @@ use super::options::RefEvalParams;
 use super::units::Unit;
 use super::words::{asks, count_words, same_words, telling_words};
 use crate::prompt_set::ReadyPrompt;
+use crate::stage::flatten_into;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
@@ -352,13 +353,8 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
         row["targets"] = json!(ids(&question.targets));
         row["leaked"] = json!(ids(&question.leaked));
         row["outcome"] = json!(question.ended.name());
-        match &question.ended {
-            QuestionOutcome::Text(WrittenOutcome::TooLong { tokens_needed, limit }) => {
-                row["tokens_needed"] = json!(tokens_needed);
-                row["limit"] = json!(limit);
-            }
-            QuestionOutcome::Text(WrittenOutcome::NotFinite { why }) => row["why"] = json!(why),
-            _ => {}
+        if let QuestionOutcome::Text(ended) = &question.ended {
+            flatten_into(&mut row, ended)?;
         }
         row["prompt_tokens"] = json!(question.prompt_tokens);
         row["tokens"] = json!(question.tokens);
@@ -382,7 +378,9 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
         let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
         let ended = match outcome.as_deref() {
             Some("unparsed") => QuestionOutcome::Unparsed,
-            Some("empty" | "truncated" | "too_long" | "not_finite") => QuestionOutcome::Text(from_value(&rows[0])?),
+            Some("empty" | "truncated" | "too_long" | "altered" | "not_finite") => {
+                QuestionOutcome::Text(from_value(&rows[0])?)
+            }
             _ => checked.ended.clone(),
         };
         Ok(self.unless_repeated(number, Question { ended, prompt_tokens, tokens, ..checked }))

@@ -157,19 +157,18 @@ impl MethodStage for UnitsStage<'_> {
             if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
                 row["weight"] = json!(WEIGHTS[usize::from(!weight)]);
             }
-            found.ended.tell(&mut row);
+            found.ended.tell(&mut row)?;
             row["wordy"] = json!(found.wordy);
             row["ungrounded"] = json!(found.ungrounded);
             row["repeated"] = json!(found.repeated);
             row["prompt_tokens"] = json!(found.prompt_tokens);
             row["tokens"] = json!(found.tokens);
-            row
+            Ok(row)
         };
-        Ok(if found.units.is_empty() {
-            vec![row(None, None)]
-        } else {
-            found.units.iter().enumerate().map(|(place, unit)| row(Some(place + 1), Some(unit))).collect()
-        })
+        if found.units.is_empty() {
+            return Ok(vec![row(None, None)?]);
+        }
+        found.units.iter().enumerate().map(|(place, unit)| row(Some(place + 1), Some(unit))).collect()
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<PassageUnits, RowError> {

@@ -54,7 +54,7 @@ impl FilledForm {
     fn of(result: &GenerateResult, asked: &AskedForm<'_>) -> Self {
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
         let filled = match (&result.outcome, asked.form.read(&result.text)) {
-            (outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }), _) => Self::none(outcome.clone()),
+            (outcome, _) if !outcome.has_say() => Self::none(outcome.clone()),
             (_, Some(answers)) => Self { answers: Some(answers), ..Self::none(Outcome::Scored) },
             (_, None) => Self::none(Outcome::Unparsed { why: "it is not JSON with every answer".to_owned() }),
         };

@@ -1,6 +1,7 @@
 //! What the labels in its samples promise of the scores of a run.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use probity_data::{Preference, Sample};
 use probity_stats::{Resampling, SelectionRule};
@@ -42,10 +43,12 @@ impl ToLabel {
 }
 
 /// Puts into a report which pairs can be left to the method, how far its scores are from people's, and what it adds to the
-/// means of systems, by each attribute that candidates have gold scores of, and by preferences.
+/// means of systems, by each attribute that candidates have gold scores of, and by preferences. Scores that are of no
+/// attribute are held against the gold of those that were `asked` for.
 pub(crate) fn tell(
     method: &str,
     samples: &[Sample],
+    asked: &[&str],
     report: &mut MethodReport,
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
@@ -54,18 +57,19 @@ pub(crate) fn tell(
     let mut found = Vec::new();
     let mut back = ToLabel::default();
     for attribute in &attributes {
-        let has_gold =
-            samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(*attribute));
-        if has_gold {
-            let items = judged_items(&scores, samples, attribute, true);
-            let (trusted, more) = Trusted::of(method, Some(attribute), &items, promise());
-            found.push(trusted);
-            back.extend(more);
+        for gold in if attribute.is_empty() { asked } else { slice::from_ref(attribute) } {
+            let mut candidates = samples.iter().flat_map(|sample| &sample.candidates);
+            if candidates.any(|one| one.scores.contains_key(*gold)) {
+                let items = judged_items(&scores, samples, attribute, Some(gold));
+                let (trusted, more) = Trusted::of(method, Some(gold), &items, promise());
+                found.push(trusted);
+                back.extend(more);
+            }
         }
     }
     // Preferences are about one thing: it is not said which of several attributes that is.
     if let ([attribute], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
-        let items = judged_items(&scores, samples, attribute, false);
+        let items = judged_items(&scores, samples, attribute, None);
         let (trusted, more) = Trusted::of(method, None, &items, promise());
         found.push(trusted);
         back.extend(more);
@@ -98,29 +102,29 @@ fn attributes(scores: &[WrittenScore]) -> Vec<&str> {
     found
 }
 
-/// The scores of an attribute with people's beside them: gold scores, or of preferences 1 of what they preferred and 0 of
-/// the others.
+/// The scores of an attribute with people's beside them: gold scores of that name, or of preferences 1 of what they
+/// preferred and 0 of the others.
 fn judged_items<'r>(
     scores: &'r [WrittenScore],
     samples: &'r [Sample],
     attribute: &str,
-    by_scores: bool,
+    gold: Option<&str>,
 ) -> JudgedItems<'r> {
     let places: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
     let mut items = JudgedItems::default();
     for one in scores.iter().filter(|one| one.attribute == attribute) {
         let Some(sample) = places.get(one.item.as_str()) else { continue };
-        let people = match &sample.preference {
-            _ if by_scores => {
+        let people = match (gold, &sample.preference) {
+            (Some(gold), _) => {
                 let found = sample.candidates.iter().find(|known| known.id == one.candidate);
-                found.and_then(|known| known.scores.get(attribute).copied())
+                found.and_then(|known| known.scores.get(gold).copied())
             }
-            Some(Preference::Candidate(id)) => Some(f64::from(u8::from(*id == one.candidate))),
-            _ => None,
+            (None, Some(Preference::Candidate(id))) => Some(f64::from(u8::from(*id == one.candidate))),
+            (None, _) => None,
         };
         items.add(&one.item, JudgedText { candidate: &one.candidate, score: one.score, people });
     }
-    if !by_scores {
+    if gold.is_none() {
         items.level_where(|item| places.get(item).is_some_and(|sample| sample.preference == Some(Preference::Tie)));
     }
     items

@@ -4,7 +4,7 @@
 mod blocks;
 mod weights;
 
-use probity_lm::{EncoderError, Framed, HiddenStates, TextEncoder};
+use probity_lm::{EncoderError, Framed, HiddenStates, ModelDescription, TextEncoder};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -130,14 +130,14 @@ impl EncodedItems<'_> {
     }
 }
 
-/// What a signature must say of the encoder.
-pub(crate) fn settings(encoder: &dyn TextEncoder) -> MetricSettings {
-    let description = &encoder.config().description;
+/// What a signature must say of the model that reads texts.
+pub(crate) fn settings(description: &ModelDescription) -> MetricSettings {
     let fingerprint = description.fingerprint.chars().take(12).collect();
     vec![
         ("model", description.name.clone()),
         ("fingerprint", fingerprint),
         ("precision", description.precision.as_str().to_owned()),
+        ("device", description.device.clone()),
     ]
 }
 

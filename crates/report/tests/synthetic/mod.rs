@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome, Precision, Prompt,
-    Role, ScoreAnswer, ScoreRequest, ScoreResult,
+    Ask, ClassKind, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome,
+    Precision, Prompt, Role, ScoreAnswer, ScoreRequest, ScoreResult,
 };
 use probity_store::{Answers, NamedRequest};
 use rand_chacha::ChaCha8Rng;
@@ -164,10 +164,12 @@ impl Shape {
             fingerprint: "00".repeat(32),
             precision: Precision::Exact,
             device: "cpu".into(),
+            through: None,
             weights: "F32".into(),
             context_length: Some(4096),
             layers: Some(30),
             classes: Vec::new(),
+            class_kind: ClassKind::default(),
             has_chat_template: true,
         };
         let model = answers.model(&description, "")?;

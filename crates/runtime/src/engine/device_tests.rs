@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probity_models::{Arithmetic, DeviceChoice, KvSpan, PackedDecoder, PackedSegment, load_decoder_on};
+use probity_models::{
+    Arithmetic, DeviceChoice, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_decoder_on,
+    load_encoder_decoder_on, read_config,
+};
 
 use super::golden_tests::{
-    TOLERANCE, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query,
+    TOLERANCE, Tensors, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query,
 };
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
@@ -16,6 +19,8 @@ const SAFETENSORS: [&str; 15] = [
     "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
 ];
 const GGUF: [&str; 3] = ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"];
+
+const ENCODER_DECODERS: [&str; 3] = ["t5", "flan-t5", "bart"];
 
 /// The same checkpoint by our kernels and by candle's operations.
 struct Pair {
@@ -45,7 +50,17 @@ impl Pair {
         })
     }
 
-    /// Every golden checkpoint.
+    fn encoder_decoder(name: &str) -> Self {
+        let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
+        let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+        let ModelConfig::EncoderDecoder(config) = config else { panic!("an encoder-decoder") };
+        let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
+        Self::new(|device| {
+            load_encoder_decoder_on(device, &source, &config, Arithmetic::Exact).expect("complete checkpoint")
+        })
+    }
+
+    /// Every golden checkpoint of a decoder.
     fn all() -> impl Iterator<Item = (&'static str, Self)> {
         let safetensors = SAFETENSORS.into_iter().map(|name| (name, Self::safetensors(name)));
         safetensors.chain(GGUF.into_iter().map(|name| (name, Self::gguf(&folder(name).join("model.gguf")))))
@@ -133,6 +148,81 @@ fn packed_segments_of_several_pasts_agree_with_our_kernels() {
         assert_close(name, &logits, &expected);
         let furthest = normalisers.iter().zip(&sums).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(furthest <= f64::from(TOLERANCE), "{name}: normalisers differ by {furthest}");
+    }
+}
+
+fn source(tokens: &[u32]) -> PackedSegment {
+    PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: Vec::new() }
+}
+
+/// Two sources; a text of each beside a third source, over no past and over one; then texts over a joined past.
+fn packed_over_sources(model: &dyn PackedDecoder, texts: &[Vec<u32>; 2], t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
+    let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
+        past: past.iter().map(|span| (*span).clone()).collect(),
+        tokens: tokens.to_vec(),
+        wanted: wanted.to_vec(),
+    };
+    let output = model.forward(&[source(&texts[0]), source(&texts[1])]).expect("runs");
+    assert_eq!(output.hidden.dims()[0], 0, "nothing was asked for");
+    let [long, short] = [&output.spans[0], &output.spans[1]];
+    let first = model.forward(&[segment(&[long], &t[..12], &[])]).expect("runs").spans;
+    let children = [
+        segment(&[short], &t[..4], &[0, 3]),
+        source(&texts[1][..5]),
+        segment(&[long, &first[0]], &t[12..20], &[1, 7]),
+        segment(&[long], &t[30..33], &[]),
+    ];
+    let (mut logits, mut normalisers, spans) = run(model, &children);
+    // Of what was guessed some is left out.
+    let joined = model.join(&[first[0].clone(), spans[2].clone()], 17).expect("joins");
+    assert_eq!(joined.len(), 17);
+    let last = [
+        segment(&[long, &joined], &t[17..18], &[0]),
+        segment(&[&spans[1]], &t[5..9], &[3]),
+        segment(&[short, &spans[0]], &t[4..5], &[0]),
+        segment(&[long, &spans[3]], &t[33..34], &[0]),
+    ];
+    let (more, sums, _) = run(model, &last);
+    logits.extend(more);
+    normalisers.extend(sums);
+    (logits, normalisers)
+}
+
+#[test]
+fn sources_and_texts_of_an_encoder_decoder_packed_together_agree_with_our_kernels() {
+    for name in ENCODER_DECODERS {
+        let (pair, golden) = (Pair::encoder_decoder(name), Tensors::open(&folder(name).join("golden.safetensors")));
+        let (texts, tokens) = (["source0", "source1"].map(|text| golden.ids(text)), golden.ids("tokens0"));
+        let [(expected, sums), (logits, normalisers)] =
+            [&pair.kernels, &pair.candle].map(|model| packed_over_sources(&**model, &texts, &tokens));
+        assert_eq!(logits.len(), 8);
+        assert_close(name, &logits, &expected);
+        let furthest = normalisers.iter().zip(&sums).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(furthest <= f64::from(TOLERANCE), "{name}: normalisers differ by {furthest}");
+    }
+}
+
+#[test]
+fn long_sources_and_texts_attend_in_blocks_with_their_distances() {
+    for name in ["t5", "flan-t5"] {
+        let (pair, golden) = (Pair::encoder_decoder(name), Tensors::open(&folder(name).join("golden.safetensors")));
+        let tokens: Vec<u32> = golden.ids("tokens0").into_iter().cycle().take(1100).collect();
+        let cut = |model: &dyn PackedDecoder, pieces: &[usize]| -> Vec<Vec<f32>> {
+            let mut past = model.forward(&[source(&tokens)]).expect("runs").spans;
+            let (mut logits, mut start) = (Vec::new(), 0);
+            for len in pieces {
+                let piece = &tokens[start..start + len];
+                let segment = PackedSegment { past: past.clone(), tokens: piece.to_vec(), wanted: (0..*len).collect() };
+                let output = model.forward(&[segment]).expect("runs");
+                logits.extend(model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("a matrix"));
+                past.extend(output.spans);
+                start += len;
+            }
+            logits
+        };
+        let expected = cut(&*pair.kernels, &[1100]);
+        assert_close(name, &cut(&*pair.candle, &[1100]), &expected);
+        assert_close(&format!("{name} with a past"), &cut(&*pair.candle, &[40, 1060]), &expected);
     }
 }
 

@@ -28,7 +28,7 @@ fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     match read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported") {
         ModelConfig::Decoder(config) => load_decoder(&source, *config, arithmetic),
         ModelConfig::EncoderDecoder(config) => load_encoder_decoder(&source, &config, arithmetic),
-        ModelConfig::Encoder(_) => panic!("{name} generates nothing"),
+        ModelConfig::Encoder(_) | ModelConfig::Bridged(_) => panic!("{name} generates nothing with our kernels"),
     }
     .expect("complete checkpoint")
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, DecoderConfig, KvSpan, PackedDecoder, PackedSegment, RawTensor, SourceError, TensorBytes, WeightSource,
-    WeightType, load_decoder, read_config,
+    Arithmetic, DecoderConfig, DeviceChoice, KvSpan, PackedDecoder, PackedSegment, RawTensor, SourceError, TensorBytes,
+    WeightSource, WeightType, load_decoder, read_config,
 };
 
 use super::scheduler::ScheduleLimits;
@@ -14,7 +14,7 @@ use super::walk::WalkError;
 use crate::gguf_config;
 use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
-use crate::{Drafting, TokenProgress};
+use crate::{Checkpoint, Drafting, TokenProgress};
 
 /// Largest difference allowed from transformers' f32 logits.
 pub(super) const TOLERANCE: f32 = 2e-4;
@@ -131,6 +131,20 @@ fn logits_equal_transformers_with_and_without_cache() {
             whole,
             "{name}: cached, in spans"
         );
+    }
+}
+
+#[test]
+fn text_models_of_models_with_images_equal_transformers() {
+    for name in ["gemma3", "mistral3"] {
+        let located = locate(folder(name).to_str().expect("UTF-8 path")).expect("golden");
+        let checkpoint = Checkpoint::open(&located).expect("its text model is known");
+        let model = checkpoint.load(Arithmetic::Exact, DeviceChoice::Cpu).expect("complete checkpoint");
+        let golden = golden(name);
+        let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
+        let largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
+        println!("{name}: largest difference {largest:e}");
+        assert!(largest <= TOLERANCE, "{name} differs by {largest}");
     }
 }
 

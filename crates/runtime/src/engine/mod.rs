@@ -15,6 +15,8 @@ pub(crate) mod walk;
 #[cfg(test)]
 mod adapter_tests;
 #[cfg(test)]
+mod bridge_tests;
+#[cfg(test)]
 mod counting_tests;
 #[cfg(test)]
 mod device_tests;

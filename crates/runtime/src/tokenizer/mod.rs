@@ -35,6 +35,10 @@ use pipeline::Engine;
 pub enum TokenizerError {
     /// A file cannot be read.
     #[error("cannot read {}: {why}", path.display())]
+    #[diagnostic(help(
+        "tokenizer.json stands in a model's folder, beside config.json: download it again; where a model has tokenizer.model alone, \
+         transformers' AutoTokenizer saves one"
+    ))]
     Io {
         /// The file.
         path: PathBuf,

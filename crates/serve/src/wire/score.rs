@@ -1,6 +1,6 @@
 //! `POST /v1/score`.
 
-use probity_lm::{ContinuationAnswer, NamedLabels, OneOrMany, Single, Termination};
+use probity_lm::{ClassAnswer, ClassScore, ContinuationAnswer, NamedLabels, OneOrMany, Single, Termination};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub(crate) struct ScoreBatch {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("allOf" = [
     {"anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}]},
-    {"anyOf": [{"required": ["labels"]}, {"required": ["continuation"]}]},
+    {"anyOf": [{"required": ["labels"]}, {"required": ["continuation"]}, {"required": ["classes"]}]},
 ]))]
 pub(crate) struct ScoreItem {
     /// Comes back with the answer.
@@ -41,6 +41,8 @@ pub(crate) struct ScoreItem {
     pub(crate) termination: Option<Termination>,
     /// A text, or token ids, whose log-probabilities are wanted.
     pub(crate) continuation: Option<TextOrIds>,
+    /// `true`: what the model's class head says of the prompt. Of `messages` the last is what is judged.
+    pub(crate) classes: Option<bool>,
 }
 
 impl Single for ScoreItem {
@@ -80,7 +82,7 @@ pub(crate) struct ScoreEntry {
     /// The question's, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
-    /// `scored`, `low_mass` or `tie` where there is an answer; `too_long`, `empty` or `not_finite` where there is none.
+    /// `scored`, `low_mass` or `tie` where there is an answer; `too_long`, `altered`, `empty` or `not_finite` where there is none.
     pub(crate) outcome: &'static str,
     /// Why there is no answer, or none that can be used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +104,37 @@ pub(crate) struct ScoreEntry {
     /// Of the continuation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) continuation: Option<TokensEntry>,
+    /// Of each class, in the order of its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) classes: Option<Vec<ClassEntry>>,
+}
+
+/// What a class head says of a class.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct ClassEntry {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its logit: the reward, or the value, where that is what it means.
+    pub(crate) logit: f64,
+    /// log P(class | prompt); absent where the logit is a reward or a value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) logprob: Option<f64>,
+    /// P(class | prompt): among all classes, or by itself where several may hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prob: Option<f64>,
+}
+
+impl ClassEntry {
+    /// Those of all classes.
+    pub(crate) fn all(answer: &ClassAnswer) -> Vec<Self> {
+        let said = answer.probabilities();
+        let entry = |(place, class): (usize, &ClassScore)| {
+            let said = said.as_ref().map(|said| said[place]);
+            let (logprob, prob) = (said.map(|(logprob, _)| logprob), said.map(|(_, prob)| prob));
+            Self { name: class.name.clone(), logit: class.logit, logprob, prob }
+        };
+        answer.classes.iter().enumerate().map(entry).collect()
+    }
 }
 
 /// A label's probability.

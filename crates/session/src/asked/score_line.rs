@@ -2,8 +2,8 @@
 
 use probity_data::{LineError, Record};
 use probity_lm::{
-    Ask, LabelSet, LanguageModel, LmError, Message, NamedLabels, Outcome, PooledState, Reading, Requests, ScoreAnswer,
-    ScoreRequest, ScoreResult, Sink, Termination, Usage,
+    Ask, ClassScore, LabelSet, LanguageModel, LmError, Message, NamedLabels, Outcome, PooledState, Reading, Requests,
+    ScoreAnswer, ScoreRequest, ScoreResult, Sink, Termination, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -23,7 +23,14 @@ pub struct ScoreLine {
     labels: Option<NamedLabels>,
     termination: Option<Termination>,
     continuation: Option<String>,
+    classes: Option<bool>,
     layers: Option<Vec<usize>>,
+}
+
+impl ScoreLine {
+    fn asks_classes(&self) -> bool {
+        self.classes == Some(true)
+    }
 }
 
 impl Record for ScoreLine {
@@ -38,7 +45,15 @@ impl Record for ScoreLine {
     fn check(&self) -> Vec<LineError> {
         let (prompt, messages, tokens) = (self.prompt.as_ref(), self.messages.as_ref(), self.tokens.as_ref());
         let mut wrong = check_prompt(prompt, messages, tokens, self.answer_prefix.as_ref());
-        wrong.extend(exactly_one(&[("labels", self.labels.is_some()), ("continuation", self.continuation.is_some())]));
+        wrong.extend(exactly_one(&[
+            ("labels", self.labels.is_some()),
+            ("continuation", self.continuation.is_some()),
+            ("classes", self.asks_classes()),
+        ]));
+        if self.asks_classes() && self.answer_prefix.is_some() {
+            let why = "goes with `labels` or `continuation`: a class head reads the last message as it is";
+            wrong.push(LineError::content("answer_prefix", why));
+        }
         if self.continuation.as_ref().is_some_and(String::is_empty) {
             wrong.push(LineError::content("continuation", "empty"));
         }
@@ -62,11 +77,13 @@ impl AskedLine for ScoreLine {
     type Result = ScoreResult;
 
     fn into_request(self) -> ScoreRequest {
+        let asks_classes = self.asks_classes();
         let ask = match (self.labels, self.continuation) {
             (Some(labels), _) => {
                 let set = LabelSet::new(labels.0).expect("labels were checked with the line");
                 Ask::Labels(set.with_termination(self.termination.unwrap_or_default()))
             }
+            _ if asks_classes => Ask::Classes,
             (None, continuation) => {
                 let text = continuation.unwrap_or_default();
                 match self.layers {
@@ -120,8 +137,19 @@ impl AskedLine for ScoreLine {
                     fields = answer;
                 }
             }
+            Some(ScoreAnswer::Classes(answer)) => {
+                let said = answer.probabilities();
+                let class = |(place, class): (usize, &ClassScore)| {
+                    let mut said_of = json!({"logit": class.logit});
+                    if let Some((logprob, prob)) = said.as_ref().map(|said| said[place]) {
+                        (said_of["logprob"], said_of["prob"]) = (logprob.into(), prob.into());
+                    }
+                    (class.name.clone(), said_of)
+                };
+                fields.insert("classes".into(), Value::Object(answer.classes.iter().enumerate().map(class).collect()));
+            }
             // Nothing in a line asks for it.
-            Some(ScoreAnswer::Tokens(_) | ScoreAnswer::Classes(_)) | None => {}
+            Some(ScoreAnswer::Tokens(_)) | None => {}
         }
         fields
     }
@@ -131,7 +159,7 @@ impl AskedLine for ScoreLine {
 mod tests {
     use super::*;
     use probity_data::read_from;
-    use probity_lm::{GenerateRequest, GenerateResult, Precision, ScriptedModel};
+    use probity_lm::{ClassAnswer, ClassKind, GenerateRequest, GenerateResult, Precision, ScriptedModel};
     use std::sync::atomic::Ordering::Relaxed;
 
     use probity_store::TableWriter;
@@ -154,7 +182,7 @@ mod tests {
             problem(r#"{"id":"1","prompt":"x","tokens":[1],"continuation":"y"}"#)
                 .contains("field `tokens`: only one of")
         );
-        assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains("one of `labels`, `continuation` is needed"));
+        assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains("one of `labels`, `continuation`, `classes` is needed"));
         assert!(
             problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed")
         );
@@ -169,6 +197,30 @@ mod tests {
             problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#)
                 .contains("goes with `messages` only")
         );
+    }
+
+    #[test]
+    fn classes_have_probabilities_where_logits_do_not_stand_for_themselves() {
+        let line = r#"{"id":"1","prompt":"x","classes":true}"#;
+        assert_eq!(read(line).records.remove(0).1.into_request().ask, Ask::Classes);
+        let prefix = r#"{"id":"1","messages":[{"role":"user","content":"x"}],"answer_prefix":"A","classes":true}"#;
+        assert!(problem(prefix).contains("field `answer_prefix`: goes with"));
+        assert!(problem(r#"{"id":"1","prompt":"x","classes":false}"#).contains("`classes` is needed"));
+        assert!(problem(r#"{"id":"1","prompt":"x","classes":true,"labels":{"A":["A"]}}"#).contains("only one of"));
+        let said = |kind, logits: &[f64]| {
+            let names = ["no", "yes"].into_iter().map(str::to_owned);
+            let classes = names.zip(logits).map(|(name, logit)| ClassScore { name, logit: *logit }).collect();
+            let answer = Some(ScoreAnswer::Classes(ClassAnswer { kind, classes }));
+            ScoreLine::fields(&ScoreResult { outcome: Outcome::Scored, prompt_tokens: 1, answer })["classes"].clone()
+        };
+        let of_one = said(ClassKind::SingleLabel, &[0.0, f64::ln(3.0)]);
+        assert_eq!(of_one.as_object().expect("classes").keys().collect::<Vec<_>>(), ["no", "yes"]);
+        let near = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
+        assert!(near(&of_one["yes"]["prob"], 0.75) && near(&of_one["yes"]["logprob"], f64::ln(0.75)));
+        let of_each = said(ClassKind::MultiLabel, &[0.0, -800.0]);
+        assert!(near(&of_each["no"]["prob"], 0.5) && near(&of_each["yes"]["logprob"], -800.0), "{of_each}");
+        assert_eq!(said(ClassKind::Regression, &[2.5, 1.0]), json!({"no": {"logit": 2.5}, "yes": {"logit": 1.0}}));
+        assert_eq!(said(ClassKind::SingleLabel, &[2.5]), json!({"no": {"logit": 2.5}}));
     }
 
     fn answered(text: &str) -> (Vec<Value>, LineTally) {

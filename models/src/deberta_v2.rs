@@ -1,0 +1,220 @@
+//! `DeBERTa`'s second and third versions (He et al. 2021, 2023): BERT whose scores depend on what tokens are and on how far apart
+//! they stand in products of their own. The convolution of the large models of version 2 is refused.
+
+use probity_kernels::Activation;
+use serde_json::{Map, Value, json};
+
+use crate::architecture::{Architecture, ReadConfig};
+use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
+use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
+use crate::cpu::NormKind;
+use crate::disentangled::Disentangled;
+use crate::embeddings::{EmbeddingsConfig, PositionTable};
+use crate::encoder::{EncoderShape, MaskedHeadConfig};
+use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
+
+static NAMES: LayerNames = LayerNames {
+    layers: "encoder.layer",
+    attention: AttentionNames {
+        projections: [
+            "attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj",
+            "attention.output.dense",
+        ],
+        norms: NormNames::stream("attention.output.LayerNorm"),
+    },
+    head_norms: None,
+    cross: None,
+    router: None,
+    gate: "intermediate.dense",
+    up: None,
+    down: "output.dense",
+    feed_forward_norms: NormNames::stream("output.LayerNorm"),
+    last_norm: None,
+    relative: None,
+};
+/// Rows of a table of distances, and distances, at most: models have 512.
+const MAX_DISTANCE: usize = 1 << 16;
+
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "deberta-v2", config: ReadConfig::Encoder(config), gguf: None };
+
+fn config(config: &Map<String, Value>) -> Result<EncoderShape, ConfigError> {
+    let mut fields = ConfigFields::new("deberta-v2", config);
+    let norm_eps = fields.number("layer_norm_eps", &EPSILONS)?.unwrap_or(1e-7);
+    let activation = fields.required_activation("hidden_act")?;
+    let hidden_size = fields.required_size("hidden_size")?;
+    let sizes =
+        StackSizes::read(&mut fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
+    let vocab_size = fields.required_size("vocab_size")?;
+    let positions = fields.required_size("max_position_embeddings")?;
+    let mut stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
+    (stack.disentangled, stack.score_scale) = distances(&mut fields, stack.head_dim, positions)?;
+    let has_positions = fields.flag("position_biased_input")?.unwrap_or(true);
+    let types = match fields.take("type_vocab_size") {
+        Some(value) if value == 0 => None,
+        None => None,
+        Some(value) => {
+            fields.put("type_vocab_size", value);
+            fields.size("type_vocab_size")?
+        }
+    };
+    let is_legacy = fields.flag("legacy")?.unwrap_or(true);
+    let is_tied = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+    let pooler_activation = ClassActivation::read(&mut fields, "pooler_hidden_act", Activation::GeluErf)?;
+    for field in ["embedding_size", "pooler_hidden_size"] {
+        fields.only(field, &[json!(hidden_size)])?;
+    }
+    fields.only("attention_head_size", &[json!(stack.head_dim)])?;
+    fields.only("conv_kernel_size", &[json!(0)])?;
+    fields.only("is_decoder", &[json!(false)])?;
+    // How it was trained; how a convolution that is not there would be; what other classes than the reference's read.
+    for field in [
+        "cls_dropout", "conv_act", "conv_groups", "pooler_dropout", "summary_activation", "summary_last_dropout",
+        "summary_type", "summary_use_proj",
+    ] {
+        fields.take(field);
+    }
+    fields.finish()?;
+    Ok(EncoderShape {
+        vocab_size,
+        hidden_size,
+        num_layers: stack.layers.len(),
+        context_length: positions,
+        // The newer head has no product of its own with the vocabulary.
+        tie_word_embeddings: is_tied || !is_legacy,
+        prefix: "deberta.",
+        embeddings: EmbeddingsConfig {
+            tokens: &["embeddings.word_embeddings.weight"],
+            vocab_size,
+            width: hidden_size,
+            scale: None,
+            positions: has_positions.then_some(PositionTable {
+                name: "embeddings.position_embeddings.weight",
+                rows: positions,
+                first: 0,
+            }),
+            types: types.map(|types| ("embeddings.token_type_embeddings.weight", types)),
+            norm: Some(("embeddings.LayerNorm", NormKind::Layer, norm_eps)),
+        },
+        stack,
+        ropes: Vec::new(),
+        head: masked_head(is_legacy, activation),
+        classes: Vec::new(),
+        pooling: Pooling::First,
+        class_head: ClassHeadConfig {
+            dense: &["pooler.dense"],
+            dense_bias: true,
+            activation: pooler_activation,
+            norm: None,
+            output: "classifier",
+        },
+        // Files may have a head under the names that the configuration does not say, which the reference passes
+        // over too, and one of their training.
+        spare: &[
+            "embeddings.position_ids", "embeddings.position_embeddings.", "pooler.", "classifier.", "cls.predictions.",
+            "lm_predictions.", "mask_predictions.",
+        ],
+    })
+}
+
+/// The head under the names that `legacy` asks for: no others are read, whatever a checkpoint holds.
+fn masked_head(is_legacy: bool, activation: Activation) -> MaskedHeadConfig {
+    let output = "cls.predictions.decoder";
+    if is_legacy {
+        MaskedHeadConfig {
+            sign: "cls.predictions.transform.dense.weight",
+            dense: "cls.predictions.transform.dense",
+            dense_bias: true,
+            norm: "cls.predictions.transform.LayerNorm",
+            activation,
+            output,
+            bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
+        }
+    } else {
+        MaskedHeadConfig {
+            sign: "lm_predictions.lm_head.dense.weight",
+            dense: "lm_predictions.lm_head.dense",
+            dense_bias: true,
+            norm: "lm_predictions.lm_head.LayerNorm",
+            activation,
+            output,
+            bias: &["lm_predictions.lm_head.bias"],
+        }
+    }
+}
+
+/// What scores depend on besides contents, and their factor, which counts the kinds of products even where none is of
+/// distances.
+fn distances(
+    fields: &mut ConfigFields,
+    head_dim: usize,
+    positions: usize,
+) -> Result<(Option<Disentangled>, f32), ConfigError> {
+    let (with_keys, with_queries) = products(fields)?;
+    let kinds = 1 + usize::from(with_keys) + usize::from(with_queries);
+    let scale = 1.0 / ((head_dim * kinds) as f32).sqrt();
+    let most = distance(fields, "max_relative_positions")?.unwrap_or(positions);
+    let buckets = distance(fields, "position_buckets")?;
+    let is_shared = fields.flag("share_att_key")?.unwrap_or(false);
+    let norm = match fields.take("norm_rel_ebd") {
+        None => None,
+        Some(name) if name == "none" => None,
+        Some(name) if name == "layer_norm" => Some("encoder.LayerNorm"),
+        Some(other) => return Err(fields.not_honoured("norm_rel_ebd", &other)),
+    };
+    if !fields.flag("relative_attention")?.unwrap_or(false) {
+        return match norm {
+            None => Ok((None, scale)),
+            Some(_) => Err(fields.not_honoured("norm_rel_ebd", &json!("layer_norm"))),
+        };
+    }
+    if kinds == 1 {
+        return Err(fields.not_honoured("pos_att_type", &json!([])));
+    }
+    if let Some(buckets) = buckets {
+        // Half of them have a distance each; what is beyond is told apart by its logarithm over that half.
+        if !buckets.is_multiple_of(2) || most <= buckets / 2 + 1 {
+            let expected = format!("even, and with a half that is less than max_relative_positions, {most}, less one");
+            return Err(invalid("position_buckets", &json!(buckets), &expected));
+        }
+    }
+    if most > MAX_DISTANCE {
+        return Err(invalid("max_relative_positions", &json!(most), &format!("at most {MAX_DISTANCE}")));
+    }
+    let [keys, queries] = if is_shared {
+        ["attention.self.key_proj", "attention.self.query_proj"]
+    } else {
+        ["attention.self.pos_key_proj", "attention.self.pos_query_proj"]
+    };
+    let distances = Disentangled {
+        table: "encoder.rel_embeddings.weight",
+        span: buckets.unwrap_or(most),
+        log_to: buckets.map(|_| most),
+        norm,
+        keys: with_keys.then_some(keys),
+        queries: with_queries.then_some(queries),
+    };
+    Ok((Some(distances), scale))
+}
+
+/// Whether queries meet what stands for distances (`c2p`), and whether keys do (`p2c`): a list, or words between bars.
+fn products(fields: &mut ConfigFields) -> Result<(bool, bool), ConfigError> {
+    let Some(value) = fields.take("pos_att_type") else { return Ok((false, false)) };
+    let words: Option<Vec<String>> = match &value {
+        Value::String(words) => Some(words.to_lowercase().split('|').map(|word| word.trim().to_owned()).collect()),
+        Value::Array(words) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    let known = |words: &Vec<String>| words.iter().all(|word| word == "c2p" || word == "p2c");
+    let words = words.filter(known).ok_or_else(|| fields.not_honoured("pos_att_type", &value))?;
+    let has = |word: &str| words.iter().any(|other| other == word);
+    Ok((has("c2p"), has("p2c")))
+}
+
+/// A number of distances; what is below 1 stands for none.
+fn distance(fields: &mut ConfigFields, field: &'static str) -> Result<Option<usize>, ConfigError> {
+    let Some(value) = fields.take(field) else { return Ok(None) };
+    let number = value.as_i64().filter(|number| *number <= MAX_DISTANCE as i64);
+    let number = number.ok_or_else(|| invalid(field, &value, &format!("an integer up to {MAX_DISTANCE}")))?;
+    Ok(usize::try_from(number).ok().filter(|number| *number > 0))
+}

@@ -1,0 +1,202 @@
+//! Models with a class head over candle's operations: what [`crate::classifier`] computes with our kernels.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::IDLE_ROWS;
+use super::encoder::DeviceEncoder;
+use super::encoder_decoder::{DeviceEncoderDecoder, DeviceStacks};
+use super::head::DeviceHead;
+use super::layer::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, activate, ranges};
+use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
+use crate::classifier::{as_sources, first_parts, no_spans, read_later, whole_texts};
+use crate::encoder_decoder::DecoderClasses;
+use crate::layer::WeightLoader as _;
+use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
+use crate::row_range::RowRange;
+use crate::stack_config::StackConfig;
+use crate::{EncoderDecoderConfig, EncoderShape};
+
+/// A model with a class head on a candle device.
+pub(super) struct DeviceClassifier<T> {
+    texts: T,
+    head: DeviceClassHead,
+}
+
+/// Makes of each text the state that stands for it.
+pub(super) trait DeviceTextStates: Send + Sync {
+    /// Of the texts, at least one, `(texts, hidden_size)`.
+    fn states(&self, texts: &[Vec<u32>]) -> Result<Tensor>;
+
+    /// States of no text.
+    fn none(&self) -> Result<Tensor>;
+
+    /// Bytes of keys and values that a text of so many tokens takes while it is read, beyond those of a layer.
+    fn cache_bytes(&self, tokens: usize) -> usize;
+}
+
+/// An encoder whose states are pooled.
+pub(super) struct DevicePooledEncoder {
+    encoder: DeviceEncoder,
+    pooling: Pooling,
+    /// The token behind which a second text begins.
+    separator: Option<u32>,
+}
+
+/// A decoder that reads, a place later, what its encoder does; the state at the text's last end stands for it.
+pub(super) struct DeviceLastEnds {
+    stacks: DeviceStacks,
+    start: u32,
+    end: u32,
+}
+
+/// What tells classes apart, in f32.
+struct DeviceClassHead {
+    dense: DeviceLinear,
+    activation: ClassActivation,
+    norm: Option<DeviceNorm>,
+    output: DeviceHead,
+}
+
+impl DeviceClassifier<DevicePooledEncoder> {
+    pub(super) fn load(
+        loader: &DeviceLoader<'_>,
+        config: &EncoderShape,
+        separator: Option<u32>,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        let encoder = DeviceEncoder::load(loader, config)?;
+        let head = DeviceClassHead::load(loader, (&config.class_head, config.classes.len()), &config.stack)?;
+        Ok(Self { texts: DevicePooledEncoder { encoder, pooling: config.pooling, separator }, head })
+    }
+}
+
+impl DeviceClassifier<DeviceLastEnds> {
+    fn load(
+        loader: &DeviceLoader<'_>,
+        config: &EncoderDecoderConfig,
+        classes: &DecoderClasses,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        let stacks = DeviceStacks::load(loader, config)?;
+        let head = DeviceClassHead::load(loader, (&DecoderClasses::HEAD, classes.names.len()), &config.decoder.1)?;
+        Ok(Self { texts: DeviceLastEnds { stacks, start: config.decoder_start, end: classes.end }, head })
+    }
+}
+
+/// An encoder-decoder, with the head that its configuration tells of.
+pub(super) fn load_encoder_decoder(
+    loader: &DeviceLoader<'_>,
+    config: &EncoderDecoderConfig,
+) -> std::result::Result<Box<dyn PackedDecoder>, DeviceLoadError> {
+    match &config.classes {
+        Some(classes) => Ok(Box::new(DeviceClassifier::<DeviceLastEnds>::load(loader, config, classes)?)),
+        None => Ok(Box::new(DeviceEncoderDecoder::load(loader, config)?)),
+    }
+}
+
+impl DeviceTextStates for DevicePooledEncoder {
+    fn states(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let firsts = first_parts(texts, self.separator);
+        if self.pooling == Pooling::First {
+            let wanted = vec![vec![0]; texts.len()];
+            return self.encoder.finish(&self.encoder.run(texts, Some(&firsts), Some(&wanted), &mut |_, _| ())?);
+        }
+        let states = self.encoder.finish(&self.encoder.run(texts, Some(&firsts), None, &mut |_, _| ())?)?;
+        let states = states.to_dtype(DType::F32)?;
+        let mean = |rows: Range<usize>| states.narrow(0, rows.start, rows.len())?.mean_keepdim(0);
+        Tensor::cat(&ranges(texts.iter().map(Vec::len)).into_iter().map(mean).collect::<Result<Vec<_>>>()?, 0)
+    }
+
+    fn none(&self) -> Result<Tensor> {
+        self.encoder.none()
+    }
+
+    fn cache_bytes(&self, _: usize) -> usize {
+        0
+    }
+}
+
+impl DeviceTextStates for DeviceLastEnds {
+    fn states(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let sources = as_sources(texts);
+        let spans = self.stacks.sources(&sources.iter().collect::<Vec<_>>())?;
+        let read = read_later(texts, spans, (self.start, self.end))?;
+        let taps = &mut LayerTaps { layers: &[], see: &mut |_, _| () };
+        Ok(self.stacks.texts(&read.iter().collect::<Vec<_>>(), taps)?.0)
+    }
+
+    fn none(&self) -> Result<Tensor> {
+        self.stacks.none()
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        // The decoder's layers have it twice: as what they look at, and as their own text.
+        2 * self.stacks.cache_bytes(tokens)
+    }
+}
+
+impl DeviceClassHead {
+    fn load(
+        loader: &DeviceLoader<'_>,
+        (c, classes): (&ClassHeadConfig, usize),
+        stack: &StackConfig,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        // A few rows of a text each: nothing is won by rounding them.
+        let (all, width) = (loader.in_f32(), stack.hidden_size);
+        Ok(Self {
+            dense: all.linear(all.weights.first_linear_of(c.dense), RowRange::all(width), width, c.dense_bias)?,
+            activation: c.activation,
+            norm: c.norm.map(|name| all.norm_of(name, stack)).transpose()?,
+            output: DeviceHead {
+                weight: all.tensor(&format!("{}.weight", c.output), &[classes, width])?,
+                bias: Some(all.tensor(&format!("{}.bias", c.output), &[classes])?),
+                scale: 1.0,
+                cap: None,
+            },
+        })
+    }
+
+    /// Of states `(rows, hidden_size)` what meets the classes.
+    fn transform(&self, x: &Tensor) -> Result<Tensor> {
+        let dense = self.dense.forward(&x.to_dtype(DType::F32)?)?;
+        let activated = match self.activation {
+            ClassActivation::Tanh => dense.tanh(),
+            ClassActivation::Other(activation) => activate(&dense, activation),
+        }?;
+        self.norm.as_ref().map_or(Ok(activated.clone()), |norm| norm.forward(&activated))
+    }
+}
+
+impl<T: DeviceTextStates> PackedDecoder for DeviceClassifier<T> {
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
+        let texts = whole_texts(segments, taps)?;
+        let hidden =
+            if texts.is_empty() { self.texts.none()? } else { self.head.transform(&self.texts.states(&texts)?)? };
+        Ok(PackedOutput { hidden, spans: no_spans(segments) })
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.head.output.logits(hidden)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        self.head.output.rows(hidden, asked)
+    }
+
+    fn greedy_among(&self, hidden: &Tensor, _: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
+        self.head.output.greedy_among(hidden, allowed)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        self.texts.cache_bytes(tokens)
+    }
+
+    fn join(&self, _: &[Arc<KvSpan>], _: usize) -> Result<Arc<KvSpan>> {
+        bail!("a classifier caches nothing")
+    }
+
+    fn idle_rows(&self) -> usize {
+        IDLE_ROWS
+    }
+}

@@ -1,0 +1,153 @@
+//! Encoder-decoders over candle's operations: what [`crate::encoder_decoder`] computes with our kernels, on the same
+//! contract.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor, bail};
+
+use super::IDLE_ROWS;
+use super::attention::LayerSpan;
+use super::embeddings::DeviceEmbeddings;
+use super::head::DeviceHead;
+use super::layer::{DeviceLoadError, DeviceLoader, DeviceRows, NO_ROTATIONS};
+use super::stack::DeviceStack;
+use crate::EncoderDecoderConfig;
+use crate::decoder::OUTPUT;
+use crate::embeddings::EmbeddedText;
+use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
+
+/// The layers of an encoder-decoder on a candle device, and what they begin with.
+pub(super) struct DeviceStacks {
+    encoder: (DeviceEmbeddings, DeviceStack),
+    decoder: (DeviceEmbeddings, DeviceStack),
+}
+
+/// An encoder-decoder on a candle device that says tokens.
+pub(super) struct DeviceEncoderDecoder {
+    stacks: DeviceStacks,
+    head: DeviceHead,
+}
+
+/// What a decoder's layers see of a source: their keys and values of its tokens.
+struct SourceSpan(Vec<LayerSpan>);
+
+impl DeviceStacks {
+    pub(super) fn load(
+        loader: &DeviceLoader<'_>,
+        config: &EncoderDecoderConfig,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        let (of_encoder, of_decoder) = (&config.encoder.0, &config.decoder.0);
+        let model = loader.of(loader.weights.under_optional(config.prefix, of_decoder.tokens));
+        let decoder = DeviceEmbeddings::load(&model, of_decoder)?;
+        // Both read the same rows as a rule, which are on the device once.
+        let is_shared = model.weights.first_of(of_encoder.tokens) == model.weights.first_of(of_decoder.tokens);
+        let encoder = if is_shared {
+            DeviceEmbeddings::with_tokens(&model, of_encoder, decoder.tokens.clone())?
+        } else {
+            DeviceEmbeddings::load(&model, of_encoder)?
+        };
+        Ok(Self {
+            encoder: (encoder, DeviceStack::load(&model, config.encoder.1.clone())?),
+            decoder: (decoder, DeviceStack::load(&model, config.decoder.1.clone())?),
+        })
+    }
+
+    /// Hidden states of no rows.
+    pub(super) fn none(&self) -> Result<Tensor> {
+        // As wide as any: devices have no memory of no length.
+        self.decoder.0.tokens.narrow(0, 0, 0)
+    }
+
+    /// Bytes that a new span of that many tokens takes, a source's or a decoder's.
+    pub(super) fn cache_bytes(&self, tokens: usize) -> usize {
+        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
+        self.decoder.1.cache_bytes(tokens)
+    }
+
+    /// Reads the texts of segments without a past.
+    pub(super) fn sources(&self, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
+        if segments.iter().any(|s| !s.wanted.is_empty()) {
+            bail!("a source has no hidden states that could be wanted");
+        }
+        let (embeddings, stack) = &self.encoder;
+        let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, 0)).collect();
+        let rows = segments.iter().map(|s| DeviceRows { past: &[], source: None, len: s.tokens.len() });
+        let plan = stack.plan(rows.collect(), NO_ROTATIONS)?;
+        let (x, _) = stack.run(embeddings.rows(&texts)?, &plan, &mut |_, _| Ok(()))?;
+        let sources = self.decoder.1.read_sources(&stack.finish(&x)?, &plan.rows)?;
+        let span = |(s, source): (&&PackedSegment, _)| KvSpan::new(s.tokens.len(), SourceSpan(source));
+        Ok(segments.iter().zip(sources).map(span).collect())
+    }
+
+    /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
+    pub(super) fn texts(&self, segments: &[&PackedSegment], taps: &mut LayerTaps<'_>) -> Result<(Tensor, Vec<KvSpan>)> {
+        let rows = segments.iter().map(|s| DeviceRows {
+            past: &s.past[1..],
+            source: Some(&s.past[0].cache::<SourceSpan>().0),
+            len: s.tokens.len(),
+        });
+        let rows: Vec<DeviceRows<'_>> = rows.collect();
+        let texts: Vec<_> =
+            segments.iter().zip(&rows).map(|(s, rows)| EmbeddedText::new(&s.tokens, rows.start())).collect();
+        let (embeddings, stack) = &self.decoder;
+        let x = embeddings.rows(&texts)?;
+        stack.decode(x, &stack.plan(rows, NO_ROTATIONS)?, segments, taps)
+    }
+}
+
+impl DeviceEncoderDecoder {
+    pub(super) fn load(
+        loader: &DeviceLoader<'_>,
+        config: &EncoderDecoderConfig,
+    ) -> std::result::Result<Self, DeviceLoadError> {
+        let stacks = DeviceStacks::load(loader, config)?;
+        let weight = if config.tie_word_embeddings {
+            stacks.decoder.0.tokens.clone()
+        } else {
+            loader.tensor(OUTPUT, &[config.vocab_size, config.hidden_size])?
+        };
+        // A buffer and no weight: some exports leave it out.
+        let bias = config.head_bias.filter(|name| loader.weights.contains(name));
+        let bias = bias.map(|name| loader.in_f32().tensor(name, &[1, config.vocab_size])).transpose()?;
+        Ok(Self { stacks, head: DeviceHead { weight, bias, scale: config.hidden_scale, cap: None } })
+    }
+}
+
+impl PackedDecoder for DeviceEncoderDecoder {
+    fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
+        let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
+            segments.iter().partition(|s| s.past.is_empty());
+        // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
+        let mut read = if sources.is_empty() { Vec::new() } else { self.stacks.sources(&sources)? }.into_iter();
+        let (hidden, written) =
+            if texts.is_empty() { (self.stacks.none()?, Vec::new()) } else { self.stacks.texts(&texts, taps)? };
+        let mut written = written.into_iter();
+        let span = |s: &PackedSegment| if s.past.is_empty() { read.next() } else { written.next() };
+        let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();
+        Ok(PackedOutput { hidden, spans })
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.head.logits(hidden)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        self.head.rows(hidden, asked)
+    }
+
+    fn greedy_among(&self, hidden: &Tensor, _: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
+        self.head.greedy_among(hidden, allowed)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        self.stacks.cache_bytes(tokens)
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+        self.stacks.decoder.1.join(spans, len)
+    }
+
+    fn idle_rows(&self) -> usize {
+        IDLE_ROWS
+    }
+}

@@ -1,0 +1,155 @@
+//! The text models of models that see images: their configuration and tensors stand inside the others'.
+
+use std::path::PathBuf;
+
+use probity_kernels::WeightType;
+use serde_json::{Map, Value, json};
+
+use crate::classes::class_names;
+use crate::config::{ConfigError, ConfigFields, invalid};
+use crate::source::{RawTensor, SourceError, WeightSource};
+
+/// A model with images whose text model we run.
+struct Outer {
+    /// `model_type`.
+    name: &'static str,
+    /// That of its text model.
+    text: &'static str,
+    /// What its configurations leave out of the text model's, because transformers fills it in.
+    left_out: fn() -> Value,
+}
+
+const OUTER: [Outer; 2] = [
+    Outer {
+        name: "gemma3",
+        text: "gemma3_text",
+        left_out: || {
+            json!({
+                "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "query_pre_attn_scalar": 256,
+                "sliding_window": 4096,
+            })
+        },
+    },
+    Outer { name: "mistral3", text: "mistral", left_out: || json!({}) },
+];
+
+/// Fields that say how images are seen.
+const OF_IMAGES: [&str; 10] = [
+    "boi_token_index", "eoi_token_index", "image_token_id", "image_token_index", "mm_tokens_per_image",
+    "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_config", "vision_feature_layer",
+];
+
+/// The configuration of a model's text model, in the place of the whole one, where the model has images too.
+pub fn text_part(config: &Value) -> Result<Option<Value>, ConfigError> {
+    let Some(map) = config.as_object() else { return Ok(None) };
+    let Some(outer) = OUTER.iter().find(|outer| config["model_type"] == outer.name) else { return Ok(None) };
+    let mut fields = ConfigFields::new(outer.name, map);
+    for field in OF_IMAGES {
+        fields.take(field);
+    }
+    let text = fields.take("text_config").ok_or(ConfigError::Missing("text_config"))?;
+    let Some(text) = text.as_object() else { return Err(invalid("text_config", &text, "an object")) };
+    let tied = fields.take("tie_word_embeddings");
+    fields.finish()?;
+    // A class head of such a model would be read with the text model.
+    if !class_names(map)?.is_empty() {
+        return Err(ConfigFields::new(outer.name, map).not_honoured("architectures", &config["architectures"]));
+    }
+    let mut part: Map<String, Value> = (outer.left_out)().as_object().cloned().unwrap_or_default();
+    part.extend(text.iter().map(|(field, value)| (field.clone(), value.clone())));
+    match part.get("model_type") {
+        Some(found) if found != outer.text => {
+            return Err(invalid("text_config.model_type", found, outer.text));
+        }
+        _ => part.insert("model_type".into(), json!(outer.text)),
+    };
+    if let Some(tied) = tied {
+        // Two answers to one question.
+        if let Some(other) = part.insert("tie_word_embeddings".into(), tied.clone()).filter(|other| *other != tied) {
+            return Err(invalid("text_config.tie_word_embeddings", &other, &format!("{tied}, as outside of it")));
+        }
+    }
+    Ok(Some(Value::Object(part)))
+}
+
+/// A text model's tensors, by the names that they have where it stands by itself; the others are not there.
+pub struct TextTensors<S>(pub S);
+
+/// What names of text models begin with in older and newer checkpoints, and what they begin with by themselves.
+const PREFIXES: [(&str, &str); 3] =
+    [("language_model.model.", "model."), ("model.language_model.", "model."), ("language_model.lm_head.", "lm_head.")];
+
+/// The name of a tensor in the files as the text model calls it; absent for what sees images.
+pub fn text_tensor(name: &str) -> Option<String> {
+    let inside = PREFIXES.iter().find_map(|(outer, own)| Some(format!("{own}{}", name.strip_prefix(outer)?)));
+    inside.or_else(|| name.starts_with("lm_head.").then(|| name.to_owned()))
+}
+
+/// Models with images, and what their text models are.
+pub(crate) fn text_models() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OUTER.iter().map(|outer| (outer.name, outer.text))
+}
+
+impl<S: WeightSource> TextTensors<S> {
+    /// The name in the files.
+    fn outer(&self, name: &str) -> String {
+        let renamed = |(outer, own): &(&str, &str)| Some(format!("{outer}{}", name.strip_prefix(own)?));
+        PREFIXES.iter().filter_map(renamed).find(|name| self.0.contains(name)).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+impl<S: WeightSource> WeightSource for TextTensors<S> {
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+        self.0.tensor(&self.outer(name))
+    }
+
+    fn stored(&self, name: &str) -> Result<(WeightType, usize), SourceError> {
+        self.0.stored(&self.outer(name))
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.0.contains(&self.outer(name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.names().iter().filter_map(|name| text_tensor(name)).collect();
+        names.sort();
+        names
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_transformers_fills_in_is_there_and_what_it_does_not_is_refused() {
+        let gemma = |more: Value| {
+            let mut config = json!({
+                "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {},
+                "text_config": { "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34 },
+            });
+            config.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            text_part(&config)
+        };
+        let text = gemma(json!({})).expect("supported").expect("with images");
+        assert_eq!((&text["model_type"], &text["num_attention_heads"]), (&json!("gemma3_text"), &json!(8)));
+        crate::read_config(&text).expect("all that is needed");
+        assert_eq!(gemma(json!({ "model_type": "llama" })), Ok(None));
+        for more in [
+            json!({ "text_config": null }),
+            json!({ "text_config": 3 }),
+            json!({ "text_config": { "model_type": "llama" } }),
+            json!({ "text_config": { "tie_word_embeddings": true }, "tie_word_embeddings": false }),
+            json!({ "quantization_config": {} }),
+            json!({ "architectures": ["Gemma3ForSequenceClassification"] }),
+        ] {
+            gemma(more.clone()).expect_err(&more.to_string());
+        }
+    }
+}
