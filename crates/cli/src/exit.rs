@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use clap::error::{ContextKind, ContextValue};
 use probity_session::{causes, message, was_interrupted};
 use serde_json::json;
 
@@ -57,9 +58,23 @@ pub(crate) fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
     cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Help and version go to standard output and are no error; a usage error is told by clap.
+/// Help and version go to standard output and are no error; a usage error is told by clap, and where to find a model by
+/// us: it is what newcomers leave out.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
     // A closed pipe while printing help is no error either.
     let _ = error.print();
+    if lacks_model(error) {
+        tell(
+            "\nhint: `probity model list` says which models are known and which are here, `probity model get NAME` \
+             fetches one; a folder or a .gguf file is a model too. Set for all commands: PROBITY_MODEL=NAME",
+        );
+    }
     if error.use_stderr() { ERROR } else { SUCCESS }
+}
+
+/// Whether what is missing is a model.
+fn lacks_model(error: &clap::Error) -> bool {
+    let missing =
+        error.get(ContextKind::InvalidArg).filter(|_| error.kind() == clap::error::ErrorKind::MissingRequiredArgument);
+    matches!(missing, Some(ContextValue::Strings(names)) if names.iter().any(|name| name.starts_with("--model ")))
 }

@@ -127,6 +127,13 @@ impl LineProblems {
         if let Some(example) = self.example.filter(|_| self.kept.iter().take(LISTED).any(shapes)) {
             hints.push(format!("a good line: {example}"));
         }
+        let is_text = self.unit == RecordUnit::Line
+            && self.kept.len() > 1
+            && self.kept.iter().zip(1..).all(|(p, line)| p.line == line && matches!(p.error, LineError::Syntax { .. }));
+        if is_text && self.example.is_some() {
+            hints
+                .push("no line is JSON; a table of comma-separated values is read with `--data-format csv`".to_owned());
+        }
         hints
     }
 }

@@ -276,6 +276,13 @@ mod tests {
     }
 
     #[test]
+    fn a_table_by_the_name_of_json_lines_is_told_as_one() {
+        assert!(hint_of(&problems("id,context\ns1,\"a\"\n")).contains("--data-format csv"));
+        let report = lenient(&format!("id\n{GOOD}\n{{\n"), None).expect("readable");
+        assert!(!hint_of(&report.problems).contains("--data-format"), "one line is good");
+    }
+
+    #[test]
     fn the_id_of_a_refused_sample_can_be_used_again() {
         let text = format!("{}\n{GOOD}\n", r#"{"id":"s1","context":"c","candidates":[]}"#);
         let report = lenient(&text, None).expect("readable");

@@ -21,24 +21,25 @@ pub(crate) struct GoldUse<'a> {
     pub(crate) present: bool,
 }
 
-/// Which attributes have gold. Data without any gold scores are fine; data that have scores, but none for an attribute,
-/// are most likely asked for by a wrong name, which is an error.
+/// Which attributes have gold. Data without any gold scores are fine, and so is one attribute without them beside one
+/// that has them; data that have scores, but none for any of the attributes, or for one that is spelt nearly like
+/// another's name, are most likely asked for by a wrong name, which is an error.
 pub(crate) fn uses<'a>(
     samples: &[Sample],
     attributes: &'a [String],
     no_gold: bool,
 ) -> Result<Vec<GoldUse<'a>>, MethodError> {
     let known = attributes_of(samples);
-    let mut uses = Vec::new();
-    for attribute in attributes {
-        let present = known.contains(attribute.as_str());
+    let is_present = |attribute: &String| known.contains(attribute.as_str());
+    if !no_gold && !known.is_empty() {
+        let none = !attributes.iter().any(is_present);
+        let is_wrong = |attribute: &&String| !is_present(attribute) && (none || nearest(attribute, &known).is_some());
         // Judged all the same, a misspelt attribute would cost a run and agree with nothing.
-        if !present && !no_gold && !known.is_empty() {
+        if let Some(attribute) = attributes.iter().find(is_wrong) {
             return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
         }
-        uses.push(GoldUse { attribute, present: present && !no_gold });
     }
-    Ok(uses)
+    Ok(attributes.iter().map(|attribute| GoldUse { attribute, present: is_present(attribute) && !no_gold }).collect())
 }
 
 /// What candidates have scores for.
@@ -53,10 +54,14 @@ pub(crate) fn refuse_unknown(samples: &[Sample], attributes: &[String], go_on: &
     absent.map_or(Ok(()), |attribute| Err(unknown(attribute, &known, go_on)))
 }
 
+fn nearest<'a>(attribute: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
+    probity_lm::nearest(attribute, known.iter().copied())
+}
+
 fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> MethodError {
     let shown = |name: &str| format!("`{}`", name.escape_debug());
-    let nearest = probity_lm::nearest(attribute, known.iter().copied());
-    let hint = nearest.map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
+    let hint = nearest(attribute, known)
+        .map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
     let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     let known = if known.is_empty() { "none".to_owned() } else { known };
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
@@ -206,6 +211,18 @@ mod tests {
         assert!(error.contains("did you mean `coherence`?") && error.contains("--no-gold"), "{error}");
         let error = told(&uses(&samples, &["zzz".to_owned()], false).expect_err("unknown"));
         assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn one_attribute_may_lack_gold_beside_one_that_has_it_but_not_by_a_slip() {
+        let samples = [sample("a", &[1.0])];
+        let asked = |names: [&str; 2]| {
+            uses(&samples, &names.map(str::to_owned), false)
+                .map(|found| found.into_iter().map(|one| one.present).collect::<Vec<_>>())
+        };
+        assert_eq!(asked(["tone", "coherence"]).expect("one has gold"), [false, true]);
+        assert!(told(&asked(["coherence", "coherance"]).expect_err("a slip")).contains("did you mean `coherence`?"));
+        assert!(asked(["tone", "style"]).is_err(), "none has gold");
     }
 
     #[test]

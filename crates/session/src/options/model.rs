@@ -169,6 +169,9 @@ pub enum ByteSizeError {
     /// It begins with no number above 0.
     #[error("expected a size such as 2GiB")]
     Number,
+    /// A small number without a unit, by which nobody means bytes.
+    #[error("expected a unit, such as in 2GiB: without one these are bytes")]
+    Bare,
 }
 
 impl FromStr for ByteSize {
@@ -187,6 +190,7 @@ impl FromStr for ByteSize {
             _ => return Err(ByteSizeError::Unit),
         };
         match digits.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number < 1000.0 && digits.len() == text.len() => Err(ByteSizeError::Bare),
             Ok(number) if number > 0.0 && number.is_finite() => Ok(Self((number * unit) as u64)),
             _ => Err(ByteSizeError::Number),
         }
@@ -209,7 +213,9 @@ mod tests {
     fn sizes_have_units_and_nonsense_is_refused() {
         let known = [("1000", 1000), ("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("3gb", 3_000_000_000), ("7B", 7)];
         assert!(known.iter().all(|(text, size)| text.parse() == Ok(ByteSize(*size))));
-        assert!(["", "GiB", "-1GiB", "2 GiBs", "1e400", "0"].iter().all(|text| text.parse::<ByteSize>().is_err()));
+        assert!(
+            ["", "GiB", "-1GiB", "2 GiBs", "1e400", "0", "10"].iter().all(|text| text.parse::<ByteSize>().is_err())
+        );
     }
 
     #[test]
