@@ -45,7 +45,7 @@ fn where_a_model_is_left_out_it_is_said_how_to_find_one() {
     let world = World::new();
     world
         .run(&["compare", "--data", "d", "--out", "o", "--attribute", "a"])
-        .fails_with(&["--model <MODEL>", "hint: `probity model list`", "PROBITY_MODEL"]);
+        .fails_with(&["--model <NAME|PATH>", "hint: `probity model list`", "PROBITY_MODEL"]);
     let other = world.run(&["compare", "--model", "m", "--out", "o"]);
     assert!(!other.stderr.contains("probity model list"), "{}", other.stderr);
 }

@@ -17,6 +17,13 @@ const READING: Duration = Duration::from_secs(30);
 /// Bodies of the largest size that are held at once.
 const LARGEST_BODIES: u64 = 16;
 
+/// Bodies of at most so many bytes are read at once: whoever sends large ones slowly keeps large ones waiting alone.
+const SHORT: u64 = 64 * 1024;
+
+/// How long, and how many times the most that is read, what comes behind a refusal is taken in and forgotten: a client
+/// that is still sending would find the connection broken, and never read why.
+const FORGETTING: (Duration, u64) = (Duration::from_secs(5), 8);
+
 /// What bodies may take.
 pub(crate) struct BodyLimit {
     /// Bytes of one, at most.
@@ -40,9 +47,16 @@ impl BodyLimit {
         let most = self.most;
         let told = body.size_hint().upper();
         if told.is_some_and(|bytes| bytes > most) {
+            // One that asks first whether to send is told no, and sends nothing.
+            if !parts.headers.contains_key(header::EXPECT) {
+                tokio::spawn(forget(body, most));
+            }
             return Err(too_large(most));
         }
-        let kibibytes = u32::try_from(told.unwrap_or(most) / 1024 + 1).unwrap_or(u32::MAX);
+        let kibibytes = match told.unwrap_or(most) {
+            0..=SHORT => 0,
+            bytes => u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX),
+        };
         let slow = || ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come").with_code("timeout");
         let busy = || {
             let message = "too many large requests are being read; try again";
@@ -72,17 +86,41 @@ fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn collect(mut body: Body, most: u64) -> Result<Bytes, ApiError> {
-    let broken = || ApiError::new(StatusCode::BAD_REQUEST, "the body broke off");
     let mut read = Vec::new();
-    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|_| broken())?;
-        let Some(data) = frame.data_ref() else { continue };
+    while let Some(data) = next_data(&mut body).await? {
         if (read.len() + data.len()) as u64 > most {
+            tokio::spawn(forget(body, most));
             return Err(too_large(most));
         }
-        read.extend_from_slice(data);
+        read.extend_from_slice(&data);
     }
     Ok(read.into())
+}
+
+/// The next bytes of a body; absent at its end.
+async fn next_data(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
+    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await {
+        let frame = frame.map_err(|_| ApiError::new(StatusCode::BAD_REQUEST, "the body broke off"))?;
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes in what is left of a body that is too large, within limits, while it is refused.
+async fn forget(mut body: Body, most: u64) {
+    let (longest, times) = FORGETTING;
+    let mut left = most.saturating_mul(times);
+    let all = async {
+        while left > 0
+            && let Ok(Some(data)) = next_data(&mut body).await
+        {
+            left = left.saturating_sub(data.len() as u64);
+        }
+    };
+    // What takes longer is broken off.
+    let _ = timeout(longest, all).await;
 }
 
 fn too_large(most: u64) -> ApiError {
