@@ -144,6 +144,10 @@ fn the_head_is_the_product_and_its_normaliser() {
                         let largest =
                             (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
                         assert_eq!(short.greedy as usize, largest, "{form:?} row {row} on {}", isa.name());
+                        // Each row is alone below: a few of many tell as much.
+                        if rows == 40 && row % 13 != 0 {
+                            continue;
+                        }
                         let mut alone = Inputs::new();
                         alone.set(isa, &x[row * width..][..width], width, [form]);
                         for share in [0.0, 0.002, 0.5, 1.0] {
