@@ -13,13 +13,14 @@ BLOCKS = {
         "As on machines that have AVX-512 but no AMX: ours with `--isa avx512`, llama.cpp built without AMX, torch with "
         "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
     ),
+    "other": ("On a machine that has no AMX", "Every engine chooses among all instruction sets of that machine."),
 }
-# What a row's products meet.
+# What a row's products meet: on AMX, and elsewhere.
 LIMITS = {
-    "int8": {"amx": "int8 tiles, AMX", "no-amx": "int8 dot, AVX-512 VNNI"},
-    "bf16": {"amx": "bf16 tiles, AMX", "no-amx": "bf16 dot, AVX-512"},
-    "f32": {"amx": "f32 FMA, AVX-512", "no-amx": "f32 FMA, AVX-512"},
-    "memory": {"amx": "memory read", "no-amx": "memory read"},
+    "int8": ("int8 tiles, AMX", "int8 dot, AVX-512 VNNI"),
+    "bf16": ("bf16 tiles, AMX", "bf16 dot, AVX-512"),
+    "f32": ("f32 FMA, AVX-512", "f32 FMA, AVX-512"),
+    "memory": ("memory read", "memory read"),
 }
 INTRODUCTION = """\
 # Benchmarks
@@ -96,7 +97,7 @@ def roofline(name: str, block: dict) -> str:
             continue
         for engine, result in row["engines"].items():
             rates = [sample["rate"] for sample in result["rounds"]]
-            limit = LIMITS[limiting(row["peak"], result.get("way", ""))][name]
+            limit = LIMITS[limiting(row["peak"], result.get("way", ""))][0 if name == "amx" else 1]
             measured = [value for peaks in row["peaks"] for peak, value in peaks.items() if peak.startswith(f"{limit}, ") and not peak.endswith(" 1 thread")]
             if not rates or not measured:
                 continue
@@ -212,15 +213,20 @@ def data_set(data: dict) -> str:
     return "## SummEval whole: SmolLM2-135M-Instruct, coherence\n\n" + table(["what", "value"], rows) + f"\n`{data['signature']}`\n"
 
 
+def described(machine: dict) -> str:
+    """The machine in a line."""
+    size = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
+    return f"{size}; {', '.join(machine['instruction_sets'])}"
+
+
 def render(state: dict, path: Path) -> None:
     """Writes the document."""
-    machine = state["machine"]
+    machine = state["machine"] or state["others"]
     parts = [INTRODUCTION]
     results = [row for block in state["blocks"].values() for row in block.values()] + list(state["extras"].values())
     versions = sorted({str(e["about"]["version"]) for r in results if "engines" in r for e in r["engines"].values() if "version" in e.get("about", {})})
     parts.append(
-        f"- machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}; "
-        f"{', '.join(machine['instruction_sets'])}\n"
+        f"- machine: {described(machine)}\n"
         f"- peers: {'; '.join(versions)}; {machine['rustc']}, gcc {machine['gcc']}\n"
         "- model, except where another is named: a llama of 0.85 billion seeded random weights (hidden 2048, 16 layers, 32/8 heads, feed-forward 5632, vocabulary "
         f"32,000); {state['threads']} threads\n"
@@ -230,7 +236,8 @@ def render(state: dict, path: Path) -> None:
     for name, (title, note) in BLOCKS.items():
         block = state["blocks"].get(name)
         if block:
-            sections = [f"## {title}\n\n{note}\n\n{measured(block, state['commands'][name])}", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
+            where = f"- machine: {described(state['others'])}\n" if name == "other" else ""
+            sections = [f"## {title}\n\n{note}\n\n{where}{measured(block, state['commands'][name])}", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
             sections += ["### What was measured\n", details(block), "### The machine's limits\n", peaks(block)]
             parts.append("\n".join(sections))
     if state["extras"]:
