@@ -12,7 +12,8 @@ use crate::encoder::{EncoderShape, MaskedHeadConfig};
 use crate::gguf::{GgufDialect, LAYER, MAX_CONTEXT, MAX_SIZE, StackNames};
 use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
 
-static NAMES: LayerNames = LayerNames {
+/// Those of models after it too.
+pub(crate) static NAMES: LayerNames = LayerNames {
     layers: "encoder.layer",
     attention: AttentionNames {
         projections: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],

@@ -5,33 +5,26 @@ use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
 use crate::architecture::{Architecture, ReadConfig};
+use crate::bert;
 use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
 use crate::config::{ConfigError, ConfigFields, EPSILONS, invalid};
 use crate::cpu::NormKind;
 use crate::disentangled::Disentangled;
 use crate::embeddings::{EmbeddingsConfig, PositionTable};
 use crate::encoder::{EncoderShape, MaskedHeadConfig};
-use crate::stack_config::{AttentionNames, LayerNames, NormNames, StackConfig, StackSizes};
+use crate::stack_config::{AttentionNames, LayerNames, StackConfig, StackSizes};
 
 static NAMES: LayerNames = LayerNames {
-    layers: "encoder.layer",
     attention: AttentionNames {
         projections: [
             "attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj",
             "attention.output.dense",
         ],
-        norms: NormNames::stream("attention.output.LayerNorm"),
+        ..bert::NAMES.attention
     },
-    head_norms: None,
-    cross: None,
-    router: None,
-    gate: "intermediate.dense",
-    up: None,
-    down: "output.dense",
-    feed_forward_norms: NormNames::stream("output.LayerNorm"),
-    last_norm: None,
-    relative: None,
+    ..bert::NAMES
 };
+
 /// Rows of a table of distances, and distances, at most: models have 512.
 const MAX_DISTANCE: usize = 1 << 16;
 

@@ -40,10 +40,10 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A line under the head and none between rows.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How many characters a line of `stream` has: those of the terminal, or where it does not say, of `$COLUMNS`. What goes
-/// to a file or another program has lines without an end: whoever reads it finds each row in one line.
-fn width(stream: &impl IsTerminal) -> Option<usize> {
-    if !stream.is_terminal() {
+/// How many characters a line of standard output has: those of the terminal, or where it does not say, of `$COLUMNS`.
+/// What goes to a file or another program has lines without an end: whoever reads it finds each row in one line.
+fn width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
         return None;
     }
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();
@@ -54,36 +54,30 @@ fn width(stream: &impl IsTerminal) -> Option<usize> {
 /// Nothing can be laid out in fewer characters.
 const NARROWEST: usize = 20;
 
-/// The text in lines that fit standard output, broken between words; what continues a line is indented.
+/// The text in lines that fit, broken between words; what continues a line is indented.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
-    wrapped_for(&io::stdout(), text, indent)
-}
-
-fn wrapped_for(stream: &impl IsTerminal, text: &str, indent: usize) -> String {
-    let Some(width) = width(stream) else { return text.to_owned() };
+    let Some(width) = width() else { return text.to_owned() };
     text.split('\n').map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
 }
 
 fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
-    let words = line.trim_start_matches(' ');
-    let start = line.len() - words.len();
-    // `filled`: a word stands in the line that is being set.
-    let (mut out, mut column, mut filled) = (" ".repeat(start), start, false);
-    for word in words.split(' ') {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
         let len = word.width();
-        if filled && column + 1 + len > width {
+        if column > indent && column + 1 + len > width {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.push_str(&" ".repeat(indent));
-            (column, filled) = (indent, false);
+            out.push_str(word);
+            column = indent + len;
+        } else {
+            if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += len;
         }
-        if filled {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += len;
-        filled |= len > 0;
     }
     out
 }
@@ -91,7 +85,7 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
 /// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the
 /// columns that name its rows; where that would take many, each row is a list of its cells.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
-    table_to(columns, rows, width(&io::stdout()))
+    table_to(columns, rows, width())
 }
 
 /// More tables than this one below the other are harder to read than a list.
@@ -169,7 +163,7 @@ fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
     let row = |row: &Vec<String>| {
         let line = |(name, cell): (&String, &String)| {
             let gap = " ".repeat((names + 2).saturating_sub(name.width()).max(2));
-            wrapped_to(&format!("{name}{gap}{cell}"), width, 4)
+            wrapped_to(&format!(" {name}{gap}{cell}"), width, 4)
         };
         columns.iter().zip(row).map(line).collect::<Vec<_>>().join("\n")
     };
@@ -184,11 +178,9 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
-/// Lines on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
+/// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
 pub(crate) fn tell(text: &str) {
-    let mut stream = io::stderr().lock();
-    let text = wrapped_for(&stream, text, 2);
-    let _ = writeln!(stream, "{text}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// An argument as a shell reads it.
@@ -261,7 +253,6 @@ mod tests {
     #[test]
     fn text_is_broken_between_words_and_continued_with_an_indent() {
         assert_eq!(wrapped_to("one two three four", 9, 2), "one two\n  three\n  four");
-        assert_eq!(wrapped_to("   one two three four", 12, 2), "   one two\n  three four");
         assert_eq!(wrapped_to("averylongwordthatcannotbebroken", 9, 2), "averylongwordthatcannotbebroken");
         assert_eq!(wrapped_to("", 9, 2), "");
     }

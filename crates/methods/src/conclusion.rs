@@ -480,7 +480,7 @@ impl ConclusionCase<'_> {
         }
         let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
         let says = format!(
-            "With scores: {} of {all} in {samples}; no two candidates come by the same ids in several samples, so none is the best overall",
+            "With scores: {} of {all} in {samples}; no two ids come in several samples, so none is the best overall",
             thousands(scored)
         );
         Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))

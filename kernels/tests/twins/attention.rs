@@ -73,6 +73,17 @@ impl Case {
         out
     }
 
+    /// That a result is the definition's.
+    fn assert_near(&self, result: &[f32], tolerance: f64) {
+        let Self { shape, positions, rows, .. } = self;
+        for (y, expected) in result.iter().zip(self.expected()) {
+            assert!(
+                (f64::from(*y) - expected).abs() < tolerance,
+                "{shape:?} ({positions}, {rows}): {y} for {expected}"
+            );
+        }
+    }
+
     fn seen(&self) -> QueryRows {
         if self.sees_all {
             QueryRows::All(self.rows)
@@ -139,12 +150,7 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
             for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
                 let case = Case::new(&mut random, shape, positions, rows);
                 let whole = case.attend(Isa::Plain, &[]);
-                for (y, expected) in whole.iter().zip(case.expected()) {
-                    assert!(
-                        (f64::from(*y) - expected).abs() < tolerance,
-                        "{shape:?} ({positions}, {rows}): {y} for {expected}"
-                    );
-                }
+                case.assert_near(&whole, tolerance);
                 for isa in isas() {
                     assert_eq!(
                         bits(&case.attend(isa, &[])),
@@ -189,12 +195,7 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
                 let bias = biased.then(|| RelativeBias::new(heads, REACH, summand));
                 let case = Case { sees_all, bias, ..Case::new(&mut random, shape, positions, rows) };
                 let whole = case.attend(Isa::Plain, &[]);
-                for (y, expected) in whole.iter().zip(case.expected()) {
-                    assert!(
-                        (f64::from(*y) - expected).abs() < tolerance,
-                        "{shape:?} ({positions}, {rows}): {y} for {expected}"
-                    );
-                }
+                case.assert_near(&whole, tolerance);
                 for isa in isas() {
                     for cuts in [vec![], vec![1], vec![7, 23], vec![32, 33, 64]] {
                         if cuts.iter().all(|c| *c < positions) {
