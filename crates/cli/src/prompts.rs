@@ -13,7 +13,7 @@ use crate::error::FileError;
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::progress::Reporter;
-use crate::terminal::print;
+use crate::terminal::{print, wrapped};
 
 /// How the help goes on.
 pub(crate) const LONG_ABOUT: &str = "\
@@ -108,9 +108,9 @@ impl Shipped {
         let (settings, about) = (listed(&self.prompt.settings()), about.lines().next().unwrap_or_default());
         let lines = [
             self.id(),
-            format!("  {about}"),
-            format!("  settings  {settings}"),
-            format!("  data      {}", listed(&data)),
+            wrapped(&format!("  {about}"), 0),
+            wrapped(&format!("  settings  {settings}"), 10),
+            wrapped(&format!("  data      {}", listed(&data)), 10),
             format!("  sha256    {}\n", self.prompt.sha256()),
         ];
         lines.join("\n")

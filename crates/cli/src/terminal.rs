@@ -54,15 +54,18 @@ fn width() -> Option<usize> {
 /// Nothing can be laid out in fewer characters.
 const NARROWEST: usize = 20;
 
-/// The text in lines that fit, broken between words; what continues a line is indented.
+/// The text in lines that fit, broken between words; what continues a line is indented by so much more than the line.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let Some(width) = width() else { return text.to_owned() };
     text.split('\n').map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
 }
 
 fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
-    let (mut out, mut column) = (String::new(), 0);
-    for word in line.split(' ') {
+    let words = line.trim_start_matches(' ');
+    let start = line.len() - words.len();
+    let indent = start + indent;
+    let (mut out, mut column) = (" ".repeat(start), start);
+    for (number, word) in words.split(' ').enumerate() {
         let len = word.width();
         if column > indent && column + 1 + len > width {
             out.truncate(out.trim_end_matches(' ').len());
@@ -71,7 +74,7 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
             out.push_str(word);
             column = indent + len;
         } else {
-            if column > 0 {
+            if number > 0 {
                 out.push(' ');
                 column += 1;
             }
@@ -255,5 +258,6 @@ mod tests {
         assert_eq!(wrapped_to("one two three four", 9, 2), "one two\n  three\n  four");
         assert_eq!(wrapped_to("averylongwordthatcannotbebroken", 9, 2), "averylongwordthatcannotbebroken");
         assert_eq!(wrapped_to("", 9, 2), "");
+        assert_eq!(wrapped_to("  one two three", 9, 2), "  one two\n    three");
     }
 }

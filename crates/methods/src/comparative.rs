@@ -257,8 +257,9 @@ fn report(
     }
     gold::notes(gold, &mut position);
 
-    let scores: Vec<Vec<Vec<Option<f64>>>> =
-        (0..params.subject.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
+    let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.subject.attribute.len())
+        .map(|of| figures::mean_scores(&cells, of, ComparisonCell::scores))
+        .collect();
     figures::write_scores(params, samples, &cells, &scores, run)?;
     let mut systems = gold::systems_section(rank.name());
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
@@ -268,7 +269,7 @@ fn report(
         against_gold(params, samples, gold, &cells, &cell_figures, &scores);
     let verdict = (0..params.subject.attribute.len())
         .map(|attribute| {
-            conclusion(params, samples, attribute, &cell_figures, &scores[attribute], with_gold[attribute].as_ref())
+            conclusion(params, samples, attribute, &cell_figures, &scores[attribute], &with_gold[attribute])
         })
         .collect();
     let preference = preference::figures(params, samples, &cells);
@@ -305,7 +306,7 @@ fn conclusion(
     attribute: usize,
     figures: &[CellFigures],
     scores: &[Vec<Option<f64>>],
-    gold: Option<&AgreementFigures>,
+    gold: &AttributeGold,
 ) -> Conclusion {
     let name = &params.subject.attribute[attribute];
     let of_attribute: Vec<&CellFigures> = figures.iter().filter(|cell| cell.attribute == *name).collect();
@@ -316,7 +317,8 @@ fn conclusion(
         about: (params.subject.attribute.len() > 1).then(|| name.clone()),
         samples,
         scores,
-        gold,
+        gold: gold.in_force.as_ref(),
+        as_judged: gold.as_judged.as_ref(),
         preferences: !params.subject.no_gold,
         answers: AnswerDoubts {
             turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
@@ -330,6 +332,15 @@ fn conclusion(
     case.conclusion()
 }
 
+/// How scores averaged over templates agree with gold.
+#[derive(Clone, Default)]
+struct AttributeGold {
+    /// Absent where there is no gold for the attribute.
+    in_force: Option<AgreementFigures>,
+    /// Before debiasing, where some template is debiased.
+    as_judged: Option<AgreementFigures>,
+}
+
 /// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and
 /// of the averaged scores.
 fn against_gold(
@@ -339,12 +350,12 @@ fn against_gold(
     all_cells: &[ComparisonCell],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
-) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<AgreementFigures>>) {
+) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<AttributeGold>) {
     let mut table = gold::section();
     let columns = ["attribute", "template", "accuracy as judged", "debiased", "comparisons"];
     let mut accuracy = Section::new("Single comparisons against gold", columns);
     let (mut headline, mut values) = (Vec::new(), Vec::new());
-    let mut of_all = vec![None; gold.len()];
+    let mut of_all = vec![AttributeGold::default(); gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
@@ -378,7 +389,12 @@ fn against_gold(
             "scores_of_mean_probabilities": pooled,
             "mean_spearman_of_templates": mean_of_templates,
         }));
-        of_all[number_of] = Some(averaged);
+        let is_debiased = |cell: &&CellFigures| cell.gold.as_ref().is_some_and(|gold| gold.debiased.is_some());
+        let as_judged = of_attribute.iter().any(is_debiased).then(|| {
+            let scores = figures::mean_scores(all_cells, number_of, ComparisonCell::scores_as_judged);
+            gold::against(samples, one.attribute, &scores)
+        });
+        of_all[number_of] = AttributeGold { in_force: Some(averaged), as_judged };
     }
     (headline, values, [table, accuracy], of_all)
 }

@@ -132,6 +132,8 @@ pub(crate) struct ConclusionCase<'a> {
     pub(crate) direction: Direction,
     /// Agreement with gold scores.
     pub(crate) gold: Option<&'a AgreementFigures>,
+    /// The same of the scores before debiasing, where `gold` is of debiased ones.
+    pub(crate) as_judged: Option<&'a AgreementFigures>,
     /// Whether preferences in the samples may be looked at.
     pub(crate) preferences: bool,
     pub(crate) answers: AnswerDoubts,
@@ -365,11 +367,19 @@ impl ConclusionCase<'_> {
         let right = pairs.accuracy;
         let right = right.map(|share| format!("; right on {} of {}", percent(share), counted(count, "pair")));
         let right = right.unwrap_or_default();
-        let says =
-            format!("{agrees}: Spearman {}{} ({over}){right}", fixed(value, 3), bracket(interval, self.confidence));
-        let figures = json!({
+        let as_judged = self.as_judged.and_then(|figures| match name {
+            "contexts" => figures.spearman.per_context.figure.mean,
+            _ => figures.spearman.pooled.figure.coefficient,
+        });
+        let debiased = as_judged.map(|value| format!(", debiased; as judged {}", fixed(value, 3))).unwrap_or_default();
+        let (spearman, interval_text) = (fixed(value, 3), bracket(interval, self.confidence));
+        let says = format!("{agrees}: Spearman {spearman}{interval_text} ({over}{debiased}){right}");
+        let mut figures = json!({
             "spearman": value, "interval": interval, "p": p, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count,
         });
+        if let Some(as_judged) = as_judged {
+            figures["spearman_as_judged"] = json!(as_judged);
+        }
         Some(Finding::new(says, figures, doubt))
     }
 

@@ -16,7 +16,7 @@ use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{of_plan, run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
-use crate::terminal::print;
+use crate::terminal::{print, wrapped};
 use lines::LinesArgs;
 
 /// Options of `metrics`.
@@ -75,7 +75,8 @@ pub(crate) fn after_help() -> String {
 impl MetricsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Completed> {
         if self.list {
-            print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
+            let listed: Vec<String> = metrics().iter().map(|metric| described(*metric)).collect();
+            print(&wrapped(&listed.join("\n\n"), 2))?;
             return Ok(Completed::Success);
         }
         let stage = self.stage()?;

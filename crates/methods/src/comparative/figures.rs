@@ -219,7 +219,7 @@ impl ComparisonCell {
     }
 
     /// Scores by sample and candidate without debiasing.
-    fn scores_as_judged(&self) -> Vec<Vec<Option<f64>>> {
+    pub(super) fn scores_as_judged(&self) -> Vec<Vec<Option<f64>>> {
         ranked(self.rank, &self.items)
     }
 
@@ -293,9 +293,13 @@ pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
 }
 
 /// Scores of one attribute, averaged over templates; a candidate that one template has no score for has none.
-pub(super) fn mean_scores(cells: &[ComparisonCell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+pub(super) fn mean_scores(
+    cells: &[ComparisonCell],
+    attribute: usize,
+    scores: fn(&ComparisonCell) -> Vec<Vec<Option<f64>>>,
+) -> Vec<Vec<Option<f64>>> {
     let of_templates: Vec<Vec<Vec<Option<f64>>>> =
-        cells.iter().filter(|cell| cell.attribute == attribute).map(ComparisonCell::scores).collect();
+        cells.iter().filter(|cell| cell.attribute == attribute).map(scores).collect();
     let Some(first) = of_templates.first() else { return Vec::new() };
     let average = |item: usize, candidate: usize| {
         let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();

@@ -119,6 +119,18 @@ fn of_few_comparisons_the_median_over_those_drawn_debiases_them() {
 }
 
 #[test]
+fn the_first_line_says_what_debiasing_changed() {
+    // Every p is above one half, so that all candidates are level before debiasing.
+    let says = |more: &str| {
+        let found = summary(&format!("{COMPARE} {more}"), &samples(), &pair_judge(0.5, 8.0));
+        found.verdict.first().expect("one").says.clone()
+    };
+    let debiased = says("");
+    assert!(debiased.contains("(mean over 3 contexts, debiased; as judged 0.000)"), "{debiased}");
+    assert!(!says("--debias none").contains("judged"), "{}", says("--debias none"));
+}
+
+#[test]
 fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
     // Template 1 sees the difference of qualities but leans to one side; template 2 sees it turned around and half as
     // large, and leans to the other.
