@@ -46,10 +46,9 @@ fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     fields.put_usual(config, "sliding_window", json!(4096));
     // transformers reads past it.
     fields.only("attn_logit_softcapping", &[])?;
-    let interval = match fields.size("sliding_window_pattern")? {
-        Some(interval) => interval,
-        None => fields.size("_sliding_window_pattern")?.unwrap_or(6),
-    };
+    // What transformers saves has both.
+    let [given, saved] = [fields.size("sliding_window_pattern")?, fields.size("_sliding_window_pattern")?];
+    let interval = given.or(saved).unwrap_or(6);
     let local = fields.number("rope_local_base_freq", &BASES)?.unwrap_or(10_000.0);
     let mut decoder = gemma(&mut fields, |layer| (layer + 1) % interval != 0)?;
     decoder.names = &HUGGINGFACE;
