@@ -154,10 +154,20 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// What the reader of JSON says, without the names of our types.
+/// What the reader of JSON says, without the names of our types. It quotes the file's text, which may be long, and ends in
+/// what was expected: the middle is cut.
 pub(crate) fn in_words(why: &str) -> String {
+    const START: usize = 100;
+    const END: usize = 200;
     let whole = ["u8", "u16", "u32", "u64", "usize", "i32", "i64"];
-    let mut text = why.replace("expected f64", "expected a number").replace("expected f32", "expected a number");
+    let middle = why.char_indices().nth(START).map(|(at, _)| at).zip(why.char_indices().rev().nth(END - 1));
+    let cut = middle.filter(|(start, (end, _))| start < end);
+    let short = cut.map(|(start, (end, _))| format!("{} … {}", &why[..start], &why[end..]));
+    let mut text = short
+        .as_deref()
+        .unwrap_or(why)
+        .replace("expected f64", "expected a number")
+        .replace("expected f32", "expected a number");
     for name in whole {
         text = text.replace(&format!("expected {name}"), "expected a whole number");
     }

@@ -133,7 +133,7 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineErro
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, LineError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let field = error.path().to_string();
-        LineError::content(field, shown_message(&in_words(&error.into_inner().to_string())))
+        LineError::content(field, escaped(&in_words(&error.into_inner().to_string())))
     })
 }
 
@@ -144,7 +144,7 @@ fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
     let before = text.bytes().take(error.column()).filter(|b| b & 0xc0 != 0x80).count();
     let column = before.max(1);
     let nearest = unknown_name(why);
-    let why = shown_message(&in_words(why));
+    let why = escaped(&in_words(why));
     if error.is_data() { LineError::Shape { field, column, why, nearest } } else { LineError::Syntax { column, why } }
 }
 
@@ -153,16 +153,8 @@ fn without_place(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(why, _)| why)
 }
 
-/// serde's messages quote the file's text, which may be long, and end in what was expected: the middle is cut.
-fn shown_message(why: &str) -> String {
-    const START: usize = 100;
-    const END: usize = 200;
-    let characters: Vec<char> = why.chars().collect();
-    if characters.len() <= START + END {
-        return characters.into_iter().flat_map(escape).collect();
-    }
-    let (start, end) = (&characters[..START], &characters[characters.len() - END..]);
-    start.iter().chain(&[' ', '…', ' ']).chain(end).flat_map(|&c| escape(c)).collect()
+fn escaped(why: &str) -> String {
+    why.chars().flat_map(escape).collect()
 }
 
 /// The nearest of the names that serde lists after an unknown one: ``unknown field `x`, expected one of `a`, `b` ``.
