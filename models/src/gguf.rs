@@ -300,6 +300,9 @@ impl GgufReader<'_> {
             (Some(rows), Some(tokens), _) if tokens > rows => {
                 Err(GgufError::new(list, format!("{tokens} tokens, but the embedding has only {rows} rows")))
             }
+            (Some(rows), tokens, Some(size)) if size != rows && Some(size) != tokens => {
+                Err(self.error("vocab_size", &format!("{size}, but the embedding has {rows} rows")))
+            }
             // More rows than tokens are fine: embeddings are padded to round numbers.
             (Some(rows), _, _) => Ok(rows),
             (None, _, Some(size)) | (None, Some(size), None) => Ok(size),

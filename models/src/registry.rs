@@ -164,11 +164,10 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
 pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
-    let key = "general.type";
-    if let Some(kind) = file.string(key)?.filter(|kind| *kind != "model") {
+    if let Some(kind) = file.string("general.type")?.filter(|kind| *kind != "model") {
         let why =
             format!("`{kind}` is no model by itself; what changes a model is merged into it before it is converted");
-        return Err(GgufError::new(key, why));
+        return Err(GgufError::new("general.type", why));
     }
     match find_gguf(architecture) {
         Some((found, gguf)) => GgufReader { file, architecture }.config(found.name, gguf).map(Value::Object),

@@ -96,7 +96,15 @@ impl Rope {
             ));
         }
         let theta = inside.or(outside).unwrap_or(DEFAULT_BASE);
-        let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let [kind, old] = ["rope_type", "type"].map(|key| map.get(key).and_then(Value::as_str));
+        // And once more: versions differ in which of the two names they read.
+        if let (Some(kind), Some(other)) = (kind, old)
+            && kind != other
+        {
+            let expected = format!("{kind}, which `rope_type` beside it says");
+            return Err(invalid(&format!("{name}.type"), &json!(other), &expected));
+        }
+        let kind = kind.or(old).unwrap_or("default");
         let (scaling, known): (_, &[&str]) = match kind {
             "default" => (RopeScaling::None, &[]),
             "linear" => (RopeScaling::Linear { factor: required("factor")? }, &["factor"]),

@@ -12,7 +12,7 @@ use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, gguf_con
 use serde_json::Value;
 
 use crate::error::{FileError, JsonError};
-use crate::terminal::{print, size, table, thousands, visible};
+use crate::terminal::{print, size, table, thousands, visible, visible_line};
 
 /// Options of `model inspect`.
 #[derive(Debug, Args)]
@@ -43,6 +43,8 @@ type Runs = Result<AskedModel, LoadError>;
 
 /// What is asked of a model, and how.
 struct AskedModel {
+    /// Marks of its chat template that are no tokens.
+    spelled_marks: Vec<String>,
     /// What is wrong with its chat template.
     template_error: Option<String>,
     /// What its head tells apart, where it says no tokens.
@@ -82,6 +84,7 @@ impl InspectArgs {
             checkpoint.check_answers(LoadOptions { device, ..LoadOptions::default() })?;
             let encoder = &checkpoint.encoder;
             Ok(AskedModel {
+                spelled_marks: encoder.spelled_marks(),
                 template_error: encoder.chat_error().map(ToString::to_string),
                 classes: encoder.classes().to_vec(),
                 reads_whole: encoder.reads_whole(),
@@ -231,6 +234,10 @@ impl Inspection {
             (None, _) => "none: prompts are plain text".to_owned(),
             (Some(_), Ok(AskedModel { template_error: Some(wrong), .. })) => {
                 format!("broken, see below; prompts are plain text: {wrong}")
+            }
+            (Some(_), Ok(AskedModel { spelled_marks, .. })) if !spelled_marks.is_empty() => {
+                let marks = visible_line(&spelled_marks.join(", "));
+                format!("see below; no tokens of the vocabulary, and shown in letters: {marks}")
             }
             (Some(_), _) => "see below".to_owned(),
         };

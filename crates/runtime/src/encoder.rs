@@ -27,6 +27,9 @@ pub struct PromptEncoder {
     longest: OnceLock<usize>,
 }
 
+/// What is said in the turns that a template is tried with.
+const ANSWER: &str = "answer";
+
 /// Texts of fewer bytes are cut into tokens without another look.
 const LONG_TEXT: usize = 1 << 18;
 
@@ -459,11 +462,29 @@ impl PromptEncoder {
     }
 
     /// What the template puts first of all special tokens after an assistant's message.
+    /// The marks that the chat template puts around messages (`<|im_start|>`) and that are no tokens of the vocabulary:
+    /// the model is shown their letters.
+    pub fn spelled_marks(&self) -> Vec<String> {
+        let rendered = self.rendered_turns().unwrap_or_default();
+        let mut marks: Vec<String> = Vec::new();
+        for part in rendered.split("<|").skip(1) {
+            let Some((name, _)) = part.split_once("|>") else { continue };
+            let mark = format!("<|{name}|>");
+            let is_one = self.tokenizer.encode_trusted(&mark).is_ok_and(|ids| ids.len() == 1);
+            if !is_one && !name.contains(char::is_whitespace) && !marks.contains(&mark) {
+                marks.push(mark);
+            }
+        }
+        marks
+    }
+
+    /// A question and its answer in the chat template.
+    fn rendered_turns(&self) -> Option<String> {
+        self.chat()?.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()
+    }
+
     fn find_end_of_turn(&self) -> Option<u32> {
-        const ANSWER: &str = "answer";
-        let template = self.chat()?;
-        let rendered =
-            template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
+        let rendered = self.rendered_turns()?;
         // From the end: a template may well say `answer` in what it puts before the messages.
         let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
         let ids = self.tokenizer.encode_trusted(after).ok()?;

@@ -358,7 +358,8 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
         refused(with(small(), key, Some(Meta::U32(0))), key);
         refused(with(small(), key, Some(Meta::U32(u32::MAX))), key);
     }
-    refused(with(small(), "general.architecture", Some(Meta::Str("mamba".into()))), "mamba");
+    refused(with(small(), "general.architecture", Some(Meta::Str("mamba".into()))), "`general.architecture`: `mamba`");
+    refused(small().number("llama.vocab_size", 5), "llama.vocab_size");
     refused(with(small(), "llama.attention.head_count_kv", Some(Meta::U32(3))), "llama.attention.head_count_kv");
     refused(with(small(), "llama.attention.head_count", Some(Meta::U32(5))), "llama.attention.head_count");
     refused(with(small(), "llama.rope.freq_base", Some(Meta::F32(f32::NAN))), "llama.rope.freq_base");

@@ -170,7 +170,9 @@ impl Part {
     fn open(folder: &Path) -> Result<Self, SessionError> {
         let manifest = Manifest::read(folder)?;
         if !matches!(manifest.status, RunStatus::Finished | RunStatus::Stopped { .. }) {
-            let why = format!("it is {}, and only what has come to its end can be merged", manifest.status.name());
+            // A run that was killed could not write that it is not running any more.
+            let cut = if manifest.status == RunStatus::Running { " or was cut off" } else { "" };
+            let why = format!("it is {}{cut}, and only what has come to its end can be merged", manifest.status.name());
             return refuse(folder, why, "its command with --resume goes on with it");
         }
         let data = &manifest.info.arguments_in_force["data"];

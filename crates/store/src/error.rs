@@ -257,7 +257,9 @@ fn hint(kind: io::ErrorKind) -> Option<&'static str> {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             Some("a part of this path is a file; give a folder")
         }
-        io::ErrorKind::IsADirectory => Some("this is a folder; give a file"),
+        io::ErrorKind::IsADirectory => {
+            Some("this is a folder where a file belongs: give a file, or move the folder away")
+        }
         io::ErrorKind::NotFound => Some("check that the folder it lies in exists"),
         _ => None,
     }

@@ -209,8 +209,8 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     ] {
         assert_refused(name, &changes, field);
     }
-    // Where two fields say how many or which, both numbers are told.
-    for (name, changes, numbers) in [
+    // Where two fields say how many or which, both are told.
+    for (name, changes, both) in [
         ("qwen3", json!({ "layer_types": ["full_attention", "full_attention"] }), ["3", "not 2"]),
         ("llama-head-dim", json!({ "layer_types": [] }), ["3", "not 0"]),
         ("qwen3", json!({ "rope_parameters": { "rope_theta": 5e6 } }), ["1000000", "5000000"]),
@@ -219,9 +219,14 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
             json!({ "rope_scaling": { "rope_type": "linear", "factor": 2, "rope_theta": 5e5 } }),
             ["10000", "500000"],
         ),
+        (
+            "llama-head-dim",
+            json!({ "rope_scaling": { "rope_type": "linear", "type": "yarn", "factor": 2 } }),
+            ["rope_scaling.type", "linear"],
+        ),
     ] {
         let error = read_config(&changed(name, &changes)).expect_err(name).to_string();
-        assert!(numbers.iter().all(|number| error.contains(number)), "{name} {changes}: {error}");
+        assert!(both.iter().all(|said| error.contains(said)), "{name} {changes}: {error}");
     }
 }
 

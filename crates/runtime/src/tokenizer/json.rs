@@ -119,19 +119,31 @@ fn read_roles(
             names.push((name.to_owned(), text.to_owned()));
         }
     }
-    let named =
-        |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
+    let named = |name: &str| {
+        let Some((_, text)) = names.iter().find(|(other, _)| other == name) else { return Ok(None) };
+        let id = library.token_to_id(text);
+        id.map(Some).ok_or_else(|| TokenizerError::Malformed {
+            path: folder.join("tokenizer_config.json"),
+            why: format!("`{name}` is `{}`, which is no token of tokenizer.json", text.escape_debug()),
+        })
+    };
     let (frame, between) = frame_of_post_processor(library)?;
     // Found out by encoding: post-processors have several ways of saying it.
     let put_first = frame[0].first().copied();
-    let bos = named("bos_token").or(put_first);
+    let bos = named("bos_token")?.or(put_first);
     let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
-    let eos = named("eos_token");
+    let eos = named("eos_token")?;
     let mut given: Vec<u32> = eos.into_iter().collect();
     // Chat models may name the token that ends a turn here alone.
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
-            given.extend(ids(&json["eos_token_id"], &folder.join(name))?);
+            let path = folder.join(name);
+            let ends = ids(&json["eos_token_id"], &path)?;
+            if let Some(id) = ends.iter().find(|id| library.id_to_token(**id).is_none()) {
+                let why = format!("`eos_token_id` is {id}, which is no token of tokenizer.json");
+                return Err(TokenizerError::Malformed { path, why });
+            }
+            given.extend(ends);
         }
     }
     let chat_template = read_template(folder, &config)?;
@@ -202,8 +214,15 @@ fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>,
     let text = match &config["chat_template"] {
         Json::String(template) => Some(template.clone()),
         Json::Array(named) => {
-            let default = named.iter().find(|entry| entry["name"] == "default").or_else(|| named.first());
-            default.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
+            let default: Vec<&Json> = named.iter().filter(|entry| entry["name"] == "default").collect();
+            let [one] = default[..] else {
+                let why = format!(
+                    "`chat_template` is a list with {} templates of the name `default`, not one",
+                    default.len()
+                );
+                return Err(TokenizerError::Malformed { path: folder.join("tokenizer_config.json"), why });
+            };
+            one["template"].as_str().map(str::to_owned)
         }
         Json::Null => None,
         other => {
