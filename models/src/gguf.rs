@@ -301,7 +301,7 @@ impl GgufReader<'_> {
                 Err(GgufError::new(list, format!("{tokens} tokens, but the embedding has only {rows} rows")))
             }
             (Some(rows), tokens, Some(size)) if size != rows && Some(size) != tokens => {
-                Err(self.error("vocab_size", &format!("{size}, but the embedding has {rows} rows")))
+                Err(self.error("vocab_size", format!("{size}, but the embedding has {rows} rows")))
             }
             // More rows than tokens are fine: embeddings are padded to round numbers.
             (Some(rows), _, _) => Ok(rows),

@@ -107,7 +107,7 @@ def job(bench: Bench) -> Row:
     ways = {"ours": ours_on(everything, count), "llama.cpp": llama_on(everything, count), "transformers": batches}
     tried = 2 * count // len(whole["candidates"])
     trials = {"ours": ours_on(trial, tried), "llama.cpp": llama_on(trial, tried)}
-    title = f"the job: {count} comparisons of one item's candidates, ours in Q8_0 `fast`"
+    title = f"the job: {count} comparisons of one item's candidates, ours in Q8_0 `fast`; transformers {few} of them"
     targets = [Target("llama.cpp", 3.0, 5.0), Target("transformers", 12.0, 20.0)]
     return Row(title, "prompts/s", ways, targets, trials=trials, once=True)
 

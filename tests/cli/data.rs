@@ -84,6 +84,11 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
         "no column is a candidate",
         "hint: say which one is: --map candidate=COLUMN; the columns are `doc`",
     ]);
+    let own = world.file("own.csv", "id,context,a\n1,c,x\n");
+    run(&world, &["data", "convert", &own], &["--map", "candidate=a"]).fails_with(&[
+        "no column is the context",
+        "hint: say which one is: --map context=context; the columns are `id`",
+    ]);
     let lines = world.file("d.jsonl", "{\"txt\": \"c\", \"a\": \"x\"}\n{\"text\": \"c\", \"a\": \"x\"}\n");
     run(
         &world,

@@ -120,7 +120,7 @@ impl DemoArgs {
         let same = percent(&prompt["order_agreement"]);
         let judge = if self.model == DEFAULT_MODEL {
             "It answers with a place, not with a judgement. A larger model is of use on some texts and of none on \
-             others. To try one (1.12 GB): probity demo --model qwen2.5-coder-1.5b-instruct"
+             others. To try one (1.12 GB):\n  probity demo --model qwen2.5-coder-1.5b-instruct"
         } else {
             "A judge that ignores places has 50 % and 100 %. Five texts show that the machinery works; they measure no \
              judge."

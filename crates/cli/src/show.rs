@@ -184,7 +184,13 @@ fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Completed> {
             *outcomes.entry(outcome_name(is_text, outcome).to_owned()).or_default() += 1;
         }
     })?;
+    let asked: BTreeSet<String> = rows.iter().map(|(id, ..)| id.clone()).collect();
+    let not_asked = samples.iter().filter(|sample| !asked.contains(&sample.id));
+    rows.extend(not_asked.map(|sample| (sample.id.clone(), 0, BTreeMap::new())));
     let outcomes = |counts: BTreeMap<String, usize>| {
+        if counts.is_empty() {
+            return "nothing was asked".to_owned();
+        }
         counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
     };
     let rows: Vec<Vec<String>> =

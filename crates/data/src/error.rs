@@ -368,7 +368,9 @@ pub enum UnfitMapping {
     /// A field that is needed has no column.
     #[error("no column is {what}")]
     #[diagnostic(help(
-        "say which one is: --map {field}=COLUMN{}",
+        "say which one is: --map {field}={}{}",
+        // Beside a mapping no column is taken by its name.
+        columns.as_ref().filter(|all| all.contains(&format!("`{field}`"))).map_or("COLUMN", |_| field),
         columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
     ))]
     Missing {

@@ -261,6 +261,9 @@ mod tests {
         };
         let told = refused("s.xlsx", b"PK\x03\x04rest");
         assert!(told.to_string().contains("an Excel workbook (.xlsx)"), "{told}");
+        for start in [b"\xff\xfei\0d\0", b"\xfe\xff\0i\0d"] {
+            assert!(refused("s.csv", start).to_string().contains("a text in UTF-16"));
+        }
         assert!(hint_of(&told).contains("save the sheet as CSV"), "{told:?}");
         let told = refused("s.csv", b"context;candidate;score.flu\na;b;0,5\n");
         assert_eq!(hint_of(&told), "numbers have a decimal point, not a comma: 0.5, not 0,5");

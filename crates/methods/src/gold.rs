@@ -179,6 +179,16 @@ pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
     }
 }
 
+/// Where no attribute was asked for: what the data have gold of, which the scores could be held against.
+pub(crate) fn note_unused(samples: &[Sample], table: &mut Section) {
+    let known: Vec<String> =
+        attributes_of(samples).into_iter().map(|name| format!("`{}`", name.escape_debug())).collect();
+    if !known.is_empty() {
+        let known = known.join(", ");
+        table.note(format!("the data have gold scores for {known}; --attribute NAME holds these scores against them"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{ClassAnswer, ClassKind, LanguageModel, ModelDescription, Prompt};
+use probity_lm::{ClassAnswer, ClassKind, LanguageModel, ModelDescription, Prompt, did_you_mean, nearest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -151,7 +151,8 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
             Some(class) => Ok(ScoredClass::Probability(class, model.class_kind)),
             None => {
                 let option = format!("--class-name {}", name.escape_debug());
-                MethodError::refuse(option, "the model has no such class", format!("it has {listed}"))
+                let meant = did_you_mean(nearest(name, classes.iter().map(String::as_str)));
+                MethodError::refuse(option, "the model has no such class", format!("it has {listed}{meant}"))
             }
         },
     }
@@ -232,6 +233,16 @@ mod tests {
             (0..classes.len()).map(|class| if class == 0 { length } else { length - class as f64 }).collect()
         })
         .with_classes(classes.iter().copied())
+    }
+
+    #[test]
+    fn gold_that_nothing_was_held_against_is_told() {
+        let told = |more: &str| {
+            let (result, _) = run(&format!("reward {more}"), &[sample("a", &[1.0, 2.0])], &model(&["LABEL_0"]));
+            let notes: Vec<String> = result.expect("runs").sections.into_iter().flat_map(|one| one.notes).collect();
+            notes.iter().any(|note| note.contains("gold scores for `coherence`; --attribute NAME"))
+        };
+        assert_eq!([told(""), told("--attribute coherence"), told("--no-gold")], [true, false, false]);
     }
 
     #[test]

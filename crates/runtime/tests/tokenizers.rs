@@ -525,25 +525,23 @@ fn labels_that_begin_another_are_refused_with_both_shown() {
     assert!(matches!(refused, Err(EncodeError::Labels(LabelError::Prefix { .. }))), "{refused:?}");
 }
 
-/// A copy of the small byte-level tokenizer, with these files changed or beside it.
-fn folder_with(changes: &[(&str, &dyn Fn(&mut Json))]) -> tempfile::TempDir {
+/// A copy of the small byte-level tokenizer, with this file changed or beside it.
+fn folder_with(name: &str, change: &dyn Fn(&mut Json)) -> tempfile::TempDir {
     let (from, to) = (goldens().join("tokenizers/tiny-bpe-qwen2"), tempfile::tempdir().expect("a folder"));
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(from.join(name), to.path().join(name)).expect("copied");
     }
-    for (name, change) in changes {
-        let path = to.path().join(name);
-        let mut content = if path.exists() { json(&path) } else { Json::Object(serde_json::Map::new()) };
-        change(&mut content);
-        std::fs::write(path, content.to_string()).expect("written");
-    }
+    let path = to.path().join(name);
+    let mut content = if path.exists() { json(&path) } else { Json::Object(serde_json::Map::new()) };
+    change(&mut content);
+    std::fs::write(path, content.to_string()).expect("written");
     to
 }
 
 #[test]
 fn tokens_that_the_vocabulary_lacks_are_refused_by_file_and_field() {
     let refused = |name: &str, change: &dyn Fn(&mut Json), word: &str| {
-        let folder = folder_with(&[(name, change)]);
+        let folder = folder_with(name, change);
         let error = Tokenizer::from_json(&folder.path().join("tokenizer.json")).err().expect(word).to_string();
         assert!(error.contains(name) && error.contains(word), "{word}: {error}");
     };
@@ -562,9 +560,9 @@ fn tokens_that_the_vocabulary_lacks_are_refused_by_file_and_field() {
 
 #[test]
 fn marks_of_a_template_that_are_no_tokens_are_told() {
-    let folder = folder_with(&[("tokenizer_config.json", &|json| {
+    let folder = folder_with("tokenizer_config.json", &|json| {
         json["chat_template"] = "{{ '<|im_start|>' + messages[0].content + '<|nope|>' }}".into();
-    })]);
+    });
     let encoder = PromptEncoder::new(from_json(&folder.path().join("tokenizer.json")));
     assert_eq!(encoder.spelled_marks(), ["<|nope|>"]);
 }

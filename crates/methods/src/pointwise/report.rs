@@ -142,6 +142,9 @@ impl Pointwise<'_> {
         tables.note(self, rows);
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);
         gold::notes(gold, &mut tables.scores);
+        if gold.is_empty() && !self.no_gold {
+            gold::note_unused(self.samples, &mut tables.scores);
+        }
         let mut values = json!({ "scores": tables.groups, "gold": tables.against });
         if let PointwiseAsk::Texts { .. } = self.asking {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
