@@ -39,7 +39,7 @@ pub enum ConfigError {
     },
     /// No such architecture.
     #[error("architecture `{found}` is not supported")]
-    #[diagnostic(help("supported are {}", supported.join(", ")))]
+    #[diagnostic(help("supported are {}; `probity model architectures` says which runs where", supported.join(", ")))]
     Architecture {
         /// `model_type`.
         found: String,

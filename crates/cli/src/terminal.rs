@@ -160,17 +160,23 @@ fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usi
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// Each row as lines of `column  cell`, broken between words.
+/// Each row as lines of `column  cell`, broken between words; of two columns the first has the names already.
 fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
-    let names = columns.iter().map(|name| name.width()).max().unwrap_or(0).min(width / 2);
-    let row = |row: &Vec<String>| {
-        let line = |(name, cell): (&String, &String)| {
-            let gap = " ".repeat((names + 2).saturating_sub(name.width()).max(2));
-            wrapped_to(&format!(" {name}{gap}{cell}"), width, 4)
-        };
-        columns.iter().zip(row).map(line).collect::<Vec<_>>().join("\n")
-    };
+    if columns.len() == 2 {
+        return lines(rows.iter().filter_map(|row| Some((row.first()?, row.get(1)?))), width);
+    }
+    let row = |row: &Vec<String>| lines(columns.iter().zip(row), width);
     rows.iter().map(row).collect::<Vec<_>>().join("\n\n")
+}
+
+/// `name  cell`, a line each.
+fn lines<'t>(cells: impl Iterator<Item = (&'t String, &'t String)> + Clone, width: usize) -> String {
+    let names = cells.clone().map(|(name, _)| name.width()).max().unwrap_or(0).min(width / 2);
+    let line = |(name, cell): (&String, &String)| {
+        let gap = " ".repeat((names + 2).saturating_sub(name.width()).max(2));
+        wrapped_to(&format!(" {name}{gap}{cell}"), width, 4)
+    };
+    cells.map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes to standard output, the place of data; a closed pipe comes back as an error that ends the program with 0.
@@ -251,6 +257,14 @@ mod tests {
         }
         // Each part names its rows.
         assert_eq!(table_to(&columns, &rows, Some(44)).matches("consistency").count(), 2);
+    }
+
+    #[test]
+    fn a_wide_table_of_names_and_values_is_a_line_each() {
+        let row = |name: &str, value: &str| vec![name.to_owned(), value.to_owned()];
+        let rows = [row("method", "compare"), row("sha256", &"0".repeat(30))];
+        let shown = table_to(&["".to_owned(), "value".to_owned()], &rows, Some(40));
+        assert_eq!(shown, format!(" method  compare\n sha256  {}", "0".repeat(30)));
     }
 
     #[test]

@@ -25,15 +25,15 @@ pub(crate) fn histogram(histogram: &Histogram, words: Bars<'_>) -> Figure {
     let (top, bottom, left, right) = (34.0, 210.0, 52.0, WIDTH - 12.0);
     let most = histogram.counts.iter().copied().max().unwrap_or(0).max(1);
     let x = Axis { low: histogram.low, high: histogram.high, start: left, end: right, least: 0.0 };
-    let y = Axis { low: 0.0, high: most as f64, start: bottom, end: top, least: 0.0 };
+    // Between two counts lies nothing.
+    let y = Axis { low: 0.0, high: most as f64, start: bottom, end: top, least: 1.0 };
     let bars = histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bin, count)| {
         let (from, to) = (histogram.edge(bin), histogram.edge(bin + 1));
         let told = format!("{} to {}: {}", fixed(from, 3), fixed(to, 3), thousands(*count));
         (x.at(from) + 0.75, x.at(to) - x.at(from) - 1.5, y.at(*count as f64), told)
     });
-    let ticks = Axis { high: most as f64, ..y };
     let body = html! {
-        (y_axis(&ticks, left, right, words.y))
+        (y_axis(&y, left, right, words.y))
         @for (start, width, height, told) in bars {
             rect.bar x=(unit(start)) y=(unit(height)) width=(unit(width.max(0.5))) height=(unit((bottom - height).max(0.75))) { title { (told) } }
         }
