@@ -263,7 +263,7 @@ mod tests {
     fn a_wide_table_of_names_and_values_is_a_line_each() {
         let row = |name: &str, value: &str| vec![name.to_owned(), value.to_owned()];
         let rows = [row("method", "compare"), row("sha256", &"0".repeat(30))];
-        let shown = table_to(&["".to_owned(), "value".to_owned()], &rows, Some(40));
+        let shown = table_to(&[String::new(), "value".to_owned()], &rows, Some(40));
         assert_eq!(shown, format!(" method  compare\n sha256  {}", "0".repeat(30)));
     }
 
