@@ -64,23 +64,23 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     let words = line.trim_start_matches(' ');
     let start = line.len() - words.len();
     let indent = start + indent;
-    let (mut out, mut column) = (" ".repeat(start), start);
-    for (number, word) in words.split(' ').enumerate() {
+    // `filled`: a word stands in the line that is being set.
+    let (mut out, mut column, mut filled) = (" ".repeat(start), start, false);
+    for word in words.split(' ') {
         let len = word.width();
-        if column > indent && column + 1 + len > width {
+        if filled && column + 1 + len > width {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.push_str(&" ".repeat(indent));
-            out.push_str(word);
-            column = indent + len;
-        } else {
-            if number > 0 {
-                out.push(' ');
-                column += 1;
-            }
-            out.push_str(word);
-            column += len;
+            (column, filled) = (indent, false);
         }
+        if filled {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += len;
+        filled |= len > 0;
     }
     out
 }
@@ -160,9 +160,9 @@ fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usi
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// Each row as lines of `column  cell`, broken between words; of two columns the first has the names already.
+/// Each row as lines of `column  cell`, broken between words; in a table of names and values a row has its own name.
 fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
-    if columns.len() == 2 {
+    if columns.len() == 2 && columns[0].is_empty() {
         return lines(rows.iter().filter_map(|row| Some((row.first()?, row.get(1)?))), width);
     }
     let row = |row: &Vec<String>| lines(columns.iter().zip(row), width);
@@ -273,5 +273,6 @@ mod tests {
         assert_eq!(wrapped_to("averylongwordthatcannotbebroken", 9, 2), "averylongwordthatcannotbebroken");
         assert_eq!(wrapped_to("", 9, 2), "");
         assert_eq!(wrapped_to("  one two three", 9, 2), "  one two\n    three");
+        assert_eq!(wrapped_to("a longword", 9, 2), "a\n  longword");
     }
 }

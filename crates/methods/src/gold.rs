@@ -58,11 +58,18 @@ fn nearest<'a>(attribute: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
     probity_lm::nearest(attribute, known.iter().copied())
 }
 
+fn shown(name: &str) -> String {
+    format!("`{}`", name.escape_debug())
+}
+
+fn listed(names: &BTreeSet<&str>) -> String {
+    names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ")
+}
+
 fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> MethodError {
-    let shown = |name: &str| format!("`{}`", name.escape_debug());
     let hint = nearest(attribute, known)
         .map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
-    let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+    let known = listed(known);
     let known = if known.is_empty() { "none".to_owned() } else { known };
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
 }
@@ -181,10 +188,8 @@ pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
 
 /// Where no attribute was asked for: what the data have gold of, which the scores could be held against.
 pub(crate) fn note_unused(samples: &[Sample], table: &mut Section) {
-    let known: Vec<String> =
-        attributes_of(samples).into_iter().map(|name| format!("`{}`", name.escape_debug())).collect();
+    let known = listed(&attributes_of(samples));
     if !known.is_empty() {
-        let known = known.join(", ");
         table.note(format!("the data have gold scores for {known}; --attribute NAME holds these scores against them"));
     }
 }

@@ -10,8 +10,8 @@
 //! do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them, with
 //! brackets of any kind; one at the beginning of a line is seen although letters are wrong or a word is missing, which a
 //! judge reads past (`[3nd of Sumary A]`, `[End of Summary]`). Other lines of the scaffold are looked for as whole lines,
-//! and what ends in a colon or a slot as the beginning of one. Where such a line has words enough to be known by them, punctuation doesn't count either,
-//! nor does what numbers it (`1. A question about …`).
+//! and what ends in a colon or a slot as the beginning of one. Where such a line has words enough to be known by them,
+//! punctuation doesn't count either, nor does what numbers it (`1. A question about …`).
 //!
 //! Where a judge's verdict is read off what it writes (`[[A]]`), no text may hold one: a judge that quotes it would
 //! seem to have said it. A space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and
@@ -29,8 +29,9 @@ pub(crate) const LONGEST_VERDICT: usize = 16;
 
 /// Lines of so many words are known by their words alone.
 const SENTENCE_WORDS: usize = 4;
-/// Delimiters of so many letters and brackets are known although letters are wrong, up to one in so many.
+/// Delimiters of so many letters and brackets are known although some of them are wrong …
 const KNOWN_LETTERS: usize = 8;
+/// … at most one in so many.
 const WRONG_LETTERS: usize = 3;
 /// Words that may stand before such a line: `Question 2 of 3`.
 const WORDS_BEFORE: usize = 4;
@@ -185,15 +186,13 @@ impl Scaffold {
         if !first.is_some_and(opens_square) {
             return false;
         }
+        // Of a line without an end no more is looked at than may matter.
+        let longest = self.delimiters.iter().map(String::len).max().unwrap_or(0);
+        let start: String = compact(line).take(2 * longest).collect();
+        let said = start.split_inclusive(']').next().unwrap_or_default();
         self.delimiters.iter().any(|delimiter| {
             let letters = delimiter.chars().count();
-            let wrong = letters / WRONG_LETTERS;
-            let mut closed = false;
-            let said: String = compact(line)
-                .take_while(|c| !std::mem::replace(&mut closed, *c == ']'))
-                .take(letters + wrong + 1)
-                .collect();
-            letters >= KNOWN_LETTERS && strsim::levenshtein(&said, delimiter) <= wrong
+            letters >= KNOWN_LETTERS && strsim::levenshtein(said, delimiter) <= letters / WRONG_LETTERS
         })
     }
 

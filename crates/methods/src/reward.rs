@@ -130,7 +130,8 @@ impl ScoredClass {
 /// The class that is scored; refused where the model has none, or several and none is named.
 fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass, MethodError> {
     let classes = &model.classes;
-    let listed = classes.iter().map(|class| class.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+    let shown: Vec<String> = classes.iter().map(|class| class.escape_debug().to_string()).collect();
+    let listed = shown.join(", ");
     if classes.is_empty() {
         let why = "it has no head that tells classes apart";
         let hint = "a reward model or a classifier is needed, whose config.json names an architecture \
@@ -151,7 +152,7 @@ fn class_of(model: &ModelDescription, named: Option<&str>) -> Result<ScoredClass
             Some(class) => Ok(ScoredClass::Probability(class, model.class_kind)),
             None => {
                 let option = format!("--class-name {}", name.escape_debug());
-                let meant = did_you_mean(nearest(name, classes.iter().map(String::as_str)));
+                let meant = did_you_mean(nearest(name, shown.iter().map(String::as_str)));
                 MethodError::refuse(option, "the model has no such class", format!("it has {listed}{meant}"))
             }
         },

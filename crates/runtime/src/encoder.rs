@@ -461,7 +461,6 @@ impl PromptEncoder {
         }
     }
 
-    /// What the template puts first of all special tokens after an assistant's message.
     /// The marks that the chat template puts around messages (`<|im_start|>`) and that are no tokens of the vocabulary:
     /// the model is shown their letters.
     pub fn spelled_marks(&self) -> Vec<String> {
@@ -483,6 +482,7 @@ impl PromptEncoder {
         self.chat()?.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()
     }
 
+    /// What the template puts first of all special tokens after an assistant's message.
     fn find_end_of_turn(&self) -> Option<u32> {
         let rendered = self.rendered_turns()?;
         // From the end: a template may well say `answer` in what it puts before the messages.
