@@ -175,6 +175,8 @@ pub struct Fetcher {
     pub back_off: Duration,
     /// The user's token for the hub, where there is one.
     pub token: Option<HubToken>,
+    /// Whether the hub must not be asked: `$HF_HUB_OFFLINE`.
+    pub offline: bool,
 }
 
 impl Fetcher {
@@ -184,12 +186,13 @@ impl Fetcher {
             .unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
         let endpoint = endpoint.unwrap_or_else(|| "https://huggingface.co".to_owned());
-        Self { places, python, endpoint, back_off: Duration::from_secs(1), token: HubToken::from_env() }
+        let offline = std::env::var("HF_HUB_OFFLINE").is_ok_and(|value| is_true(&value));
+        Self { places, python, endpoint, back_off: Duration::from_secs(1), token: HubToken::from_env(), offline }
     }
 
     /// Who asks the hub.
     pub(super) fn client(&self) -> HubClient {
-        HubClient::new(&self.endpoint, self.token.clone(), self.back_off)
+        HubClient::new(self)
     }
 
     /// Makes a model be here with the right hashes. Nothing is fetched that is here and right.
@@ -237,6 +240,11 @@ impl Fetcher {
     }
 }
 
+/// As Hugging Face's tools read a variable.
+fn is_true(value: &str) -> bool {
+    ["1", "on", "yes", "true"].iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
 /// Whether all files lie in place with the right hashes.
 fn present(model: &KnownModel, folder: &Path, progress: &mut dyn TransferProgress) -> Result<bool, FetchError> {
     for file in model.files {
@@ -265,7 +273,7 @@ pub(super) struct FetchFolder<'a> {
 }
 
 /// Ends with the workshop, even where a child process that is just being started still holds a copy of the file.
-pub(super) struct Lock(File);
+pub(super) struct Lock(File, PathBuf);
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -281,8 +289,14 @@ impl Lock {
         match lock.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { name: name.to_owned(), lock: path }),
             // A file system without locks (some network mounts): two fetches at once are then the user's to avoid.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Self(lock)),
+            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Self(lock, path)),
         }
+    }
+
+    /// Ends with its file removed.
+    pub(super) fn remove(self) {
+        // One that stays is of no harm.
+        let _ = fs::remove_file(&self.1);
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fs;
 
 use super::TransferProgress;
-use super::client::{HubClient, encode, encode_path};
+use super::client::{HubClient, RequestError, encode_path};
 use super::fetch::{FetchError, FetchFolder};
 use super::known::KnownFile;
-use super::transfer::{ContentHash, TransferError, WantedFile, download};
+use super::transfer::{TransferError, WantedFile, download};
 
 /// Downloads every file of the model into the workshop; a file that stopped half-way goes on from there.
 pub(super) fn stage(
@@ -14,12 +14,8 @@ pub(super) fn stage(
     workshop: &FetchFolder<'_>,
     progress: &mut dyn TransferProgress,
 ) -> Result<(), FetchError> {
-    let (model, endpoint) = (workshop.model, client.endpoint().to_owned());
-    client.knock().map_err(|why| FetchError::Unreachable {
-        name: model.name.to_owned(),
-        endpoint,
-        why: why.to_string(),
-    })?;
+    let model = workshop.model;
+    let repo = client.repo(model.hub.repo, model.hub.revision);
     for file in model.files {
         let staged = workshop.staged(file.path);
         if fs::metadata(&staged).is_ok_and(|found| found.len() == file.bytes) {
@@ -28,16 +24,10 @@ pub(super) fn stage(
         let part = workshop.partial.join("hub").join(file.sha256);
         let wanted = WantedFile {
             what: format!("downloading {} from {}", file.path, model.hub.repo),
-            path: format!(
-                "/{}/resolve/{}/{}",
-                encode_path(model.hub.repo),
-                encode(model.hub.revision),
-                encode_path(file.path)
-            ),
+            address: repo.url(&encode_path(file.path)),
             bytes: file.bytes,
-            hash: &ContentHash::Sha256(file.sha256.to_owned()),
         };
-        download(client, &wanted, &part, progress).map_err(|error| fetch_error(workshop, file, error))?;
+        download(client, &wanted, &part, progress).map_err(|error| fetch_error(client, workshop, file, error))?;
         let place = || {
             fs::create_dir_all(staged.parent().expect("a file below the folder"))?;
             fs::rename(&part, &staged)
@@ -47,14 +37,14 @@ pub(super) fn stage(
     Ok(())
 }
 
-fn fetch_error(workshop: &FetchFolder<'_>, file: &KnownFile, error: TransferError) -> FetchError {
-    let (model, path) = (workshop.model, file.path.to_owned());
+fn fetch_error(client: &HubClient, workshop: &FetchFolder<'_>, file: &KnownFile, error: TransferError) -> FetchError {
+    let model = workshop.model;
     match error {
-        TransferError::Request { source, .. } => {
-            FetchError::Hub { repo: model.hub.repo.to_owned(), file: path, why: source.to_string() }
+        TransferError::Request { source: RequestError::Unreachable(why), .. } => {
+            FetchError::Unreachable { name: model.name.to_owned(), endpoint: client.endpoint().to_owned(), why }
         }
-        TransferError::WrongHash { found } => {
-            FetchError::WrongHash { name: model.name.to_owned(), file: path, expected: file.sha256.to_owned(), found }
+        TransferError::Request { source, .. } => {
+            FetchError::Hub { repo: model.hub.repo.to_owned(), file: file.path.to_owned(), why: source.to_string() }
         }
         TransferError::Io { path, source } => workshop.io_error(&path, source),
     }

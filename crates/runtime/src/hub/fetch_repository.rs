@@ -1,14 +1,15 @@
 //! Fetching any model of the hub into the Hugging Face cache, where [`locate`](super::locate()) and other tools find
 //! it.
 //!
-//! A file comes to a folder of our own beside the cache's, under the name of its hash; it moves to `blobs` when it is
-//! whole and right. The snapshot gets its links when all files are there, and the reference of the revision comes last:
-//! nothing half is ever found.
+//! The cache's layout is hf-hub's: a file is collected in `blobs` as `HASH.part`, under `HASH.lock`, and renamed to its
+//! hash once that is right. The snapshot gets its links when all files are there, and the reference of the revision comes
+//! last: nothing half is ever found.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use probity_lm::BoxedError;
 
 use super::TransferProgress;
@@ -61,22 +62,19 @@ fn is_weights(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension == "gguf" || extension == "safetensors")
 }
 
-/// A repository's folder in the cache.
+/// A repository's folder in the cache, at one revision.
 struct RepositoryCache {
     folder: PathBuf,
+    repo: CacheRepo,
 }
 
 impl RepositoryCache {
     fn blob(&self, file: &RemoteFile) -> PathBuf {
-        self.folder.join("blobs").join(file.hash.hex())
+        self.repo.blob_path(file.hash.hex())
     }
 
     fn part(&self, file: &RemoteFile) -> PathBuf {
-        self.folder.join(".probity").join(file.hash.hex())
-    }
-
-    fn snapshot(&self, commit: &str) -> PathBuf {
-        self.folder.join("snapshots").join(commit)
+        self.blob(file).with_extension("part")
     }
 
     /// How many bytes of a file are here.
@@ -104,7 +102,7 @@ impl Fetcher {
         Ok(HubFetch {
             name: name.clone(),
             here: files.iter().map(|file| cache.here(file)).collect(),
-            folder: cache.snapshot(&repository.commit),
+            folder: cache.repo.pointer_path(&repository.commit),
             commit: repository.commit,
             files,
             licence: repository.licence,
@@ -115,12 +113,9 @@ impl Fetcher {
     /// Makes the files of a plan be here, each with its right hash.
     pub fn get_from_hub(&self, plan: &HubFetch, progress: &mut dyn TransferProgress) -> Result<(), HubError> {
         let (client, cache) = (self.client(), self.cache(&plan.name));
-        let own = cache.folder.join(".probity");
-        fs::create_dir_all(&own).map_err(|source| HubError::io(&own, plan.missing(), source))?;
         if let Some(available) = plan.space.filter(|&space| space < plan.missing()) {
             return Err(HubError::DiskFull { path: cache.folder, needed: plan.missing(), available: Some(available) });
         }
-        let lock = Lock::take(own.join("lock"), &plan.name.to_string())?;
         let (weights, side): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| is_weights(&file.path));
         for file in side {
             bring(&client, &cache, plan, file, progress)?;
@@ -130,21 +125,17 @@ impl Fetcher {
         for file in weights {
             bring(&client, &cache, plan, file, progress)?;
         }
-        install(&cache, plan).map_err(|(path, source)| HubError::io(&path, plan.missing(), source))?;
-        drop(lock);
-        // What is left in it is of other files that have not come yet.
-        let _ = fs::remove_file(own.join("lock")).and_then(|()| fs::remove_dir(&own));
-        Ok(())
+        install(&cache, plan).map_err(|(path, source)| HubError::io(&path, plan.missing(), source))
     }
 
     fn cache(&self, name: &HubName) -> RepositoryCache {
-        RepositoryCache { folder: self.places.hf_cache.join(name.folder()) }
+        let repo = Repo::with_revision(name.repo.clone(), RepoType::Model, name.revision().to_owned());
+        let folder = self.places.hf_cache.join(repo.folder_name());
+        RepositoryCache { folder, repo: Cache::new(self.places.hf_cache.clone()).repo(repo) }
     }
 }
 
 fn repository(client: &HubClient, name: &HubName) -> Result<HubRepository, HubError> {
-    let endpoint = client.endpoint().to_owned();
-    client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why: why.to_string() })?;
     HubRepository::read(client, &name.repo, name.revision())
         .map_err(|error| HubError::of_repository(client, name, error))
 }
@@ -159,35 +150,36 @@ fn bring(
 ) -> Result<(), HubError> {
     let (blob, part) = (cache.blob(file), cache.part(file));
     let io_error = |source| HubError::io(&blob, plan.missing(), source);
-    if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
+    let hash = |path: &Path, progress: &mut dyn TransferProgress| {
         progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
-        if file.hash.of(&blob, progress).map_err(io_error)? == file.hash.hex() {
+        file.hash.of(path, progress).map_err(io_error)
+    };
+    if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
+        if hash(&blob, progress)? == file.hash.hex() {
             return Ok(());
         }
         progress.notice(&format!("{} is damaged and will be replaced", blob.display()));
     }
+    fs::create_dir_all(blob.parent().expect("below the cache")).map_err(io_error)?;
+    let lock = Lock::take(blob.with_extension("lock"), &plan.name.to_string())?;
     let wanted = WantedFile {
         what: format!("downloading {} from {}", file.path, plan.name.repo),
-        path: format!("/{}/resolve/{}/{}", encode_path(&plan.name.repo), plan.commit, encode_path(&file.path)),
+        address: client.repo(&plan.name.repo, &plan.commit).url(&encode_path(&file.path)),
         bytes: file.bytes,
-        hash: &file.hash,
     };
     download(client, &wanted, &part, progress).map_err(|error| match error {
         TransferError::Request { have, source } => HubError::of_transfer(client, &plan.name, file, have, source),
-        TransferError::WrongHash { found } => HubError::WrongHash {
-            repo: plan.name.repo.clone(),
-            file: file.path.clone(),
-            kind: file.hash.kind(),
-            expected: file.hash.hex().to_owned(),
-            found,
-        },
         TransferError::Io { path, source } => HubError::io(&path, plan.missing(), source),
     })?;
-    let place = || {
-        fs::create_dir_all(blob.parent().expect("below the cache"))?;
-        fs::rename(&part, &blob)
-    };
-    place().map_err(io_error)
+    let found = hash(&part, progress)?;
+    if found != file.hash.hex() {
+        fs::remove_file(&part).map_err(io_error)?;
+        let (repo, path, expected) = (plan.name.repo.clone(), file.path.clone(), file.hash.hex().to_owned());
+        return Err(HubError::WrongHash { repo, file: path, kind: file.hash.kind(), expected, found });
+    }
+    fs::rename(&part, &blob).map_err(io_error)?;
+    lock.remove();
+    Ok(())
 }
 
 /// Whether the configuration is one that we read, and the index names the shards that were chosen.
@@ -224,16 +216,7 @@ fn install(cache: &RepositoryCache, plan: &HubFetch) -> Result<(), (PathBuf, io:
     if revision == plan.commit {
         return Ok(());
     }
-    let reference = cache.folder.join("refs").join(revision);
-    let write = || {
-        let parent = reference.parent().expect("below refs");
-        fs::create_dir_all(parent)?;
-        // Written aside and renamed: other tools read the reference at any moment.
-        let fresh = parent.join(".probity-new");
-        fs::write(&fresh, &plan.commit)?;
-        fs::rename(&fresh, &reference)
-    };
-    write().map_err(|source| (reference.clone(), source))
+    cache.repo.create_ref(&plan.commit).map_err(|source| (cache.folder.join("refs").join(revision), source))
 }
 
 /// Makes `link` be the blob: a relative link, as other tools make it; where there are no links, the file itself.

@@ -62,6 +62,7 @@ impl World {
             endpoint: hub.endpoint.clone(),
             back_off: Duration::from_millis(1),
             token: None,
+            offline: false,
         };
         Self { root, fetcher, hub, _root: dir }
     }
@@ -80,6 +81,11 @@ impl World {
         self.root.join("hub/models--org--toy")
     }
 
+    fn blobs(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.repo().join("blobs")) else { return Vec::new() };
+        entries.map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8")).collect()
+    }
+
     /// Requests for the content of files that were answered from the store.
     fn transfers(&self) -> usize {
         self.hub.asked().iter().filter(|line| line.starts_with("store")).count()
@@ -88,7 +94,7 @@ impl World {
 
 #[test]
 fn a_gguf_is_fetched_by_quantisation_pinned_and_found_offline() {
-    let world = World::new(quants(), Faults { page: Some(2), ..Faults::default() });
+    let world = World::new(quants(), Faults::default());
     let plan = world.get("org/toy:q4_k_m").expect("fetched");
     assert_eq!(
         (plan.commit.as_str(), plan.bytes(), plan.licence.as_deref()),
@@ -101,10 +107,7 @@ fn a_gguf_is_fetched_by_quantisation_pinned_and_found_offline() {
     );
     assert_eq!(fs::read(located.path).expect("there"), WEIGHTS);
     assert_eq!(fs::read_to_string(world.repo().join("refs/main")).expect("pinned"), COMMIT);
-    assert!(
-        world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).is_file()
-            && !world.repo().join(".probity").exists()
-    );
+    assert_eq!(world.blobs(), [hex(&Sha256::digest(WEIGHTS))], "neither part nor lock is left");
     let asked = world.transfers();
     world.get("org/toy:Q4_K_M").expect("there");
     assert_eq!(world.transfers(), asked, "what is here is not asked for again");
@@ -159,7 +162,7 @@ fn wrong_content_is_removed_and_told_with_both_hashes() {
         message.contains(&format!("expected sha256 {right}")) && message.contains(&format!("found    sha256 {wrong}")),
         "{message}"
     );
-    assert!(!world.repo().join(".probity").join(&right).exists() && !world.repo().join("blobs").exists());
+    assert!(world.blobs().iter().all(|name| *name == format!("{right}.lock")), "{:?}", world.blobs());
     let mut files = folder();
     files[1].oid = "a".repeat(40);
     assert!(World::new(files, Faults::default()).message("org/toy").contains("expected git-sha1 aaaa"));
@@ -264,10 +267,49 @@ fn no_room_is_told_before_anything_comes() {
 #[test]
 fn two_fetches_of_one_model_do_not_mix() {
     let world = World::new(quants(), Faults::default());
-    let own = world.repo().join(".probity");
-    fs::create_dir_all(&own).expect("folder");
-    let held = Lock::take(own.join("lock"), "org/toy").expect("first");
+    let blobs = world.repo().join("blobs");
+    fs::create_dir_all(&blobs).expect("folder");
+    let lock = blobs.join(hex(&Sha256::digest(b"other weights"))).with_extension("lock");
+    let held = Lock::take(lock, "org/toy").expect("first");
     assert!(matches!(world.get("org/toy:Q8_0"), Err(HubError::Here(FetchError::Busy { .. }))));
     drop(held);
     assert!(world.get("org/toy:Q8_0").is_ok());
+}
+
+#[test]
+fn offline_asks_nobody() {
+    let mut world = World::new(quants(), Faults::default());
+    world.fetcher.offline = true;
+    let message = world.message("org/toy:Q8_0");
+    assert!(message.contains("cannot reach the hub") && message.contains("HF_HUB_OFFLINE is set"), "{message}");
+    assert_eq!(world.hub.asked(), Vec::<String>::new());
+}
+
+#[test]
+fn a_path_out_of_the_repository_is_never_fetched() {
+    let mut files = folder();
+    files.push(large("../outside.gguf", WEIGHTS));
+    files.push(large("/outside.gguf", WEIGHTS));
+    let world = World::new(files, Faults::default());
+    let plan = world.get("org/toy").expect("fetched");
+    assert!(plan.files.iter().all(|file| !file.path.contains("outside")));
+    assert!(world.message("org/toy:outside.gguf").contains("no GGUF file `outside.gguf`\n  it has none"));
+}
+
+#[test]
+fn a_part_of_the_full_length_is_checked_and_not_asked_for_again() {
+    let world = World::new(quants(), Faults::default());
+    let part = world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).with_extension("part");
+    fs::create_dir_all(part.parent().expect("blobs")).expect("folder");
+    fs::write(&part, WEIGHTS).expect("part");
+    world.get("org/toy:Q4_K_M").expect("fetched");
+    assert_eq!(world.transfers(), 0);
+    // hf-hub's own download and other tools share the part: what they left wrong is removed.
+    let world = World::new(quants(), Faults::default());
+    fs::create_dir_all(world.repo().join("blobs")).expect("folder");
+    let part = world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).with_extension("part");
+    fs::write(&part, vec![0; WEIGHTS.len()]).expect("part");
+    assert!(world.message("org/toy:Q4_K_M").contains("came with the wrong content"));
+    assert!(!part.exists());
+    world.get("org/toy:Q4_K_M").expect("fetched");
 }

@@ -96,6 +96,7 @@ impl World {
             endpoint: "http://127.0.0.1:9".into(),
             back_off: Duration::from_millis(1),
             token: None,
+            offline: false,
         };
         Self { _turn: turn, root, fetcher }
     }

@@ -14,6 +14,8 @@ mod fetch_hub;
 mod fetch_packages;
 #[cfg(feature = "hub")]
 mod fetch_repository;
+#[cfg(all(test, feature = "hub"))]
+mod hf_hub_tests;
 #[cfg(feature = "hub")]
 mod hub_error;
 mod judges;

@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-use super::client::{HubClient, RequestError, encode, encode_path};
+use super::client::{HubClient, RequestError};
 use super::name::stays_inside;
 use super::transfer::ContentHash;
-
-/// Pages of a list, at most: no repository of a model has a hundred thousand files.
-const PAGES: usize = 100;
 
 /// A file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,34 +28,27 @@ pub(super) struct HubRepository {
 }
 
 impl HubRepository {
-    /// Asks for the commit of a revision, then for that commit's files: whatever is pushed meanwhile, the two belong
-    /// together.
+    /// Asks for a revision: one answer has its commit and the files of that commit.
     pub(super) fn read(client: &HubClient, repo: &str, revision: &str) -> Result<Self, RequestError> {
-        let api = format!("/api/models/{}", encode_path(repo));
-        let info = client.page(&format!("{api}/revision/{}", encode(revision)))?.json;
+        let repo = client.repo(repo, revision);
+        let info = client.json(|| repo.info_request().query("blobs", "true"))?;
         let commit = info["sha"].as_str().filter(|sha| is_hex(sha, &[40, 64])).map(str::to_owned);
         let commit = commit.ok_or_else(|| RequestError::Answer("it names no commit of the revision".into()))?;
         let mut tags = info["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let licence = tags.find_map(|tag| tag.strip_prefix("license:")).map(str::to_owned);
-        let mut files = Vec::new();
-        // By the commit, not the branch, which may move between two questions.
-        let mut next = Some(format!("{api}/tree/{commit}?recursive=true"));
-        for _ in 0..PAGES {
-            let Some(path) = next.take() else { break };
-            let page = client.page(&path)?;
-            let entries =
-                page.json.as_array().ok_or_else(|| RequestError::Answer("its list of files is no list".into()))?;
-            files.extend(entries.iter().filter_map(remote_file));
-            next = page.next;
+        let listed = info["siblings"].as_array().ok_or_else(|| RequestError::Answer("it lists no files".into()))?;
+        let files: Vec<RemoteFile> = listed.iter().filter_map(remote_file).collect();
+        if files.is_empty() && !listed.is_empty() {
+            return Err(RequestError::Answer("it lists files without their sizes and hashes".into()));
         }
         Ok(Self { commit, files, licence })
     }
 
     /// The branches and tags that there are.
     pub(super) fn revisions(client: &HubClient, repo: &str) -> Vec<String> {
-        let Ok(page) = client.page(&format!("/api/models/{}/refs", encode_path(repo))) else { return Vec::new() };
+        let Ok(answer) = client.api(&format!("models/{repo}/refs")) else { return Vec::new() };
         let names = |kind: &str| {
-            let list = page.json[kind].as_array().into_iter().flatten();
+            let list = answer[kind].as_array().into_iter().flatten();
             list.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
         };
         [names("branches"), names("tags")].concat()
@@ -67,27 +57,25 @@ impl HubRepository {
     /// Names of repositories of the same organisation.
     pub(super) fn siblings(client: &HubClient, repo: &str) -> Vec<String> {
         let Some((organisation, _)) = repo.split_once('/') else { return Vec::new() };
-        let Ok(page) = client.page(&format!("/api/models?author={}&limit=500", encode(organisation))) else {
+        let Ok(answer) = client.api(&format!("models?author={organisation}&limit=500")) else {
             return Vec::new();
         };
-        page.json.as_array().into_iter().flatten().filter_map(|model| model["id"].as_str().map(str::to_owned)).collect()
+        answer.as_array().into_iter().flatten().filter_map(|model| model["id"].as_str().map(str::to_owned)).collect()
     }
 }
 
-/// An entry of the tree that is a file; one without a usable path, size or hash counts as absent.
+/// A listed file; one without a usable path, size or hash counts as absent.
 fn remote_file(entry: &Value) -> Option<RemoteFile> {
-    if entry["type"] != "file" {
-        return None;
-    }
-    let path = entry["path"].as_str().filter(|path| stays_inside(path))?.to_owned();
-    let text = |value: &Value| value.as_str().map(str::to_ascii_lowercase);
+    let path = entry["rfilename"].as_str().filter(|path| stays_inside(path))?.to_owned();
+    let hash = |value: &Value, digits: usize| {
+        value.as_str().map(str::to_ascii_lowercase).filter(|hash| is_hex(hash, &[digits]))
+    };
     let large = &entry["lfs"];
     if large.is_object() {
-        let hash = text(&large["oid"]).or_else(|| text(&large["sha256"])).filter(|hash| is_hex(hash, &[64]))?;
-        return Some(RemoteFile { path, bytes: large["size"].as_u64()?, hash: ContentHash::Sha256(hash) });
+        let hash = ContentHash::Sha256(hash(&large["sha256"], 64)?);
+        return Some(RemoteFile { path, bytes: large["size"].as_u64()?, hash });
     }
-    let hash = text(&entry["oid"]).filter(|hash| is_hex(hash, &[40]))?;
-    Some(RemoteFile { path, bytes: entry["size"].as_u64()?, hash: ContentHash::GitBlob(hash) })
+    Some(RemoteFile { path, bytes: entry["size"].as_u64()?, hash: ContentHash::GitBlob(hash(&entry["blobId"], 40)?) })
 }
 
 fn is_hex(text: &str, lengths: &[usize]) -> bool {
@@ -103,16 +91,17 @@ mod tests {
     fn a_file_without_a_usable_hash_or_path_is_none() {
         let (small, large) = ("a".repeat(40), "b".repeat(64));
         let file = |entry: Value| remote_file(&entry);
-        let config = file(json!({"type": "file", "oid": small, "size": 7, "path": "config.json"})).expect("small");
+        let config = file(json!({"rfilename": "config.json", "blobId": small, "size": 7})).expect("small");
         assert_eq!((config.bytes, config.hash), (7, ContentHash::GitBlob(small.clone())));
-        let weights =
-            json!({"type": "file", "oid": small, "size": 9, "path": "m.gguf", "lfs": {"oid": large, "size": 9}});
+        let weights = json!({"rfilename": "m.gguf", "blobId": small, "size": 9, "lfs": {"sha256": large, "size": 9}});
         assert_eq!(file(weights).expect("large").hash, ContentHash::Sha256(large));
         for entry in [
-            json!({"type": "directory", "oid": small, "size": 0, "path": "onnx"}),
-            json!({"type": "file", "oid": "../../x", "size": 7, "path": "config.json"}),
-            json!({"type": "file", "oid": small, "size": 7, "path": "../config.json"}),
-            json!({"type": "file", "oid": small, "size": 9, "path": "m.gguf", "lfs": {"oid": "short", "size": 9}}),
+            json!({"rfilename": "config.json", "blobId": "../../x", "size": 7}),
+            json!({"rfilename": "config.json", "blobId": small}),
+            json!({"rfilename": "config.json", "size": 7}),
+            json!({"rfilename": "../config.json", "blobId": small, "size": 7}),
+            json!({"rfilename": "/config.json", "blobId": small, "size": 7}),
+            json!({"rfilename": "m.gguf", "blobId": small, "size": 9, "lfs": {"sha256": "short", "size": 9}}),
         ] {
             assert_eq!(file(entry.clone()), None, "{entry}");
         }

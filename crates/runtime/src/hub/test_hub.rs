@@ -32,17 +32,16 @@ pub(crate) struct Faults {
     pub(crate) token: Option<String>,
     /// The files are refused with 403: the terms were not accepted.
     pub(crate) gated: bool,
+    /// What large files are called by instead of their hash.
+    pub(crate) etag: Option<String>,
     /// So many answers of the API are 503 first.
     pub(crate) busy: usize,
-    /// So many entries on a page of the tree.
-    pub(crate) page: Option<usize>,
 }
 
 struct State {
     files: Vec<TestFile>,
     faults: Faults,
     asked: Vec<String>,
-    api: String,
     store: String,
 }
 
@@ -55,7 +54,8 @@ pub(crate) struct TestHub {
 struct Asked {
     path: String,
     query: String,
-    range: Option<usize>,
+    /// First byte, and the last where it is stated.
+    range: Option<(usize, Option<usize>)>,
     token: Option<String>,
 }
 
@@ -63,9 +63,11 @@ impl TestHub {
     pub(crate) fn start(files: Vec<TestFile>, faults: Faults) -> Self {
         let api = TcpListener::bind("127.0.0.1:0").expect("bind");
         let store = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let address = |listener: &TcpListener| format!("http://{}", listener.local_addr().expect("address"));
-        let endpoint = address(&api);
-        let state = State { files, faults, asked: Vec::new(), api: endpoint.clone(), store: address(&store) };
+        let port = |listener: &TcpListener| listener.local_addr().expect("address").port();
+        // Two hosts by name.
+        let (endpoint, store_address) =
+            (format!("http://127.0.0.1:{}", port(&api)), format!("http://localhost:{}", port(&store)));
+        let state = State { files, faults, asked: Vec::new(), store: store_address };
         let state = Arc::new(Mutex::new(state));
         serve(api, &state, api_answer);
         serve(store, &state, store_answer);
@@ -98,7 +100,10 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     for line in lines {
         let (name, value) = line.split_once(": ")?;
         match name.to_ascii_lowercase().as_str() {
-            "range" => asked.range = value.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok(),
+            "range" => {
+                let (from, to) = value.strip_prefix("bytes=")?.split_once('-')?;
+                asked.range = Some((from.parse().ok()?, to.parse().ok()));
+            }
             "authorization" => asked.token = value.strip_prefix("Bearer ").map(str::to_owned),
             _ => {}
         }
@@ -108,7 +113,8 @@ fn read(stream: &TcpStream) -> Option<Asked> {
 
 impl State {
     fn note(&mut self, place: &str, asked: &Asked) {
-        let range = asked.range.map(|from| format!(" range bytes={from}-")).unwrap_or_default();
+        let to = |to: Option<usize>| to.map(|to| to.to_string()).unwrap_or_default();
+        let range = asked.range.map(|(from, end)| format!(" range bytes={from}-{}", to(end))).unwrap_or_default();
         let token = if asked.token.is_some() { " token" } else { "" };
         self.asked.push(format!("{place} {}{range}{token}", asked.path));
     }
@@ -136,7 +142,7 @@ fn api_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
         return refuse("401 Unauthorized", "RepoNotFound");
     }
     if let Some(rest) = asked.path.strip_prefix("/org/toy/resolve/") {
-        return resolve(state, rest);
+        return resolve(state, asked, rest);
     }
     if asked.path == "/api/models" {
         return answer("200 OK", &[], br#"[{"id":"org/toy"},{"id":"org/other"}]"#);
@@ -148,35 +154,34 @@ fn api_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
         "/refs" => answer("200 OK", &[], br#"{"branches":[{"name":"main"}],"tags":[{"name":"v1"}]}"#),
         _ if rest.starts_with("/revision/") => match rest.trim_start_matches("/revision/") {
             "main" | "v1" | COMMIT => {
-                let body =
-                    format!(r#"{{"id":"org/toy","sha":"{COMMIT}","gated":false,"tags":["license:apache-2.0"]}}"#);
+                let files = listing(state, asked.query.split('&').any(|part| part == "blobs=true"));
+                let body = format!(
+                    r#"{{"id":"org/toy","sha":"{COMMIT}","tags":["license:apache-2.0"],"siblings":[{files}]}}"#
+                );
                 answer("200 OK", &[], body.as_bytes())
             }
             _ => refuse("404 Not Found", "RevisionNotFound"),
         },
-        _ if rest == format!("/tree/{COMMIT}") => tree(state, asked),
         _ => refuse("404 Not Found", "EntryNotFound"),
     }
 }
 
-fn tree(state: &State, asked: &Asked) -> Vec<u8> {
-    let at: usize = asked.query.split('&').find_map(|part| part.strip_prefix("cursor=")?.parse().ok()).unwrap_or(0);
-    let page = state.faults.page.unwrap_or(1000);
+fn listing(state: &State, with_hashes: bool) -> String {
     let entry = |file: &TestFile| {
         let (path, bytes, oid) = (&file.path, file.content.len(), &file.oid);
-        let lfs =
-            file.sha256.as_ref().map(|hash| format!(r#","lfs":{{"oid":"{hash}","size":{bytes},"pointerSize":134}}"#));
-        format!(r#"{{"type":"file","oid":"{oid}","size":{bytes},"path":"{path}"{}}}"#, lfs.unwrap_or_default())
+        if !with_hashes {
+            return format!(r#"{{"rfilename":"{path}"}}"#);
+        }
+        let lfs = file
+            .sha256
+            .as_ref()
+            .map(|hash| format!(r#","lfs":{{"sha256":"{hash}","size":{bytes},"pointerSize":134}}"#));
+        format!(r#"{{"rfilename":"{path}","size":{bytes},"blobId":"{oid}"{}}}"#, lfs.unwrap_or_default())
     };
-    let mut entries = vec![r#"{"type":"directory","oid":"","size":0,"path":"onnx"}"#.to_owned()];
-    entries.extend(state.files.iter().map(entry));
-    let shown = entries[at..entries.len().min(at + page)].join(",");
-    let next = format!("<{}{}?recursive=true&cursor={}>; rel=\"next\"", state.api, asked.path, at + page);
-    let headers = if at + page < entries.len() { vec![("link", next)] } else { vec![] };
-    answer("200 OK", &headers, format!("[{shown}]").as_bytes())
+    state.files.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-fn resolve(state: &State, rest: &str) -> Vec<u8> {
+fn resolve(state: &State, asked: &Asked, rest: &str) -> Vec<u8> {
     let Some((revision, path)) = rest.split_once('/') else { return refuse("404 Not Found", "EntryNotFound") };
     if state.faults.gated {
         return refuse("403 Forbidden", "GatedRepo");
@@ -187,10 +192,31 @@ fn resolve(state: &State, rest: &str) -> Vec<u8> {
     if !matches!(revision, "main" | "v1" | COMMIT) {
         return refuse("404 Not Found", "RevisionNotFound");
     }
-    match file.sha256 {
-        Some(_) => answer("302 Found", &[("location", format!("{}/{path}?signed=yes", state.store))], b""),
-        None => answer("200 OK", &[("x-repo-commit", COMMIT.to_owned())], &file.content),
+    let commit = ("x-repo-commit", COMMIT.to_owned());
+    match &file.sha256 {
+        Some(hash) => {
+            let etag = state.faults.etag.as_ref().unwrap_or(hash);
+            let to = format!("{}/{path}?signed=yes", state.store);
+            answer("302 Found", &[("location", to), ("x-linked-etag", format!("\"{etag}\"")), commit], b"")
+        }
+        None => content(file, asked.range, vec![("etag", format!("\"{}\"", file.oid)), commit]),
     }
+}
+
+/// A file, or the range of it.
+fn content(
+    file: &TestFile,
+    range: Option<(usize, Option<usize>)>,
+    mut headers: Vec<(&'static str, String)>,
+) -> Vec<u8> {
+    let total = file.content.len();
+    let Some((from, to)) = range else { return answer("200 OK", &headers, &file.content) };
+    if from >= total {
+        return answer("416 Range Not Satisfiable", &[], b"");
+    }
+    let to = to.unwrap_or(total - 1);
+    headers.push(("content-range", format!("bytes {from}-{to}/{total}")));
+    answer("206 Partial Content", &headers, &file.content[from..=to])
 }
 
 fn store_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
@@ -198,21 +224,13 @@ fn store_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
     let Some(file) = state.files.iter().find(|file| asked.path == format!("/{}", file.path)) else {
         return answer("404 Not Found", &[], b"");
     };
-    let total = file.content.len();
-    let from = asked.range.filter(|_| !state.faults.ignores_ranges);
-    if from.is_some_and(|from| from >= total) {
-        return answer("416 Range Not Satisfiable", &[], b"");
-    }
-    let mut bytes = match from {
-        Some(from) => {
-            let range = format!("bytes {from}-{}/{total}", total - 1);
-            answer("206 Partial Content", &[("content-range", range)], &file.content[from..])
-        }
-        None => answer("200 OK", &[], &file.content),
-    };
-    if !state.faults.cut_after.is_empty() {
+    // Only a whole rest is cut or answered with everything: a single byte is a question about the file.
+    let is_rest = asked.range.is_none_or(|(_, to)| to.is_none());
+    let range = asked.range.filter(|_| !(is_rest && state.faults.ignores_ranges));
+    let mut bytes = content(file, range, Vec::new());
+    let body = file.content.len().saturating_sub(range.map_or(0, |(from, _)| from));
+    if is_rest && !state.faults.cut_after.is_empty() {
         let sent = state.faults.cut_after.remove(0);
-        let body = total - from.unwrap_or(0);
         bytes.truncate(bytes.len() - body + sent.min(body));
     }
     bytes
