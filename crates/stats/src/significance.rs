@@ -35,13 +35,22 @@ pub(crate) fn two_sided_normal(z: f64) -> f64 {
 /// The t that a Student's t of so many degrees of freedom exceeds on neither side with probability `confidence`, in (0,
 /// 1).
 pub(crate) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
+    two_sided_quantile(confidence, |t| two_sided_t(t, degrees))
+}
+
+/// The same of a standard normal value.
+pub(crate) fn normal_quantile(confidence: f64) -> f64 {
+    two_sided_quantile(confidence, two_sided_normal)
+}
+
+fn two_sided_quantile(confidence: f64, p: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
-    while two_sided_t(high, degrees) > 1.0 - confidence {
+    while p(high) > 1.0 - confidence {
         (low, high) = (high, 2.0 * high);
     }
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
-        if two_sided_t(middle, degrees) > 1.0 - confidence { low = middle } else { high = middle }
+        if p(middle) > 1.0 - confidence { low = middle } else { high = middle }
     }
     high
 }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 pub use conformal::{ConformalScores, NoConformal, conformal_items};
-pub use prediction_powered::{PredictionPowered, prediction_powered};
+pub use prediction_powered::{CorrectedShare, PredictionPowered, corrected_share, prediction_powered};
 pub use selective::{CheckedVerdict, NoSelection, Selection, SelectionRule, SelectionRuleError, thresholds};
 
 /// One of each of several lists, by their lengths, none of them 0: the same for one seed.
