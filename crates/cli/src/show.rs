@@ -278,7 +278,7 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
     }
 }
 
-/// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are
+/// What the model saw before the tokens that were asked about, tokens that steer it between ⟦ and ⟧. These two in a text are
 /// escaped.
 fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String> {
     let ids = match &asked.ask {
@@ -292,8 +292,8 @@ fn seen(encoder: &PromptEncoder, asked: &AskedRequest) -> miette::Result<String>
     let tokenizer = encoder.tokenizer();
     let mut text = String::new();
     // Ordinary tokens are decoded together: a character may be spread over several.
-    for run in ids.chunk_by(|a, b| !tokenizer.is_special(*a) && !tokenizer.is_special(*b)) {
-        if tokenizer.is_special(run[0]) {
+    for run in ids.chunk_by(|a, b| !tokenizer.steers(*a) && !tokenizer.steers(*b)) {
+        if tokenizer.steers(run[0]) {
             let _ = write!(text, "⟦{}⟧", visible(&tokenizer.token_text(run[0])));
         } else {
             text.push_str(&visible(&tokenizer.decode(run)?).replace('⟦', "\\u{27e6}").replace('⟧', "\\u{27e7}"));

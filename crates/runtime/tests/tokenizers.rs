@@ -128,6 +128,12 @@ fn ids_equal_the_reference_on_the_nasty_texts() {
             .iter()
             .filter_map(|golden| {
                 let ids = tokenizer.encode_text(&golden.text).expect("encodable");
+                let meant = tokenizer.encode_trusted(&golden.text).expect("encodable");
+                if meant.iter().any(|&id| tokenizer.steers(id) && !tokenizer.is_special(id)) {
+                    // A mark that the file calls ordinary, `<tool_call>`: a token in the reference, letters in our data.
+                    assert_eq!(ids.iter().find(|&&id| tokenizer.steers(id)), None, "{name}: {:?}", golden.text);
+                    return None;
+                }
                 (ids != golden.ids).then(|| format!("{:?}: expected {:?}, found {ids:?}", golden.text, golden.ids))
             })
             .collect();
@@ -140,12 +146,11 @@ fn ids_with_special_tokens_meant_equal_the_reference() {
     for (name, tokenizer) in vocabularies() {
         for golden in golden(name).texts {
             let expected = golden.ids_special.as_ref().unwrap_or(&golden.ids);
-            assert_eq!(
-                &tokenizer.encode_trusted(&golden.text).expect("encodable"),
-                expected,
-                "{name}: {:?}",
-                golden.text
-            );
+            let ids = tokenizer.encode_trusted(&golden.text).expect("encodable");
+            // sentencepiece itself reads on at a mark that its model defines; the tokenizers library and llama.cpp begin anew
+            // behind it, with a space.
+            let has_mark = ids.iter().any(|&id| tokenizer.steers(id) && !tokenizer.is_special(id));
+            assert!(ids == *expected || (name == "tiny-spm" && has_mark), "{name}: {:?}: {ids:?}", golden.text);
         }
     }
 }
@@ -240,13 +245,13 @@ fn unigram_and_wordpiece_vocabularies_in_gguf_equal_those_in_json() {
 fn ordinary_text_never_holds_a_special_token() {
     for (name, tokenizer) in vocabularies() {
         let every_special: String = (0..tokenizer.vocab_size() as u32)
-            .filter(|&id| tokenizer.is_special(id))
+            .filter(|&id| tokenizer.steers(id))
             .map(|id| tokenizer.token_text(id))
             .flat_map(|token| [token.clone(), " a".into(), token.clone(), "b ".into(), token])
             .collect();
         assert!(every_special.len() > 5, "{name} has special tokens");
         let ids = tokenizer.encode_text(&every_special).expect("encodable");
-        assert_eq!(ids.iter().find(|&&id| tokenizer.is_special(id)), None, "{name}");
+        assert_eq!(ids.iter().find(|&&id| tokenizer.steers(id)), None, "{name}");
         assert_eq!(tokenizer.decode(&ids).expect("decodable").trim_start(), every_special, "{name}");
     }
 }
@@ -415,6 +420,52 @@ fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
             }
         }
     }
+}
+
+#[test]
+fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
+    let channel = "<|im_start|>final<|im_end|>";
+    let encoder = PromptEncoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
+    let [start, end] = ["<|im_start|>", "<|im_end|>"].map(|token| encoder.tokenizer().token_id(token).expect("a token"));
+    let prompt = |content: &str| Prompt::Chat {
+        messages: vec![Message::new(Role::User, content)],
+        answer_prefix: channel.to_owned(),
+    };
+    for content in ["Which?", "Which? <|im_end|>"] {
+        let plain = encoder.encode_prompt(&user(content)).expect("encoded");
+        let ids = encoder.encode_prompt(&prompt(content)).expect("encoded");
+        let begun = [vec![start], encoder.tokenizer().encode_text("final").expect("encoded"), vec![end]].concat();
+        assert_eq!(ids, [plain, begun].concat(), "{content}");
+    }
+    // What follows may be data.
+    let encoded = encoder.encode_continuation(&prompt("Which?"), "<|im_end|>").expect("encoded");
+    assert!(!encoded.continuation.contains(&end) && encoded.continuation.len() > 1);
+    let folder = goldens().join("models/tiny-flan-t5");
+    let encoder = PromptEncoder::new(from_json(&folder.join("tokenizer.json"))).with_answer_start(vec![0]);
+    let named = (0..encoder.tokenizer().vocab_size() as u32).filter(|id| encoder.tokenizer().is_special(*id));
+    let special = named.map(|id| encoder.tokenizer().token_text(id)).find(|text| text.len() > 2).expect("a special token");
+    let id = encoder.tokenizer().token_id(&special).expect("its id");
+    let messages = vec![Message::new(Role::User, "Which?")];
+    let prompt = Prompt::Chat { messages, answer_prefix: special.clone() };
+    let encoded = encoder.encode_continuation(&prompt, &special).expect("encoded");
+    assert!(encoded.prefix[encoded.source..].contains(&id) && !encoded.continuation.contains(&id), "{encoded:?}");
+}
+
+#[test]
+fn a_chat_template_beside_a_gguf_file_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("model.gguf");
+    std::fs::copy(goldens().join("models/tiny-gguf/model.gguf"), &model).expect("copied");
+    let located = probity_runtime::hub::locate(model.to_str().expect("UTF-8")).expect("a model");
+    let before = probity_runtime::Checkpoint::open(&located).expect("opens");
+    let template = folder.path().join("chat_template.jinja");
+    std::fs::write(&template, "[{{ messages[0].content }}]").expect("written");
+    let checkpoint = probity_runtime::Checkpoint::open(&located).expect("opens");
+    assert_eq!(checkpoint.encoder.chat().map(|chat| chat.source()), Some("[{{ messages[0].content }}]"));
+    assert_eq!((before.files, checkpoint.files), (vec![model.clone()], vec![model, template.clone()]));
+    std::fs::write(&template, "{% for %}").expect("written");
+    let error = probity_runtime::Checkpoint::open(&located).expect("opens").encoder.chat_error().map(ToString::to_string);
+    assert!(error.is_some_and(|error| error.contains("chat_template.jinja")), "the file is named");
 }
 
 #[test]

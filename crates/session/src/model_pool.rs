@@ -128,6 +128,7 @@ impl ModelPool {
                  could see {seen}"
             ));
         }
+        model.encoder().tokenizer().cautions().iter().for_each(|caution| warn(caution));
         if let Some(error) = model.encoder().chat_error() {
             warn(&format!("{error}; it can be asked plain prompts only"));
         }

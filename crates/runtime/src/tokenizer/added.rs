@@ -15,8 +15,10 @@ use super::TokenizerError;
 pub(super) struct AddedToken {
     pub(super) id: u32,
     pub(super) content: String,
-    /// Steers the model (turns, beginning, end); never made from ordinary text.
+    /// Left out of decoded text.
     pub(super) special: bool,
+    /// Steers the model (turns, thoughts, beginning, end); never made from ordinary text. All special tokens do.
+    pub(super) steers: bool,
     /// Matched only where no word character stands beside it.
     pub(super) single_word: bool,
     /// Takes the white space before it.
@@ -34,6 +36,7 @@ impl AddedToken {
             id,
             content: content.to_owned(),
             special,
+            steers: special,
             single_word: false,
             lstrip: false,
             rstrip: false,
@@ -42,7 +45,7 @@ impl AddedToken {
     }
 }
 
-/// Whether special tokens are recognised in a text.
+/// Whether tokens that steer are recognised in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Specials {
     /// As their tokens: the text was laid out by a template.
@@ -93,7 +96,7 @@ impl Matcher {
         let mut taken = 0;
         for found in self.automaton.find_iter(text) {
             let token = &self.tokens[found.pattern().as_usize()];
-            if token.special && specials == Specials::AsText {
+            if token.steers && specials == Specials::AsText {
                 continue;
             }
             let (before, after) = (&text[..found.start()], &text[found.end()..]);
@@ -105,7 +108,7 @@ impl Matcher {
             // White space that the match before has taken is not taken twice.
             let start = if token.lstrip { before.trim_end().len().max(taken) } else { found.start() };
             let end = if token.rstrip { text.len() - after.trim_start().len() } else { found.end() };
-            matches.push(Match { range: start..end, id: token.id, firm: token.special && !token.single_word });
+            matches.push(Match { range: start..end, id: token.id, firm: token.steers && !token.single_word });
             taken = end;
         }
         matches
@@ -129,7 +132,7 @@ pub(super) struct Protector {
 impl Protector {
     pub(super) fn new<'a>(tokens: impl Iterator<Item = &'a AddedToken>) -> Result<Self, TokenizerError> {
         let mut patterns: Vec<String> =
-            tokens.filter(|t| t.special && !t.content.is_empty()).map(|t| t.content.clone()).collect();
+            tokens.filter(|t| t.steers && !t.content.is_empty()).map(|t| t.content.clone()).collect();
         patterns.sort_unstable();
         patterns.dedup();
         let automaton = if patterns.is_empty() { None } else { Some(AhoCorasick::new(&patterns)) };

@@ -9,11 +9,14 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use crate::weights::{GgufFile, StringTable};
 
 use super::added::AddedToken;
+use super::json::template_file_of;
+use super::marks::{self, end_tokens, looks_special};
 use super::pipeline::{Engine, parse_byte_piece};
+use super::pretokenizers::UNKNOWN_TO_CONVERTER;
 use super::spm::{PieceKind, SpmVocabulary};
 use super::{
-    SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, end_tokens, gguf_pieces,
-    looks_special, pretokenizers,
+    SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, gguf_pieces, pretokenizers,
+    stripping,
 };
 
 /// Token types of the format.
@@ -72,13 +75,15 @@ impl<'a> GgufVocabulary<'a> {
         }
         let types = read_types(file, model, tokens)?;
         let special = |kind: i64| matches!(kind, CONTROL | UNKNOWN);
-        let added = tokens
+        let mut added: Vec<AddedToken> = tokens
             .iter()
             .zip(&types)
             .enumerate()
             .filter(|(_, (_, kind))| special(**kind) || **kind == USER_DEFINED)
             .map(|(id, (text, &kind))| AddedToken::plain(id as u32, text, special(kind)))
             .collect();
+        marks::find_steering(&mut added);
+        stripping::find_stripping(tokens, &mut added);
         Ok(Self { file, model, tokens, types, added })
     }
 
@@ -110,8 +115,7 @@ impl<'a> GgufVocabulary<'a> {
             ends: end_tokens(given, &self.added),
             unknown,
             names,
-            chat_template: (self.file.string("tokenizer.chat_template")?)
-                .map(|text| TemplateSource { text: text.to_owned(), path: self.file.path() }),
+            chat_template: chat_template_of_gguf(self.file)?,
         })
     }
 
@@ -128,6 +132,16 @@ impl<'a> GgufVocabulary<'a> {
             None => Ok(scores),
         }
     }
+}
+
+/// The chat template of a GGUF file: `chat_template.jinja` beside it, else the file's own.
+pub fn chat_template_of_gguf(file: &GgufFile) -> Result<Option<TemplateSource>, TokenizerError> {
+    let path = file.path();
+    if let Some(template) = path.parent().map(template_file_of).transpose()?.flatten() {
+        return Ok(Some(template));
+    }
+    let own = file.string("tokenizer.chat_template")?;
+    Ok(own.map(|text| TemplateSource { text: text.to_owned(), path }))
 }
 
 /// The token that the file names as its `name`.
@@ -191,10 +205,15 @@ fn check_len(file: &GgufFile, key: &str, found: usize, expected: usize) -> Resul
 fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
     let key = "tokenizer.ggml.pre";
-    let name = file.string(key)?.unwrap_or("default");
-    let Some(family) = pretokenizers::family(name) else {
-        let why = format!("`{name}` is not supported; known are {}", pretokenizers::known());
-        return Err(file.metadata_error(key, why).into());
+    let name = file.string(key)?;
+    let Some(family) = pretokenizers::family(name.unwrap_or(UNKNOWN_TO_CONVERTER)) else {
+        let why = format!(
+            "this version does not know how `{}` splits text into words; it knows {}",
+            name.unwrap_or_default(),
+            pretokenizers::known()
+        );
+        let hint = "use the model's safetensors files, whose tokenizer.json says it; probity model get OWNER/NAME fetches them";
+        return Err(file.metadata_error_with(key, why, hint).into());
     };
     let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| {
         file.metadata_error("tokenizer.ggml.merges", source.to_string())
@@ -223,7 +242,21 @@ fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerErr
         spelling: Spelling::ByteLevel,
         vocab_size: vocabulary.tokens.len(),
         newline_ends_word: family.newline_ends_word,
+        cautions: Vec::from_iter(caution(name)),
     })
+}
+
+/// What a user should know of a file whose converter did not know the tokenizer.
+fn caution(name: Option<&str>) -> Option<String> {
+    let found = match name {
+        None => "has no `tokenizer.ggml.pre`",
+        Some(UNKNOWN_TO_CONVERTER) => "has `default` as `tokenizer.ggml.pre`",
+        Some(_) => return None,
+    };
+    Some(format!(
+        "the GGUF file {found}: its converter did not know how the tokenizer splits text into words, so token ids and \
+         scores may differ from the original model's; use a newer conversion or the safetensors files"
+    ))
 }
 
 fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, TokenizerError> {
@@ -270,7 +303,12 @@ fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Tokenizer
         BYTE => parse_byte_piece(text).map_or(PieceKind::Other, PieceKind::Byte),
         _ => PieceKind::Other,
     };
-    let kinds = vocabulary.tokens.iter().zip(&vocabulary.types).map(kind).collect();
+    let mut kinds: Vec<PieceKind> = vocabulary.tokens.iter().zip(&vocabulary.types).map(kind).collect();
+    // These are matched before the text is cut into pieces, and not at all in data.
+    let steering: Vec<AddedToken> = vocabulary.added.iter().filter(|token| token.steers).cloned().collect();
+    for token in &steering {
+        kinds[token.id as usize] = PieceKind::Other;
+    }
     let mut roles = vocabulary.roles(true)?;
     roles.unknown = vocabulary.token_id("unknown")?.or(roles.unknown);
     let roles = roles.without_unknown_in_two_roles();
@@ -280,11 +318,12 @@ fn sentencepiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Tokenizer
     let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     Tokenizer::assemble(TokenizerParts {
         engine: Engine::Spm { model, adds_space },
-        // User-defined pieces are part of a text here, as in sentencepiece: no space is put after them.
-        added: vocabulary.added.iter().filter(|token| token.special).cloned().collect(),
+        // Other user-defined pieces are part of a text here, as in sentencepiece: no space is put after them.
+        added: steering,
         roles,
         spelling: Spelling::Sentencepiece,
         vocab_size: vocabulary.tokens.len(),
         newline_ends_word: false,
+        cautions: Vec::new(),
     })
 }

@@ -65,6 +65,7 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, Toke
         spelling: Spelling::Sentencepiece,
         vocab_size: vocabulary.tokens.len(),
         newline_ends_word: false,
+        cautions: Vec::new(),
     })
 }
 
@@ -108,5 +109,6 @@ pub(super) fn wordpiece(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, To
         spelling: Spelling::Plain,
         vocab_size: vocabulary.tokens.len(),
         newline_ends_word: false,
+        cautions: Vec::new(),
     })
 }

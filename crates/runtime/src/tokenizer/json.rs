@@ -8,10 +8,9 @@ use serde_json::Value as Json;
 
 use super::added::AddedToken;
 use super::check;
+use super::marks::{self, end_tokens};
 use super::pipeline::Engine;
-use super::{
-    SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, end_tokens, pretokenizers,
-};
+use super::{SpecialRoles, Spelling, TemplateSource, Tokenizer, TokenizerError, TokenizerParts, pretokenizers};
 use crate::contained::{WorkLimits, within};
 use crate::side_file;
 
@@ -67,13 +66,14 @@ impl Tokenizer {
                 id,
                 content: token.content,
                 special: token.special,
+                steers: token.special,
                 single_word: token.single_word,
                 lstrip: token.lstrip,
                 rstrip: token.rstrip,
                 normalized: token.normalized,
             })
             .collect();
-        added.sort_unstable_by_key(|token| token.id);
+        marks::find_steering(&mut added);
         // By the highest id, not by how many there are: ids may have holes.
         let vocab_size = library.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -88,6 +88,7 @@ impl Tokenizer {
             spelling,
             vocab_size,
             newline_ends_word,
+            cautions: Vec::new(),
         })
     }
 }
@@ -197,19 +198,30 @@ fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<([Vec<u32>
     Ok((frame.clone(), between.unwrap_or_default().to_vec()))
 }
 
+/// A chat template beside a model.
+pub const TEMPLATE_FILE: &str = "chat_template.jinja";
+
 /// The chat template of a folder, whether or not its tokenizer can be used: `chat_template.jinja`, else the one that
 /// `tokenizer_config.json` holds.
 pub fn chat_template_of(folder: &Path) -> Result<Option<TemplateSource>, TokenizerError> {
     read_template(folder, &read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null))
 }
 
+/// `chat_template.jinja` of a folder, which wins over what the model's own files hold.
+pub(super) fn template_file_of(folder: &Path) -> Result<Option<TemplateSource>, TokenizerError> {
+    let file = folder.join(TEMPLATE_FILE);
+    if !side_file::is_there(&file) {
+        return Ok(None);
+    }
+    match String::from_utf8(read(&file)?) {
+        Ok(text) => Ok(Some(TemplateSource { text, path: file })),
+        Err(source) => Err(TokenizerError::Malformed { path: file, why: source.to_string() }),
+    }
+}
+
 fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>, TokenizerError> {
-    let file = folder.join("chat_template.jinja");
-    if side_file::is_there(&file) {
-        return match String::from_utf8(read(&file)?) {
-            Ok(text) => Ok(Some(TemplateSource { text, path: file })),
-            Err(source) => Err(TokenizerError::Malformed { path: file, why: source.to_string() }),
-        };
+    if let Some(template) = template_file_of(folder)? {
+        return Ok(Some(template));
     }
     let text = match &config["chat_template"] {
         Json::String(template) => Some(template.clone()),

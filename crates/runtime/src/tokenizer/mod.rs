@@ -6,8 +6,9 @@
 //! `<|im_end|>` in a candidate, are encoded as the characters that they are.
 //!
 //! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written
-//! `<|…|>` and where it is known to end turns, and T5's sentinels. Other added tokens (`<tool_call>`) are part of the
-//! vocabulary of ordinary text, as in the reference.
+//! `<|…|>` and where it is known to end turns, and T5's sentinels. Marks of turns, thoughts and tools (`</think>`,
+//! `<tool_call>`) steer too where their file does not call them special: they stay in decoded text, and ordinary text
+//! never holds them. Other added tokens are part of the vocabulary of ordinary text, as in the reference.
 
 mod added;
 mod check;
@@ -15,9 +16,11 @@ mod gguf;
 mod gguf_pieces;
 mod json;
 mod marked;
+mod marks;
 mod pipeline;
 mod pretokenizers;
 mod spm;
+mod stripping;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -25,7 +28,8 @@ use std::sync::Mutex;
 use crate::weights::WeightsError;
 
 use added::{AddedToken, Matcher, Protector, Specials};
-pub use json::chat_template_of;
+pub use gguf::chat_template_of_gguf;
+pub use json::{TEMPLATE_FILE, chat_template_of};
 use marked::LastText;
 pub(crate) use marked::Marked;
 use pipeline::Engine;
@@ -143,8 +147,7 @@ pub struct Tokenizer {
     raw: Matcher,
     normalised: Matcher,
     protector: Protector,
-    /// By id; ids beyond it are not special.
-    special: Vec<bool>,
+    /// Sorted by id.
     added: Vec<AddedToken>,
     roles: SpecialRoles,
     spelling: Spelling,
@@ -153,6 +156,7 @@ pub struct Tokenizer {
     newline_ends_word: bool,
     /// Encoding puts a space before the first word.
     adds_space: bool,
+    cautions: Vec<String>,
     /// See [`LastText`].
     last: Mutex<LastText>,
 }
@@ -165,22 +169,15 @@ struct TokenizerParts {
     spelling: Spelling,
     vocab_size: usize,
     newline_ends_word: bool,
+    /// See [`Tokenizer::cautions`].
+    cautions: Vec<String>,
 }
 
 impl Tokenizer {
     fn assemble(parts: TokenizerParts) -> Result<Self, TokenizerError> {
-        let TokenizerParts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
+        let TokenizerParts { engine, mut added, roles, spelling, vocab_size, newline_ends_word, cautions } = parts;
         let roles = roles.without_unknown_in_two_roles();
-        for token in &mut added {
-            // Converters and fine-tunes leave the flag out, and then any text could end a turn.
-            token.special |= looks_special(&token.content);
-        }
-        let mut special = vec![false; vocab_size];
-        for token in added.iter().filter(|token| token.special) {
-            if let Some(flag) = special.get_mut(token.id as usize) {
-                *flag = true;
-            }
-        }
+        added.sort_by_key(|token| token.id);
         let (normalised, raw): (Vec<&AddedToken>, Vec<&AddedToken>) = added.iter().partition(|token| token.normalized);
         let normalised = normalised.into_iter().map(|t| Ok((engine.normalise(&t.content)?, t.clone())));
         let normalised = Matcher::new(normalised.collect::<Result<Vec<_>, TokenizerError>>()?)?;
@@ -191,13 +188,13 @@ impl Tokenizer {
             raw,
             normalised,
             protector,
-            special,
             added,
             roles,
             spelling,
             vocab_size,
             newline_ends_word,
             adds_space: false,
+            cautions,
             last: Mutex::default(),
         };
         // Found out by encoding: several parts of a file may be the one that does it.
@@ -206,7 +203,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// The ids of ordinary text: no special token among them whatever the text says (but [`unknown`](Self::unknown) for
+    /// The ids of ordinary text: no token that steers among them whatever the text says (but [`unknown`](Self::unknown) for
     /// characters that have no piece), nothing put before or after.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::AsText)
@@ -227,7 +224,7 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of text in which special tokens are meant as such. Only for text that no data went into: templates,
+    /// The ids of text in which tokens that steer are meant as such. Only for text that no data went into: templates,
     /// tests.
     pub fn encode_trusted(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::Recognised)
@@ -236,21 +233,38 @@ impl Tokenizer {
     /// The text of ids, without special tokens; bytes that form no character are replaced.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         let ordinary: Vec<u32> = ids.iter().copied().filter(|&id| !self.is_special(id)).collect();
-        self.engine.decode(&ordinary)
+        if let Some(decoded) = self.engine.decode(&ordinary) {
+            return decoded;
+        }
+        let bytes: Vec<u8> = ordinary.iter().flat_map(|&id| self.written(id)).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let text = if self.engine.drops_first_space() { text.strip_prefix(' ').unwrap_or(&text) } else { &text };
+        Ok(text.to_owned())
     }
 
     /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are
     /// replaced. Empty for an id that the vocabulary does not have.
     pub fn token_text(&self, id: u32) -> String {
-        // Added tokens are written as they are, not in the vocabulary's spelling.
-        if let Some(token) = self.added.iter().find(|token| token.id == id) {
-            return token.content.clone();
-        }
-        let Some(piece) = self.engine.piece(id) else { return String::new() };
-        String::from_utf8_lossy(&self.piece_bytes(id, piece)).into_owned()
+        String::from_utf8_lossy(&self.written(id)).into_owned()
     }
 
-    fn piece_bytes(&self, id: u32, piece: String) -> Vec<u8> {
+    /// The added token of that id.
+    fn added(&self, id: u32) -> Option<&AddedToken> {
+        let at = self.added.partition_point(|token| token.id < id);
+        self.added.get(at).filter(|token| token.id == id)
+    }
+
+    /// The bytes that a token is written with; none for an id that the vocabulary does not have.
+    fn written(&self, id: u32) -> Vec<u8> {
+        if let Some(token) = self.added(id) {
+            // Added tokens are written as they are, not in the vocabulary's spelling, but for spaces that stand for
+            // spaces: Gemma's vocabulary adds runs of them.
+            return match self.spelling {
+                Spelling::Sentencepiece if !token.special => token.content.replace(spm::SPACE, " ").into_bytes(),
+                _ => token.content.clone().into_bytes(),
+            };
+        }
+        let Some(piece) = self.engine.piece(id) else { return Vec::new() };
         match self.spelling {
             Spelling::ByteLevel => pipeline::byte_level_bytes(&piece),
             Spelling::Sentencepiece => match self.engine.byte(id, &piece) {
@@ -267,10 +281,8 @@ impl Tokenizer {
         if self.is_special(id) || self.roles.unknown == Some(id) {
             return None;
         }
-        if let Some(token) = self.added.iter().find(|token| token.id == id) {
-            return Some(token.content.clone().into_bytes());
-        }
-        Some(self.piece_bytes(id, self.engine.piece(id)?))
+        let is_there = self.added(id).is_some() || self.engine.piece(id).is_some();
+        is_there.then(|| self.written(id))
     }
 
     /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with
@@ -289,9 +301,19 @@ impl Tokenizer {
         self.added.iter().find(|token| token.content == piece).map(|token| token.id).or_else(|| self.engine.id(piece))
     }
 
-    /// Whether the token steers the model rather than being text.
+    /// Whether the token is left out of decoded text; such tokens steer the model.
     pub fn is_special(&self, id: u32) -> bool {
-        self.special.get(id as usize).copied().unwrap_or(false)
+        self.added(id).is_some_and(|token| token.special)
+    }
+
+    /// Whether the token steers the model rather than being text: ordinary text never holds it.
+    pub fn steers(&self, id: u32) -> bool {
+        self.added(id).is_some_and(|token| token.steers)
+    }
+
+    /// What a user should know about ids that may differ from those of the original tokenizer.
+    pub fn cautions(&self) -> &[String] {
+        &self.cautions
     }
 
     /// One more than the highest id.
@@ -358,26 +380,4 @@ impl Tokenizer {
     pub fn named_tokens(&self) -> &[(String, String)] {
         &self.roles.names
     }
-}
-
-/// Tokens of other names are special only where their file says so.
-fn looks_special(content: &str) -> bool {
-    let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
-    // DeepSeek's models write the bars of their special tokens wide.
-    let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
-    let framed = inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace));
-    framed || content.starts_with("<extra_id_") || TURN_ENDS.contains(&content)
-}
-
-/// Names of end-of-turn tokens that checkpoints leave out of their lists.
-const TURN_ENDS: [&str; 7] =
-    ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
-
-/// The tokens that end an answer: those given, and those of [`TURN_ENDS`] that are special here. Sorted, each once.
-fn end_tokens(given: impl IntoIterator<Item = u32>, added: &[AddedToken]) -> Vec<u32> {
-    let named = added.iter().filter(|t| TURN_ENDS.contains(&t.content.as_str())).map(|t| t.id);
-    let mut ends: Vec<u32> = given.into_iter().chain(named).collect();
-    ends.sort_unstable();
-    ends.dedup();
-    ends
 }

@@ -4,6 +4,7 @@
 //! no way to say which literals of special tokens are meant and which are data.
 
 use probity_lm::quietly;
+use tokenizers::decoders::DecoderWrapper;
 use tokenizers::normalizer::Range as NormalisedRange;
 use tokenizers::tokenizer::{Model, NormalizedString, Normalizer as _, PreTokenizedString, PreTokenizer as _, Token};
 use tokenizers::{OffsetReferential, OffsetType};
@@ -74,22 +75,20 @@ impl Engine {
         }
     }
 
-    pub(super) fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+    /// The text of ids where more belongs to it than each token's own bytes. The library reads an added token of a
+    /// byte-level vocabulary as if its characters stood for bytes, so such text is not left to it.
+    pub(super) fn decode(&self, ids: &[u32]) -> Option<Result<String, TokenizerError>> {
         match self {
-            Self::Library(library) => guarded(|| library.decode(ids, false).map_err(encode_error)),
-            Self::Spm { model, adds_space } => {
-                let mut bytes = Vec::new();
-                for &id in ids {
-                    match model.byte(id) {
-                        Some(byte) => bytes.push(byte),
-                        None => bytes.extend(model.text(id).unwrap_or_default().replace(SPACE, " ").into_bytes()),
-                    }
-                }
-                let text = String::from_utf8_lossy(&bytes);
-                let text = if *adds_space { text.strip_prefix(' ').unwrap_or(&text) } else { &text };
-                Ok(text.to_owned())
+            Self::Library(library) if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) => {
+                Some(guarded(|| library.decode(ids, false).map_err(encode_error)))
             }
+            Self::Library(_) | Self::Spm { .. } => None,
         }
+    }
+
+    /// Whether a text's first space is the one that encoding put there.
+    pub(super) fn drops_first_space(&self) -> bool {
+        matches!(self, Self::Spm { adds_space: true, .. })
     }
 }
 
@@ -99,16 +98,9 @@ pub(super) fn parse_byte_piece(piece: &str) -> Option<u8> {
     if hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) { u8::from_str_radix(hex, 16).ok() } else { None }
 }
 
-/// The bytes of a piece whose characters stand for them; characters that stand for none are themselves.
+/// The bytes of a piece whose characters stand for them; a piece with a character that stands for none is itself.
 pub(super) fn byte_level_bytes(piece: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(piece.len());
-    for c in piece.chars() {
-        match byte_of(c) {
-            Some(byte) => bytes.push(byte),
-            None => bytes.extend(c.to_string().into_bytes()),
-        }
-    }
-    bytes
+    piece.chars().map(byte_of).collect::<Option<_>>().unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
 /// The first byte that UTF-8 has and that is no piece of a byte-level vocabulary: a text with it would lose it.
@@ -211,15 +203,15 @@ impl Tokenizer {
         Ok(splits.into_iter().filter_map(|(_, _, tokens)| tokens.as_ref()).flatten().map(|token| token.id).collect())
     }
 
-    /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written
-    /// by its characters instead, except the unknown token where it stands for something unknown.
+    /// The model's tokens of a word. One that steers (a merge or a dictionary entry that spells one out) is written by its
+    /// characters instead, except the unknown token where it stands for something unknown.
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
-        // The model knows nothing of what is special: a merge, or an entry of its dictionary, may spell such a token
+        // The model knows nothing of what steers: a merge, or an entry of its dictionary, may spell such a token
         // out.
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
             let written = || word.get(token.offsets.0..token.offsets.1) == Some(self.token_text(token.id).as_str());
-            self.is_special(token.id) && (self.roles.unknown != Some(token.id) || written())
+            self.steers(token.id) && (self.roles.unknown != Some(token.id) || written())
         };
         if !tokens.iter().any(spelled) {
             return Ok(tokens);
@@ -235,7 +227,7 @@ impl Tokenizer {
         let mut tokens = Vec::new();
         for c in token.value.chars() {
             let piece = c.to_string();
-            if let Some(id) = model.token_to_id(&piece).filter(|&id| !self.is_special(id)) {
+            if let Some(id) = model.token_to_id(&piece).filter(|&id| !self.steers(id)) {
                 tokens.push(Token::new(id, piece, token.offsets));
                 continue;
             }

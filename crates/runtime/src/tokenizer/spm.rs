@@ -13,6 +13,7 @@ use super::TokenizerError;
 
 /// Stands for a space inside pieces.
 pub(super) const SPACE: char = '\u{2581}';
+const SPACE_TEXT: &str = "\u{2581}";
 
 /// What a vocabulary entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +98,10 @@ impl SpmVocabulary {
                     pieces.entry(text.clone()).or_insert((id as u32, score));
                 }
                 PieceKind::UserDefined if !text.is_empty() => {
-                    pieces.insert(text.clone(), (id as u32, score));
-                    user_defined.push(text.as_str());
+                    // GGUF files write their spaces as spaces, and the text to be matched has none.
+                    let text = text.replace(' ', SPACE_TEXT);
+                    user_defined.push(text.clone());
+                    pieces.insert(text, (id as u32, score));
                 }
                 PieceKind::Byte(byte) => bytes[usize::from(*byte)] = Some(id as u32),
                 PieceKind::Other | PieceKind::UserDefined => {}

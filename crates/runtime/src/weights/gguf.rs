@@ -135,6 +135,11 @@ impl GgufFile {
     pub(crate) fn metadata_error(&self, key: &str, why: impl Into<String>) -> WeightsError {
         let hint = "the file may come from a converter that this version does not know; convert the model again or use \
                     its safetensors files";
+        self.metadata_error_with(key, why, hint)
+    }
+
+    /// The same with another hint.
+    pub(crate) fn metadata_error_with(&self, key: &str, why: impl Into<String>, hint: &str) -> WeightsError {
         WeightsError::Malformed {
             path: self.path.clone(),
             what: format!("metadata `{key}`"),
