@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::options::Typed;
-use crate::output::{is_stdout, spare_input, write_output};
+use crate::output::{is_stdout, spare_existing, spare_input, write_output};
 use crate::progress::Reporter;
 use crate::terminal::{counted, print, table, thousands, visible, visible_line};
 
@@ -41,10 +41,13 @@ A path leads into objects and lists, and [] takes a value from each item:
   --map context=input.text --map instruction=turns[0] \\
   --map candidate=responses[].text --map candidate-id=responses[].model \\
   --map score.quality=responses[].rating
+The texts of a list, and several columns, become one context, instruction or text, with blank lines between them:
+  --map context=title --map context=chunks[]
 One row is one candidate; rows with the same id are one sample, wherever they stand:
   --map id=doc --map context=article --map candidate=text \\
   --map candidate-id=system --map score.fluency=flu
-A value that is the same in every row is given by :=, and places are counted from the end by negative numbers:
+A value that is the same in every row is given by := (beside such values alone, columns map by their own names), and \
+places are counted from the end by negative numbers:
   --map context:= --map candidate=messages[-1].content
 A preference is a candidate's id, its column, a letter (A is the first) or `tie`; say what any other value means:
   --map preference=label --map preference.0=summary_a \\
@@ -243,27 +246,49 @@ pub(crate) struct ConvertArgs {
     file: PathBuf,
     #[command(flatten)]
     read: Typed<ReadOptions>,
-    /// Write here instead of to standard output; the file is replaced whole or not at all
+    #[command(flatten)]
+    to: SamplesOut,
+}
+
+/// Where samples are written.
+#[derive(Debug, Args)]
+pub(crate) struct SamplesOut {
+    /// Write here instead of to standard output; the file is written whole or not at all
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    overwrite: bool,
 }
 
 impl ConvertArgs {
     fn run(self, global: Global) -> miette::Result<Completed> {
+        self.to.check(&self.file)?;
         let samples = self.read.source(&self.file)?.samples()?;
-        write(&samples, &self.file, self.out.as_deref(), global)?;
+        self.to.write(&samples, global)?;
         Ok(Completed::Success)
     }
 }
 
-/// Writes samples of a file to another or to standard output, and says how many.
-pub(crate) fn write(samples: &[Sample], from: &Path, out: Option<&Path>, global: Global) -> miette::Result<()> {
-    let out = out.unwrap_or(Path::new("-"));
-    spare_input(from, out)?;
-    write_output(out, |writer| Ok(write_samples(writer, samples)?))?;
-    let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
-    let counts = format!("{}, {}", counted(samples.len(), "sample"), counted(candidates, "candidate"));
-    let to = if is_stdout(out) { String::new() } else { format!(" in {}", out.display()) };
-    Reporter::new(global).say(&format!("{counts}{to}"));
-    Ok(())
+impl SamplesOut {
+    fn path(&self) -> &Path {
+        self.out.as_deref().unwrap_or(Path::new("-"))
+    }
+
+    /// Refuses to replace the file that is read, or one that exists.
+    pub(crate) fn check(&self, from: &Path) -> miette::Result<()> {
+        spare_input(from, self.path())?;
+        spare_existing(self.path(), self.overwrite)
+    }
+
+    /// Writes samples and says how many.
+    pub(crate) fn write(&self, samples: &[Sample], global: Global) -> miette::Result<()> {
+        let out = self.path();
+        write_output(out, |writer| Ok(write_samples(writer, samples)?))?;
+        let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
+        let counts = format!("{}, {}", counted(samples.len(), "sample"), counted(candidates, "candidate"));
+        let to = if is_stdout(out) { String::new() } else { format!(" in {}", out.display()) };
+        Reporter::new(global).say(&format!("{counts}{to}"));
+        Ok(())
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use probity_data::{importer, importers};
 
-use crate::data;
+use crate::data::SamplesOut;
 use crate::exit::Completed;
 use crate::global::Global;
 
@@ -16,9 +16,8 @@ pub(crate) struct ImportArgs {
     name: String,
     /// Its public file, or - for standard input
     file: PathBuf,
-    /// Write here instead of to standard output; the file is replaced whole or not at all
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    to: SamplesOut,
 }
 
 /// The importers, for the help.
@@ -31,8 +30,9 @@ pub(crate) fn after_help() -> String {
 
 impl ImportArgs {
     pub(crate) fn run(self, global: Global) -> miette::Result<Completed> {
-        let samples = importer(&self.name)?.import(&self.file)?;
-        data::write(&samples, &self.file, self.out.as_deref(), global)?;
+        let importer = importer(&self.name)?;
+        self.to.check(&self.file)?;
+        self.to.write(&importer.import(&self.file)?, global)?;
         Ok(Completed::Success)
     }
 }

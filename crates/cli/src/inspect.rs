@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use probity_lm::{Message, Prompt, Role, without_byte_order_mark};
 use probity_runtime::hub::{LocatedModel, ModelOrigin, WeightFormat, locate};
-use probity_runtime::tokenizer::chat_template_of;
+use probity_runtime::tokenizer::{TEMPLATE_FILE, chat_template_of, chat_template_of_gguf};
 use probity_runtime::weights::{GgufFile, LoraAdapter, SafetensorsFiles};
 use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, gguf_config, text_part, text_tensor};
 use serde_json::Value;
@@ -25,6 +26,9 @@ pub(crate) struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
+    /// Show a chat with this user message as the model reads it, with its token ids
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = "Hello")]
+    chat: Option<String>,
 }
 
 /// What there is to show.
@@ -73,6 +77,9 @@ impl Tensor {
 impl InspectArgs {
     pub(crate) fn run(self) -> miette::Result<()> {
         let located = locate(&self.model)?.with_adapter(self.adapter);
+        if let Some(message) = self.chat {
+            return Ok(print(&chat_text(&Checkpoint::open(&located)?, message)?)?);
+        }
         let adapter = located.adapter.as_deref().map(LoraAdapter::open).transpose()?;
         let inspection = match located.format {
             WeightFormat::Gguf => inspect_gguf(&located.path)?,
@@ -98,6 +105,20 @@ impl InspectArgs {
     }
 }
 
+/// A chat of one message as the model reads it, up to where its answer begins: the text, then each token.
+fn chat_text(checkpoint: &Checkpoint, message: String) -> miette::Result<String> {
+    let encoder = &checkpoint.encoder;
+    let messages = vec![Message::new(Role::User, message)];
+    let answers = encoder.classes().is_empty();
+    let text = encoder.chat().map(|template| template.render(&messages, answers)).transpose()?;
+    let prompt = Prompt::Chat { messages, answer_prefix: String::new() };
+    let ids = if answers { encoder.encode_prompt(&prompt)? } else { encoder.encode_whole_prompt(&prompt)? };
+    let row = |id: &u32| vec![id.to_string(), format!("{:?}", encoder.tokenizer().token_text(*id))];
+    let tokens = table(&["id", "token"].map(str::to_owned), &ids.iter().map(row).collect::<Vec<_>>());
+    let text = text.unwrap_or_else(|| prompt.text());
+    Ok(format!("{}\n\n{}", visible(text.trim_end_matches('\n')), tokens.trim_end()))
+}
+
 fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
     let file = GgufFile::open(path)?;
     let tensors = file.tensors().into_iter().map(|tensor| Tensor {
@@ -114,13 +135,14 @@ fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
     };
     let splitting = file.string("tokenizer.ggml.pre")?.map(|pre| format!(", splitting of `{pre}`")).unwrap_or_default();
     let words = file.strings("tokenizer.ggml.tokens")?.map_or(0, probity_runtime::weights::StringTable::len);
+    let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE)).filter(|template| template.is_file());
     Ok(Inspection {
-        files: vec![path.to_owned()],
+        files: [path.to_owned()].into_iter().chain(template).collect(),
         config: gguf_config(&file)?,
         tensors: tensors.collect(),
         unread: 0,
         tokenizer: format!("{kind}{splitting}, {} tokens, from the file's own vocabulary", thousands(words as u64)),
-        chat_template: file.string("tokenizer.chat_template")?.map(str::to_owned),
+        chat_template: chat_template_of_gguf(&file)?.map(|template| template.text),
     })
 }
 
@@ -159,9 +181,8 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
 
 fn json_file(path: &Path) -> miette::Result<Option<Value>> {
     match std::fs::read(path) {
-        Ok(bytes) => {
-            Ok(serde_json::from_slice(&bytes).map_err(JsonError::of(format!("{} is not JSON", path.display())))?)
-        }
+        Ok(bytes) => Ok(serde_json::from_slice(without_byte_order_mark(&bytes))
+            .map_err(JsonError::of(format!("{} is not JSON", path.display())))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(FileError::of(format!("cannot read {}", path.display()))(error).into()),
     }
@@ -311,6 +332,23 @@ const SIZES: [(&str, &[&str]); 7] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_in_front_of_a_side_file_is_skipped() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/qwen2");
+        let folder = tempfile::tempdir().expect("temporary folder");
+        std::fs::copy(golden.join("model.safetensors"), folder.path().join("model.safetensors")).expect("copied");
+        for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+            let text = std::fs::read_to_string(golden.join(name)).expect("golden");
+            std::fs::write(folder.path().join(name), format!("\u{feff}{text}")).expect("written");
+        }
+        std::fs::write(folder.path().join("chat_template.jinja"), "\u{feff}{{ messages[0].content }}")
+            .expect("written");
+        let shown = inspect_folder(folder.path()).expect("inspected").chat_template;
+        assert_eq!(shown.as_deref(), Some("{{ messages[0].content }}"));
+        let located = locate(&folder.path().display().to_string()).expect("a model");
+        Checkpoint::open(&located).expect("a model that can be read");
+    }
 
     #[test]
     fn the_template_that_is_shown_is_the_one_that_runs() {

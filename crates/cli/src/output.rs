@@ -57,6 +57,19 @@ pub(crate) fn spare_input(input: &Path, out: &Path) -> miette::Result<()> {
     }
 }
 
+/// An output that exists.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{} exists", path.display())]
+#[diagnostic(help("choose another name, or replace the file with --overwrite"))]
+struct Exists {
+    path: PathBuf,
+}
+
+/// Refuses a file that exists unless it may be overwritten. Devices and pipes can be written to.
+pub(crate) fn spare_existing(out: &Path, overwrite: bool) -> miette::Result<()> {
+    if !overwrite && out.is_file() { Err(Exists { path: out.to_owned() }.into()) } else { Ok(()) }
+}
+
 /// The folder that a file lies in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -92,10 +92,13 @@ mod refused {
 
 #[cfg(feature = "serve")]
 mod served {
+    use std::fs::File;
+    use std::io::{self, BufReader};
     use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
+    use probity_lm::skip_byte_order_mark;
     use probity_runtime::{KeptPrefixBytes, LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
     use probity_session::{ByteSize, Context};
@@ -171,7 +174,10 @@ mod served {
             let (from, text) = match &self.token_file {
                 Some(path) => {
                     let shown = path.display().to_string();
-                    let text = std::fs::read_to_string(path).map_err(FileError::of(format!("cannot read {shown}")))?;
+                    let text = File::open(path)
+                        .and_then(|file| skip_byte_order_mark(BufReader::new(file)))
+                        .and_then(io::read_to_string)
+                        .map_err(FileError::of(format!("cannot read {shown}")))?;
                     (shown, text)
                 }
                 None => match std::env::var("PROBITY_TOKEN") {

@@ -8,8 +8,6 @@ use crate::error::RecordUnit;
 /// The reader, whose array, where it is one, is lines of its items; and how these are counted.
 pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, RecordUnit) {
     let start = reader.fill_buf().unwrap_or_default();
-    // Editors on Windows put a byte order mark before the bracket.
-    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     if start.trim_ascii_start().starts_with(b"[") {
         (
             Box::new(BufReader::new(ArrayItems { reader, depth: 0, text: Text::None, place: ArrayPlace::Before })),
@@ -55,9 +53,7 @@ impl<R: BufRead> ArrayItems<R> {
     /// them.
     fn check(&mut self, byte: u8) -> io::Result<()> {
         // White space parts nothing here: how an item is laid out is left to the reader of JSON.
-        if byte.is_ascii_whitespace()
-            || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == ArrayPlace::Before
-        {
+        if byte.is_ascii_whitespace() {
             return Ok(());
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -137,12 +133,10 @@ mod tests {
 
     #[test]
     fn each_item_is_a_line_whatever_stands_in_its_texts() {
-        let (lines, unit) =
-            read("\u{feff}[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
+        let (lines, unit) = read("[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert_eq!(unit, RecordUnit::Item);
-        let first: serde_json::Value =
-            serde_json::from_str(lines[0].trim_start_matches('\u{feff}').trim()).expect("JSON");
+        let first: serde_json::Value = serde_json::from_str(lines[0].trim()).expect("JSON");
         assert_eq!(first["b"], "x, ]} \" y");
         assert_eq!(read("{\"a\": 1}\n{\"a\": 2}\n").0.len(), 2);
         assert_eq!(read("[]").0.len(), 0);

@@ -181,9 +181,8 @@ fn read_text(file: &Path) -> Result<String, DataError> {
     if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
         return Err(refuse(line_of(at), NO_TEXT));
     }
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|error| refuse(line_of(error.valid_up_to()), "it is not valid UTF-8"))?
-        .trim_start_matches('\u{feff}');
+    let text =
+        std::str::from_utf8(&bytes).map_err(|error| refuse(line_of(error.valid_up_to()), "it is not valid UTF-8"))?;
     if text.trim().is_empty() {
         return Err(problem(file, 1, LineError::content("", "the document is empty").with_hint(LEAVE_OUT)));
     }

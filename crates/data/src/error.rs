@@ -261,6 +261,15 @@ pub enum DataError {
         /// A line as it should be.
         example: &'static str,
     },
+    /// A table in a file has no rows.
+    #[error("{file} holds no rows")]
+    #[diagnostic(help("the first line names the columns, such as {columns}; each line after it is a row"))]
+    EmptyTable {
+        /// The file's name, as in messages.
+        file: String,
+        /// Columns as they could be.
+        columns: &'static str,
+    },
     /// A table in memory has no rows.
     #[error("{table} has no rows")]
     #[diagnostic(help("give one row at least: a context with candidates"))]
@@ -368,9 +377,10 @@ pub enum UnfitMapping {
     /// A field that is needed has no column.
     #[error("no column is {what}")]
     #[diagnostic(help(
-        "say which one is: --map {field}={}{}",
+        "say which one is: --map {field}={}{}{}",
         // Beside a mapping no column is taken by its name.
         columns.as_ref().filter(|all| all.contains(&format!("`{field}`"))).map_or("COLUMN", |_| field),
+        if *field == "context" { ", or --map context:= for none" } else { "" },
         columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
     ))]
     Missing {

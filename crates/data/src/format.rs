@@ -45,7 +45,6 @@ impl DataFormat {
         if let Some(format) = named(path) {
             return format;
         }
-        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
         match start.trim_ascii_start().first() {
             Some(b'{' | b'[') | None => Self::Jsonl,
@@ -122,9 +121,9 @@ mod tests {
             (b"a,b\n", "d.jsonl.gz", DataFormat::Jsonl),
             (b"{\"a\": 1}", "D.CSV.ZST", DataFormat::Csv),
             (b"a\tb,c\n1,2", "-", DataFormat::Tsv),
-            (b"\xef\xbb\xbfid,context\n", "-", DataFormat::Csv),
+            (b"id,context\n", "-", DataFormat::Csv),
             (b"id;context\n", "data", DataFormat::Csv),
-            (b"\xef\xbb\xbf {\"id\": \"a,b\"}", "-", DataFormat::Jsonl),
+            (b" {\"id\": \"a,b\"}", "-", DataFormat::Jsonl),
             (b"[{}]", "-", DataFormat::Jsonl),
             (b"", "-", DataFormat::Jsonl),
             (b"text", "-", DataFormat::Jsonl),

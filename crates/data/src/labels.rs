@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use probity_lm::without_byte_order_mark;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -111,7 +112,7 @@ impl LabelFile {
         let whole = whole_lines(bytes);
         let mut problems = LineProblems { example: Some(EXAMPLE), ..LineProblems::new(file.clone()) };
         let mut counting: BTreeMap<(Option<String>, LabelTask), (usize, LabelRow)> = BTreeMap::new();
-        for (line, read) in JsonLines::<LabelLine, _>::new(whole) {
+        for (line, read) in JsonLines::<LabelLine, _>::new(without_byte_order_mark(whole)) {
             match read.map_err(|error| vec![error]).and_then(LabelLine::row) {
                 Ok(row) => {
                     counting.insert((row.annotator.clone(), row.task.key()), (line, row));
@@ -135,6 +136,7 @@ impl LabelFile {
 pub(crate) fn whole_lines(bytes: &[u8]) -> &[u8] {
     const START: &[u8] = br#"{"item":"#;
     let (whole, last) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    let last = without_byte_order_mark(last);
     let is_ours = last.starts_with(START) || START.starts_with(last);
     let is_cut = is_ours && serde_json::from_slice::<Value>(last).is_err_and(|error| error.is_eof());
     if is_cut { whole } else { bytes }

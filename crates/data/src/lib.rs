@@ -8,7 +8,9 @@
 //! say, and [`read_labels`] gives what counts of it.
 
 mod array;
+mod cell_text;
 mod column;
+mod conversation;
 mod delimited;
 mod documents;
 mod error;
@@ -24,6 +26,7 @@ mod open;
 mod parquet_file;
 mod parquet_footer;
 mod partial;
+mod peeked;
 mod plan;
 mod preferences;
 mod read;

@@ -15,7 +15,7 @@ pub const MAX_LINE: usize = 64 << 20;
 
 /// Reads a value of `T` from each line: yields the line's number (from 1) and the value or what is wrong with the line.
 ///
-/// Blank lines, a byte order mark at the start and CRLF line ends are passed over. A line that is wrong does not end
+/// Blank lines and CRLF line ends are passed over; [`crate::open()`] skips a byte order mark. A line that is wrong does not end
 /// the reading, but a reader that fails does. Never holds more than one line, and never more of it than the limit.
 pub struct JsonLines<T, R> {
     reader: R,
@@ -32,11 +32,9 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
     }
 
-    /// The line that was read last, without its end, and without a byte order mark at the very beginning: anywhere else
-    /// the mark is a character of the text.
+    /// The line that was read last, without its end.
     pub(crate) fn line(&self) -> &[u8] {
-        let mark: &[u8] = if self.number == 1 { b"\xef\xbb\xbf" } else { b"" };
-        self.buffer.strip_prefix(mark).unwrap_or(&self.buffer)
+        &self.buffer
     }
 
     /// Accepts lines of up to `bytes` bytes, without their ends: a limit that tests can reach.
@@ -195,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_bom_and_crlf_are_passed_over_and_still_counted() {
-        let rows = read(b"\xef\xbb\xbf{\"id\":\"a\"}\r\n\r\n  \n{\"id\":\"b\"}");
+    fn blank_lines_and_crlf_are_passed_over_and_still_counted() {
+        let rows = read(b"{\"id\":\"a\"}\r\n\r\n  \n{\"id\":\"b\"}");
         let ids: Vec<_> = rows.into_iter().map(|(n, r)| (n, r.expect("good").id)).collect();
         assert_eq!(ids, [(1, "a".to_owned()), (4, "b".to_owned())]);
     }

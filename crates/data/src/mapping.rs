@@ -46,7 +46,12 @@ impl Field {
 
     /// Whether several columns can stand for it.
     fn takes_several(&self) -> bool {
-        matches!(self, Self::Candidate(None) | Self::Reference)
+        self.is_joined() || matches!(self, Self::Candidate(None) | Self::Reference)
+    }
+
+    /// Whether texts of several columns or list items become one text.
+    pub(crate) fn is_joined(&self) -> bool {
+        matches!(self, Self::Context | Self::Instruction | Self::Text(_))
     }
 }
 
@@ -199,6 +204,18 @@ impl Mapping {
         self.entries.is_empty()
     }
 
+    /// Whether no column is named: there are only values, such as `context:=`, or nothing. The columns then still map by
+    /// their own names.
+    pub(crate) fn names_no_column(&self) -> bool {
+        self.entries.iter().all(|entry| entry.constant)
+    }
+
+    /// This mapping, with the fields of `other` as they are there.
+    pub(crate) fn overridden_by(self, other: &Self) -> Self {
+        let is_kept = |entry: &MapEntry| other.entries.iter().all(|own| own.field != entry.field);
+        Self { entries: self.entries.into_iter().filter(is_kept).chain(other.entries.iter().cloned()).collect() }
+    }
+
     /// The entries, in their order.
     pub fn entries(&self) -> &[MapEntry] {
         &self.entries
@@ -223,7 +240,8 @@ impl Mapping {
 
     fn add(&mut self, entry: MapEntry) -> Result<(), MappingError> {
         let twice = |known: &&MapEntry| {
-            known.field == entry.field && (!entry.field.takes_several() || known.column == entry.column)
+            let is_repeated = known.column == entry.column || known.constant || entry.constant;
+            known.field == entry.field && (!entry.field.takes_several() || is_repeated)
         };
         if let Some(known) = self.entries.iter().find(twice) {
             let (field, first, second) = (entry.field.to_string(), shown(&known.column), shown(&entry.column));
@@ -357,11 +375,14 @@ mod tests {
 
     #[test]
     fn a_field_of_one_column_is_mapped_once() {
-        let message = mapping(&["context=a", "context=b"]).expect_err("twice").to_string();
-        assert_eq!(message, "`context` is mapped twice, to `a` and to `b`");
+        let message = mapping(&["id=a", "id=b"]).expect_err("twice").to_string();
+        assert_eq!(message, "`id` is mapped twice, to `a` and to `b`");
         assert!(mapping(&["candidate=a", "candidate=a"]).is_err());
-        assert!(mapping(&["reference=a", "reference=b"]).is_ok());
-        assert!(serde_json::from_str::<Mapping>(r#"{"context": ["a", "b"]}"#).is_err());
+        assert!(mapping(&["context=a", "context:=b"]).is_err());
+        for several in ["reference", "context", "instruction", "text.notes"] {
+            assert!(mapping(&[&format!("{several}=a"), &format!("{several}=b")]).is_ok(), "{several}");
+        }
+        assert!(serde_json::from_str::<Mapping>(r#"{"id": ["a", "b"]}"#).is_err());
     }
 
     #[test]

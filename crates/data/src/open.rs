@@ -1,8 +1,10 @@
 //! Files and standard input as streams of bytes, unpacked where they are packed.
 
 use std::fs::{File, FileType};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+
+use probity_lm::skip_byte_order_mark;
 
 use crate::DataError;
 
@@ -10,7 +12,7 @@ use crate::DataError;
 const BUFFER: usize = 64 << 10;
 
 /// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its
-/// first bytes tell, whatever the name.
+/// first bytes tell, whatever the name. A byte order mark in front of the text is skipped.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     unpacked(open_packed(path)?, &file_name(path))
 }
@@ -56,7 +58,7 @@ fn is_device(_: FileType) -> bool {
     false
 }
 
-/// Unpacks what is packed; `file` is its name in messages.
+/// Unpacks what is packed and skips a byte order mark; `file` is its name in messages.
 pub(crate) fn unpacked(
     mut reader: impl BufRead + Send + 'static,
     file: &str,
@@ -64,17 +66,51 @@ pub(crate) fn unpacked(
     let refused = DataError::open(file.to_owned());
     // A reader that fails at once says so where it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
-    Ok(match start {
+    let reader: Box<dyn BufRead + Send> = match start {
         // Of several members, since files that were packed in parts and joined have them: the simple decoder ends after
         // the first and says nothing.
         [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, flate2::bufread::MultiGzDecoder::new(reader))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             // The decoder refuses windows above 128 MiB, so that a file cannot ask for more memory than that.
-            let decoder = zstd::stream::read::Decoder::with_buffer(reader).map_err(refused)?;
+            let decoder = zstd::stream::read::Decoder::with_buffer(reader).map_err(&refused)?;
             Box::new(BufReader::with_capacity(BUFFER, decoder))
         }
         _ => Box::new(reader),
-    })
+    };
+    Ok(Box::new(skip_byte_order_mark(reader).map_err(refused)?))
+}
+
+/// Bytes of the first row that are looked at to tell what the rows are.
+const FIRST_ROW: u64 = 16 << 20;
+
+/// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
+pub(crate) fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn BufRead + Send> {
+    let mut start = Vec::new();
+    let mut failed = None;
+    let mut or_failed = |read: io::Result<usize>| read.map_err(|error| failed = Some(error)).unwrap_or(0);
+    loop {
+        let before = start.len();
+        let rest = FIRST_ROW - before as u64;
+        let read = or_failed(reader.by_ref().take(rest).read_until(b'\n', &mut start));
+        // Blank lines before the first row, as far as anyone would leave some.
+        if read == 0 || !start[before..].trim_ascii().is_empty() || start.len() as u64 >= FIRST_ROW {
+            break;
+        }
+    }
+    if start.trim_ascii_start().starts_with(b"[") {
+        or_failed(reader.by_ref().take(FIRST_ROW).read_to_end(&mut start));
+    }
+    // A decoder reports damage once and its end afterwards, so the error is kept for the reader of the rows.
+    Box::new(Cursor::new(start).chain(BufReader::new(FailedOnce(failed))).chain(reader))
+}
+
+/// Fails with its error, then ends.
+struct FailedOnce(Option<io::Error>);
+
+impl Read for FailedOnce {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
 }
 
 /// All bytes of a file or standard input, unpacked: at most `limit`.

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use probity_lm::nearest;
 
+use crate::cell_text::{joined, references};
 use crate::column::{ColumnPath, TableRow, names};
+use crate::conversation::{before_the_answer, conversation, role_without_answer};
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
-use crate::preferences::{before_the_answer, conversation, last_is_no_answer};
 use crate::values::{NumberError, kind, number, plain};
 use crate::{Candidate, DataError, SharedText, UnfitMapping};
 
@@ -21,9 +22,9 @@ const LISTED: usize = 40;
 /// A mapping made ready.
 pub(crate) struct PreparedMapping {
     id: Option<ColumnPath>,
-    context: Option<ColumnPath>,
-    instruction: Option<ColumnPath>,
-    texts: Vec<(String, ColumnPath)>,
+    context: Vec<ColumnPath>,
+    instruction: Vec<ColumnPath>,
+    texts: BTreeMap<String, Vec<ColumnPath>>,
     slots: Vec<CandidateColumn>,
     candidate_id: Option<ColumnPath>,
     references: Vec<ColumnPath>,
@@ -32,6 +33,8 @@ pub(crate) struct PreparedMapping {
     pub(crate) meanings: Vec<(String, String)>,
     /// Whether rows of one id are one sample.
     pub(crate) gathers: bool,
+    /// Whether the file names its columns at its beginning: each that is mapped is there then.
+    names_columns: bool,
 }
 
 /// A column of candidates.
@@ -54,19 +57,25 @@ impl CandidateColumn {
 
 impl PreparedMapping {
     /// Of a mapping, for a file with these columns, where it says so at its beginning.
-    pub(crate) fn new(mapping: &Mapping, columns: Option<&[String]>, file: &str) -> Result<Self, DataError> {
+    pub(crate) fn new(
+        mapping: &Mapping,
+        columns: Option<&[String]>,
+        file: &str,
+        context_optional: bool,
+    ) -> Result<Self, DataError> {
         let refused = |source| DataError::Mapping { file: file.to_owned(), source };
         let mut plan = Self {
             id: None,
-            context: None,
-            instruction: None,
-            texts: Vec::new(),
+            context: Vec::new(),
+            instruction: Vec::new(),
+            texts: BTreeMap::new(),
             slots: Vec::new(),
             candidate_id: None,
             references: Vec::new(),
             preference: None,
             meanings: Vec::new(),
             gathers: false,
+            names_columns: columns.is_some(),
         };
         let mut scores = Vec::new();
         let known = columns.map(names);
@@ -82,9 +91,9 @@ impl PreparedMapping {
             }
             match &entry.field {
                 Field::Id => plan.id = Some(column),
-                Field::Context => plan.context = Some(column),
-                Field::Instruction => plan.instruction = Some(column),
-                Field::Text(name) => plan.texts.push((name.clone(), column)),
+                Field::Context => plan.context.push(column),
+                Field::Instruction => plan.instruction.push(column),
+                Field::Text(name) => plan.texts.entry(name.clone()).or_default().push(column),
                 Field::Candidate(name) => {
                     plan.slots.push(CandidateColumn { name: name.clone(), column, scores: Vec::new() });
                 }
@@ -95,7 +104,7 @@ impl PreparedMapping {
                 Field::Score(of) => scores.push((of.clone(), column)),
             }
         }
-        plan.check(columns).map_err(refused)?;
+        plan.check(columns, context_optional).map_err(refused)?;
         // Scores come after all else: whose score it is can be said only when all candidates are known.
         for (of, column) in scores {
             let (slot, attribute) = plan.slot_of_score(&of).map_err(refused)?;
@@ -105,14 +114,15 @@ impl PreparedMapping {
     }
 
     /// Whether the fields that are there go together.
-    fn check(&mut self, columns: Option<&[String]>) -> Result<(), UnfitMapping> {
+    fn check(&mut self, columns: Option<&[String]>, context_optional: bool) -> Result<(), UnfitMapping> {
         let known = columns.map(listed);
         let missing = |field, what| Err(UnfitMapping::Missing { field, what, columns: known.clone() });
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
         // An instruction alone will do: questions without a source are asked so. So will texts that have their names.
-        if self.context.is_none() && self.instruction.is_none() && self.texts.is_empty() {
+        let has_none = self.context.is_empty() && self.instruction.is_empty() && self.texts.is_empty();
+        if has_none && !context_optional {
             return missing("context", "the context");
         }
         if !self.meanings.is_empty() && self.preference.is_none() {
@@ -162,19 +172,16 @@ impl PreparedMapping {
 
     /// All that is looked at, with its field.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (String, &ColumnPath)> {
-        let single = [
-            (Field::Id, &self.id),
-            (Field::Context, &self.context),
-            (Field::Instruction, &self.instruction),
-            (Field::CandidateId, &self.candidate_id),
-            (Field::Preference, &self.preference),
-        ];
+        let single =
+            [(Field::Id, &self.id), (Field::CandidateId, &self.candidate_id), (Field::Preference, &self.preference)];
         let single = single.into_iter().filter_map(|(field, column)| Some((field.to_string(), column.as_ref()?)));
         let slots = self.slots.iter().flat_map(|slot| {
             let scores = slot.scores.iter().map(|(attribute, column)| (format!("score.{attribute}"), column));
             std::iter::once((slot.field(), &slot.column)).chain(scores)
         });
-        let texts = self.texts.iter().map(|(name, column)| (Field::Text(name.clone()).to_string(), column));
+        let named = self.texts.iter().map(|(name, columns)| (Field::Text(name.clone()), columns));
+        let texts = [(Field::Context, &self.context), (Field::Instruction, &self.instruction)].into_iter().chain(named);
+        let texts = texts.flat_map(|(field, columns)| columns.iter().map(move |column| (field.to_string(), column)));
         single.chain(texts).chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
     }
 
@@ -194,22 +201,21 @@ impl PreparedMapping {
     ) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
         let required = |field: Field, column: &ColumnPath| {
-            name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row))
+            name(&field, column, row)?.map(Some).ok_or_else(|| self.absent(&field, column, row))
         };
         let id = match &self.id {
             Some(column) => kept(required(Field::Id, column), &mut wrong),
             None => Some(called.to_string()),
         };
-        let context = self.context.as_ref().and_then(|column| {
-            let text = text(&Field::Context, column, row)
-                .and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row)));
+        let context = self.context.first().and_then(|column| {
+            let text = joined("context", &self.context, row)
+                .and_then(|text| text.map(Some).ok_or_else(|| self.absent(&Field::Context, column, row)));
             kept(text, &mut wrong)
         });
-        let instruction = self.instruction.as_ref();
-        let instruction = instruction.and_then(|column| kept(text(&Field::Instruction, column, row), &mut wrong));
+        let instruction = kept(joined("instruction", &self.instruction, row), &mut wrong);
         let mut texts = BTreeMap::new();
-        for (name, column) in &self.texts {
-            let text = kept(text(&Field::Text(name.clone()), column, row), &mut wrong);
+        for (name, columns) in &self.texts {
+            let text = kept(joined(&Field::Text(name.clone()).to_string(), columns, row), &mut wrong);
             texts.extend(text.map(|text| (name.clone(), text)));
         }
         let preference = self.preference.as_ref();
@@ -234,7 +240,7 @@ impl PreparedMapping {
             }
         }
         if partial.candidates.is_empty() && wrong.is_empty() {
-            wrong.push(absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
+            wrong.push(self.absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
         }
         // Else whoever prefers the first place would be right.
         if self.has_known_answer() && ordinal.is_multiple_of(2) {
@@ -256,14 +262,12 @@ impl PreparedMapping {
         // A text is no conversation, and one in memory of others would be copied to be looked at.
         for slot in self.slots.iter().filter(|slot| slot.column.shared_text(row).is_none()) {
             let Some(value) = slot.column.value(row) else { continue };
-            if last_is_no_answer(value.as_ref()) {
-                return Err(cell(
-                    &slot.field(),
-                    &slot.column,
-                    "its last message is by the user, so it holds no answer",
-                ));
+            let refused = |why: String| cell(&slot.field(), &slot.column, why);
+            if let Some(role) = role_without_answer(value.as_ref()) {
+                return Err(refused(format!("its last message is by the {role}, so it holds no answer")));
             }
             let Some(said) = before_the_answer(value.as_ref()) else { continue };
+            let said = said.map_err(refused)?;
             match &before {
                 Some((first, other)) if *other != said => {
                     let why = format!(
@@ -306,7 +310,7 @@ impl PreparedMapping {
         let value = shared.map_or_else(|| slot.column.value(row), |_| Some(Cow::Owned(Value::String(String::new()))));
         let Some(value) = value else { return Ok(Vec::new()) };
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
-        let said = conversation(&value, true).map(Value::String);
+        let said = conversation(&value, true).transpose().map_err(wrong)?.map(Value::String);
         let (items, is_list) = match value.as_ref() {
             // Before other lists: a list of messages is one answer, not a candidate for each message.
             Value::Array(_) if said.is_some() => (said.iter().collect(), false),
@@ -355,6 +359,21 @@ impl PreparedMapping {
             }
         }
         if errors.is_empty() { Ok(candidates) } else { Err(errors) }
+    }
+}
+
+impl PreparedMapping {
+    /// A value that a sample needs is not there.
+    fn absent(&self, field: &Field, column: &ColumnPath, row: &TableRow) -> LineError {
+        let keys: Vec<String> = row.keys().map(str::to_owned).collect();
+        // Parquet files and frames leave nulls out of their rows.
+        if self.names_columns || column.root(&names(&keys)).is_some() {
+            return cell(&field.to_string(), column, "there is no value");
+        }
+        let near = nearest(&column.name, keys.iter().map(String::as_str));
+        let near = near.map(|near| format!("did you mean `{}`? ", shown(near)));
+        let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
+        cell(&field.to_string(), column, "there is no such column").with_hint(hint)
     }
 }
 
@@ -444,54 +463,6 @@ fn name(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<Str
     plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
 }
 
-fn text(field: &Field, column: &ColumnPath, row: &TableRow) -> Result<Option<SharedText>, LineError> {
-    if let Some(text) = column.shared_text(row) {
-        return Ok(Some(text.clone()));
-    }
-    match column.value(row) {
-        None => Ok(None),
-        Some(value) => match value.as_ref() {
-            Value::String(text) => Ok(Some(text.as_str().into())),
-            other => conversation(other, false)
-                .map(|text| Some(text.into()))
-                .ok_or_else(|| not_a_text(&field.to_string(), column, other)),
-        },
-    }
-}
-
-fn not_a_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
-    let error = cell(field, column, format!("{}, not a text", kind(value)));
-    match value {
-        Value::Array(_) => error.with_hint(format!("say which item: --map {field}='{}[0]'", shown(&column.name))),
-        Value::Object(keys) => {
-            let keys: Vec<String> = keys.keys().cloned().collect();
-            error.with_hint(format!(
-                "say which of its values: --map {field}={}.KEY; the keys are {}",
-                shown(&column.name),
-                listed(&keys)
-            ))
-        }
-        _ => error,
-    }
-}
-
-/// References: a text, a list of texts, or nothing.
-fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<SharedText>, LineError> {
-    if let Some(text) = column.shared_text(row) {
-        return Ok(vec![text.clone()].into_iter().filter(|text| !text.is_empty()).collect());
-    }
-    let Some(value) = column.value(row) else { return Ok(Vec::new()) };
-    let one = |value: &Value| match value {
-        Value::String(text) => Ok(Some(text.as_str().into()).filter(|text: &SharedText| !text.is_empty())),
-        Value::Null => Ok(None),
-        other => Err(not_a_text("reference", column, other)),
-    };
-    match value.as_ref() {
-        Value::Array(items) => items.iter().map(one).filter_map(Result::transpose).collect(),
-        value => Ok(one(value)?.into_iter().collect()),
-    }
-}
-
 /// As many names as there are candidates.
 fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Result<Vec<String>, LineError> {
     let value = column.value(row).unwrap_or(Cow::Owned(Value::Null));
@@ -506,18 +477,6 @@ fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Resul
 /// Something wrong in a column.
 pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> LineError {
     LineError::cell(&column.name, field, why)
-}
-
-/// A value that a sample needs is not there.
-fn absent(field: &Field, column: &ColumnPath, row: &TableRow) -> LineError {
-    let keys: Vec<String> = row.keys().map(str::to_owned).collect();
-    if column.root(&names(&keys)).is_some() {
-        return cell(&field.to_string(), column, "there is no value");
-    }
-    let near =
-        nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
-    let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
-    cell(&field.to_string(), column, "there is no such column").with_hint(hint)
 }
 
 /// That a file has no such column.

@@ -2,32 +2,15 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
-
+use crate::conversation::before_the_answer;
 use crate::error::UnfitMapping;
 use crate::mapping::{Field, MapEntry, Mapping};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// What the prompt may be called; the first that is there is it.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
 
-/// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form; why they
-/// are none where it has answers without their question. `start` holds that row, or as much of it as there is room for.
-pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, UnfitMapping> {
-    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-    let mut first = FirstRow::default();
-    // What is wrong with the row is told by who reads it, and a row that was cut has shown its keys until there.
-    let _ = serde_json::Deserializer::from_slice(start).deserialize_any(&mut first);
-    let has = |name: &str| first.keys.iter().any(|key| key == name);
-    // Our own form comes first, whatever other keys its lines have.
-    if has("candidates") || !(has("chosen") && has("rejected")) {
-        return Ok(None);
-    }
-    let of_pairs = mapping(has, first.chosen_is_a_conversation).ok_or(UnfitMapping::NoPrompt);
-    of_pairs.map(Some)
-}
-
-/// The same of columns. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be
+/// The mapping of rows with that form. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be
 /// judged without its question.
 pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> Option<Mapping> {
     let prompt = PROMPTS.into_iter().find(|name| has(name));
@@ -45,11 +28,35 @@ pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> 
     Some(Mapping::new(entries).expect("each field once"))
 }
 
-/// The keys of the first row, alone or in a list.
+/// What the first row of JSON lines or of an array shows of all rows.
 #[derive(Default)]
-struct FirstRow {
+pub(crate) struct FirstRow {
     keys: Vec<String>,
     chosen_is_a_conversation: bool,
+}
+
+impl FirstRow {
+    /// Of a file that begins so; `start` holds the row, or as much of it as there is room for.
+    pub(crate) fn read(start: &[u8]) -> Self {
+        let mut first = Self::default();
+        // Errors are reported by the reader of the rows, and a row that was cut has shown its keys up to there.
+        let _ = serde_json::Deserializer::from_slice(start).deserialize_any(&mut first);
+        first
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.keys.iter().any(|key| key == name)
+    }
+
+    /// The mapping of preferences, if the rows have that form; an error if they have answers without their question.
+    pub(crate) fn preferences(&self) -> Result<Option<Mapping>, UnfitMapping> {
+        // Our own form comes first, whatever other keys its lines have.
+        if self.has("candidates") || !(self.has("chosen") && self.has("rejected")) {
+            return Ok(None);
+        }
+        let of_pairs = mapping(|name| self.has(name), self.chosen_is_a_conversation).ok_or(UnfitMapping::NoPrompt);
+        of_pairs.map(Some)
+    }
 }
 
 impl<'de> Visitor<'de> for &mut FirstRow {
@@ -84,34 +91,6 @@ impl<'de> serde::de::DeserializeSeed<'de> for &mut FirstRow {
     fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<(), D::Error> {
         row.deserialize_any(self)
     }
-}
-
-/// Messages as one text: of one, or of an answer, its content; else every turn with who says it. `None` of what is no
-/// list of messages.
-pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<String> {
-    let messages = value.as_array().filter(|messages| !messages.is_empty())?;
-    let turn = |message: &Value| Some((message["role"].as_str()?.to_owned(), message["content"].as_str()?.to_owned()));
-    let turns: Vec<(String, String)> = messages.iter().map(turn).collect::<Option<_>>()?;
-    match (&turns[..], last_alone) {
-        // A single turn needs no speaker's name before it.
-        ([.., (_, content)], true) | ([(_, content)], _) => Some(content.clone()),
-        _ => Some(turns.iter().map(|(role, content)| format!("{role}: {content}")).collect::<Vec<_>>().join("\n\n")),
-    }
-}
-
-/// Whether a list of messages ends in one that the user has written.
-pub(crate) fn last_is_no_answer(value: &Value) -> bool {
-    value
-        .as_array()
-        .and_then(|messages| messages.last())
-        .is_some_and(|last| last["role"] == "user" && last["content"].is_string())
-}
-
-/// What was said before the answer that a list of messages ends in.
-pub(crate) fn before_the_answer(value: &Value) -> Option<String> {
-    let messages = value.as_array()?;
-    let (_, before) = messages.split_last()?;
-    conversation(&Value::Array(before.to_vec()), false)
 }
 
 #[cfg(test)]

@@ -19,8 +19,9 @@ pub struct ReadOptions {
     /// score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path
     /// to a place in it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that
     /// value.
-    /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
-    /// of tables that have the names of fields are these fields.
+    /// Several columns, and the items of a list (chunks[]), become one context, instruction or text with blank lines
+    /// between them. Without a column in --map, JSON lines have probity's own form or that of preferences (prompt,
+    /// chosen, rejected), and columns of tables that have the names of fields are these fields.
     #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
     pub map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell
@@ -29,13 +30,23 @@ pub struct ReadOptions {
     /// Read only the first N samples
     #[schemars(extend("form" = "N", "heading" = "Data and output"))]
     pub limit: Option<usize>,
+    /// Whether samples may come without any context, instruction or other text.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub context_optional: bool,
 }
 
 impl ReadOptions {
     /// The file with these options.
     pub fn source(&self, path: &Path) -> Result<SampleSource, DataError> {
         let map = Mapping::new(self.map.iter().cloned())?;
-        Ok(SampleSource { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
+        Ok(SampleSource {
+            format: self.data_format,
+            map,
+            limit: self.limit,
+            context_optional: self.context_optional,
+            ..SampleSource::new(path)
+        })
     }
 
     /// All samples of a file that were asked for.

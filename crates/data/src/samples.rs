@@ -35,17 +35,18 @@ impl<R: BufRead> MappedSamples<R> {
         mapping: &Mapping,
         seen: SeenColumns,
         file: &str,
+        context_optional: bool,
     ) -> Result<Self, DataError> {
         let columns = rows.columns().map(<[String]>::to_vec);
         let own;
         let mapping = match &columns {
-            Some(columns) if mapping.is_empty() => {
-                own = Mapping::of_columns(columns);
+            Some(columns) if mapping.names_no_column() => {
+                own = Mapping::of_columns(columns).overridden_by(mapping);
                 &own
             }
             _ => mapping,
         };
-        let plan = PreparedMapping::new(mapping, columns.as_deref(), file)?;
+        let plan = PreparedMapping::new(mapping, columns.as_deref(), file, context_optional)?;
         if let Some(columns) = &columns {
             rows.want(&plan.used(columns));
             seen.extend(columns);

@@ -10,11 +10,12 @@ use crate::error::RecordUnit;
 use crate::line_error::{LineError, shown};
 use crate::open::file_name;
 use crate::rows::SeenColumns;
-use crate::source::{OpenRows, SampleSource};
+use crate::source::{GoodRows, OpenRows, SampleSource};
 use crate::values::{NumberError, kind, number, plain};
 use crate::{DataError, LineProblems};
 
 const EXAMPLE: &str = r#"{"item": "1", "candidate": "a", "metric": "bleu", "score": 0.31}"#;
+const SCORES: GoodRows = GoodRows { json: EXAMPLE, columns: "item,candidate,metric,score" };
 
 /// Columns that say what a row is about.
 const KEYS: [&str; 3] = ["item", "candidate", "index"];
@@ -55,7 +56,7 @@ pub struct ScoreTable {
 /// cannot be read is none.
 pub fn is_score_table(path: &Path) -> bool {
     let seen = SeenColumns::default();
-    let opened = SampleSource::new(path).rows(&seen, EXAMPLE);
+    let opened = SampleSource::new(path).rows(&seen, SCORES);
     opened.is_ok_and(|mut opened| {
         opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.values().contains_key("item")))
     })
@@ -69,14 +70,15 @@ pub fn is_score_table(path: &Path) -> bool {
 /// already; a file with problems is refused with all of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     let seen = SeenColumns::default();
-    let opened = SampleSource::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
+    let opened = SampleSource::new(PathBuf::from(path)).rows(&seen, SCORES)?;
     let problems = LineProblems { unit: opened.unit, example: Some(EXAMPLE), ..LineProblems::new(file_name(path)) };
+    let format = opened.format;
     let (table, problems) = ColumnReading { problems, ..ColumnReading::default() }.read(opened);
     if !problems.is_empty() {
         return Err(DataError::Problems(problems));
     }
     if table.rows.is_empty() {
-        return Err(DataError::Empty { file: table.file, example: EXAMPLE });
+        return Err(SCORES.missing(table.file, format));
     }
     Ok(table)
 }

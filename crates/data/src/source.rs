@@ -1,7 +1,7 @@
 //! Where samples come from: a file of any kind, and which of its columns is which.
 
 use std::borrow::Cow;
-use std::io::{BufRead, Cursor, Read};
+use std::io::{BufRead, Cursor};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,10 @@ use crate::error::{KEPT, RecordUnit};
 use crate::format::{DataFormat, foreign};
 use crate::line_error::LineError;
 use crate::lines::from_value;
-use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
+use crate::open::{file_name, open_file, open_packed, read_all, unpacked, with_first_row};
 use crate::parquet_file::ParquetRows;
-use crate::preferences;
+use crate::peeked::Peeked;
+use crate::preferences::{self, FirstRow};
 use crate::read::{ReadReport, RecordItems};
 use crate::rows::{GivenTable, SeenColumns, TableRows};
 use crate::samples::MappedSamples;
@@ -41,6 +42,9 @@ pub struct SampleSource {
     /// Only the first so many samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Whether samples may come without any context, instruction or other text: then their context is empty.
+    #[serde(skip)]
+    pub context_optional: bool,
 }
 
 /// An open file of samples.
@@ -68,12 +72,13 @@ impl SampleFile {
 pub(crate) struct OpenRows {
     pub(crate) rows: TableRows<Box<dyn BufRead + Send>>,
     pub(crate) unit: RecordUnit,
+    pub(crate) format: DataFormat,
 }
 
 impl SampleSource {
     /// A file by itself.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), format: None, map: Mapping::default(), limit: None }
+        Self { path: path.into(), format: None, map: Mapping::default(), limit: None, context_optional: false }
     }
 
     /// All its samples; a file with anything wrong in it (as far as it is read) is refused with all that is wrong.
@@ -140,24 +145,28 @@ impl SampleSource {
         let problems = |unit| LineProblems { keep, unit, ..LineProblems::new(file.clone()) };
         let mut map = Cow::Borrowed(&self.map);
         // A mapping says what the columns are, so nothing is guessed beside one.
-        if format == DataFormat::Jsonl && self.map.is_empty() {
-            let pairs =
-                preferences::mapping_of(start).map_err(|source| DataError::Mapping { file: file.clone(), source })?;
-            let Some(pairs) = pairs else {
-                return Ok(SampleFile {
-                    records: Records::lines(reader, problems(RecordUnit::Line), self.limit)?,
-                    format,
-                    columns: None,
-                });
-            };
-            map = Cow::Owned(pairs);
+        if format == DataFormat::Jsonl && self.map.names_no_column() {
+            let first = FirstRow::read(start);
+            let pairs = first.preferences().map_err(|source| DataError::Mapping { file: file.clone(), source })?;
+            match pairs {
+                Some(pairs) => map = Cow::Owned(pairs.overridden_by(&self.map)),
+                None if self.map.is_empty() || first.has("candidates") => {
+                    let records = self.own_lines(reader, &first, problems(RecordUnit::Line))?;
+                    return Ok(SampleFile { records, format, columns: None });
+                }
+                None => {}
+            }
         }
         let seen = SeenColumns::default();
-        let rows = self.rows_of(reader, format, on_disk, &seen, <Sample as crate::Record>::EXAMPLE)?;
+        let rows = self.rows_of(reader, format, on_disk, &seen, SAMPLES)?;
         let unit = rows.unit;
-        let samples = MappedSamples::new(rows.rows, &map, seen.clone(), &file)?;
+        let samples = MappedSamples::new(rows.rows, &map, seen.clone(), &file, self.context_optional)?;
         let used = samples.used();
-        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit)?;
+        let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit);
+        let records = records.map_err(|error| match error {
+            DataError::Empty { file, .. } => SAMPLES.missing(file, format),
+            other => other,
+        })?;
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
     }
 
@@ -167,7 +176,7 @@ impl SampleSource {
         let problems = LineProblems { unit: RecordUnit::Index, ..LineProblems::new(file.clone()) };
         let mut table = Peeked::new(table);
         // Without a mapping the first row shows what the columns are: where it cannot be read, that is what is wrong.
-        if self.map.is_empty()
+        if self.map.names_no_column()
             && let Some((place, error)) = table.broken_first()
         {
             let mut problems = problems;
@@ -175,33 +184,69 @@ impl SampleSource {
             return Err(DataError::Problems(problems));
         }
         let has = |name: &str| table.has(name);
-        if self.map.is_empty() && has("candidates") {
+        let by_name = self.map.names_no_column();
+        if by_name && has("candidates") {
             let nulls_say_nothing = table.columns().is_some();
             let whole = move |row: TableRow| if nulls_say_nothing { row.without_nulls() } else { row };
-            let sample = move |row: Result<TableRow, LineError>| {
-                row.map_err(|error| vec![error]).and_then(|row| own_form(whole(row)))
-            };
-            let samples = table.map(move |(place, row)| (place, sample(row)));
-            return Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit);
+            let rows = table.map(move |(place, row)| (place, row.map(whole)));
+            return Records::of(self.own_form(rows), problems, self.limit);
         }
-        let pairs = self.map.is_empty().then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
+        let pairs = by_name.then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
         // Of rows that name their own columns, the first shows what they are.
         let named = || table.first().map(|row| row.keys().map(str::to_owned).collect::<Vec<_>>());
-        let own = self.map.is_empty().then(named).flatten().map(|columns| Mapping::of_columns(&columns));
-        let map = pairs.as_ref().or(own.as_ref()).unwrap_or(&self.map);
+        let own = || by_name.then(named).flatten().map(|columns| Mapping::of_columns(&columns));
+        let found = pairs.or_else(own).map(|found| Cow::Owned(found.overridden_by(&self.map)));
+        let map = found.unwrap_or(Cow::Borrowed(&self.map));
         let seen = SeenColumns::default();
         let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
-        let samples = MappedSamples::new(rows, map, seen, &file)?;
+        let samples = MappedSamples::new(rows, &map, seen, &file, self.context_optional)?;
         Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
     }
 
-    /// The rows of the file as they are, whatever they are rows of; `example` is a good line for messages.
-    pub(crate) fn rows(&self, seen: &SeenColumns, example: &'static str) -> Result<OpenRows, DataError> {
+    /// JSON lines in our own form, with the values of the mapping in each.
+    fn own_lines(
+        &self,
+        reader: Box<dyn BufRead + Send>,
+        first: &FirstRow,
+        problems: LineProblems,
+    ) -> Result<Records<'static, Sample>, DataError> {
+        if self.map.is_empty() && (first.has("context") || !self.context_optional) {
+            return Records::lines(reader, problems, self.limit);
+        }
+        let (reader, unit) = items_as_lines(reader);
+        let rows = JsonLines::<TableRow, _>::new(reader);
+        Records::of(self.own_form(rows), LineProblems { unit, ..problems }, self.limit)
+    }
+
+    /// Rows in our own form as samples, with the values of the mapping in each.
+    fn own_form(
+        &self,
+        rows: impl Iterator<Item = (usize, Result<TableRow, LineError>)> + Send + 'static,
+    ) -> RecordItems<'static, Sample> {
+        let values: Vec<(String, Value)> =
+            self.map.entries().iter().map(|entry| (entry.field.to_string(), entry.column.as_str().into())).collect();
+        let context_optional = self.context_optional;
+        let sample = move |row: TableRow| {
+            let mut row = row.into_object();
+            names_as_texts(&mut row);
+            for (field, value) in &values {
+                row[field] = value.clone();
+            }
+            if context_optional && row.get("context").is_none() {
+                row["context"] = "".into();
+            }
+            sample_of(&row)
+        };
+        Box::new(rows.map(move |(place, row)| (place, row.map_err(|error| vec![error]).and_then(&sample))))
+    }
+
+    /// The rows of the file as they are, whatever they are rows of; `good` are such rows for messages.
+    pub(crate) fn rows(&self, seen: &SeenColumns, good: GoodRows) -> Result<OpenRows, DataError> {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file_name(&self.path))?;
         let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
-        self.rows_of(reader, format, true, seen, example)
+        self.rows_of(reader, format, true, seen, good)
     }
 
     fn rows_of(
@@ -210,7 +255,7 @@ impl SampleSource {
         format: DataFormat,
         on_disk: bool,
         seen: &SeenColumns,
-        example: &'static str,
+        good: GoodRows,
     ) -> Result<OpenRows, DataError> {
         let file = file_name(&self.path);
         let wrong = |unit, place, error| {
@@ -221,13 +266,13 @@ impl SampleSource {
         let rows = match format {
             DataFormat::Jsonl => {
                 let (reader, unit) = items_as_lines(reader);
-                return Ok(OpenRows { rows: TableRows::Lines(JsonLines::new(reader), seen.clone()), unit });
+                return Ok(OpenRows { rows: TableRows::Lines(JsonLines::new(reader), seen.clone()), unit, format });
             }
             DataFormat::Csv | DataFormat::Tsv => {
                 let delimiter = delimiter(format, reader.fill_buf().unwrap_or_default());
                 let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(RecordUnit::Line, line, e))?;
                 if cells.columns().is_empty() {
-                    return Err(DataError::Empty { file: file.clone(), example });
+                    return Err(good.missing(file, format));
                 }
                 TableRows::Cells(Box::new(cells))
             }
@@ -239,17 +284,37 @@ impl SampleSource {
             )),
         };
         let unit = if format == DataFormat::Parquet { RecordUnit::Row } else { RecordUnit::Line };
-        Ok(OpenRows { rows, unit })
+        Ok(OpenRows { rows, unit, format })
+    }
+}
+
+/// Rows as they should be, for messages about empty files.
+#[derive(Clone, Copy)]
+pub(crate) struct GoodRows {
+    /// A line of JSON.
+    pub(crate) json: &'static str,
+    /// The first line of a table.
+    pub(crate) columns: &'static str,
+}
+
+const SAMPLES: GoodRows = GoodRows { json: <Sample as crate::Record>::EXAMPLE, columns: "id,context,candidate" };
+
+impl GoodRows {
+    /// That a file of this format has none.
+    pub(crate) fn missing(self, file: String, format: DataFormat) -> DataError {
+        match format {
+            DataFormat::Jsonl => DataError::Empty { file, example: self.json },
+            DataFormat::Csv | DataFormat::Tsv => DataError::EmptyTable { file, columns: self.columns },
+            DataFormat::Parquet => DataError::NoRows { table: file },
+        }
     }
 }
 
 /// A row that is a sample in our own form.
-fn own_form(row: TableRow) -> Result<Sample, Vec<LineError>> {
-    let mut row = row.into_object();
-    names_as_texts(&mut row);
-    from_value(&row).map_err(|first| {
+fn sample_of(row: &Value) -> Result<Sample, Vec<LineError>> {
+    from_value(row).map_err(|first| {
         let told = first.to_string();
-        let more = Sample::wrong_shape(&row).into_iter().filter(|error| error.to_string() != told);
+        let more = Sample::wrong_shape(row).into_iter().filter(|error| error.to_string() != told);
         std::iter::once(first).chain(more).collect()
     })
 }
@@ -266,86 +331,6 @@ fn names_as_texts(row: &mut Value) {
     for candidate in row.get_mut("candidates").and_then(Value::as_array_mut).into_iter().flatten() {
         of(candidate.get_mut("id"));
     }
-}
-
-/// A table whose first row was looked at.
-struct Peeked {
-    first: Option<(usize, Result<TableRow, LineError>)>,
-    rest: Box<dyn GivenTable>,
-}
-
-impl Peeked {
-    fn new(mut rest: Box<dyn GivenTable>) -> Self {
-        // Where columns are known, values are looked at once it is known which of them are wanted; but whether answers
-        // are conversations, only a value tells.
-        let looks = rest.columns().is_none_or(|columns| columns.iter().any(|column| column == "chosen"));
-        Self { first: if looks { rest.next() } else { None }, rest }
-    }
-
-    /// What is wrong with the first row.
-    fn broken_first(&mut self) -> Option<(usize, LineError)> {
-        match self.first.take() {
-            Some((place, Err(error))) => Some((place, error)),
-            first => {
-                self.first = first;
-                None
-            }
-        }
-    }
-
-    fn first(&self) -> Option<&TableRow> {
-        self.first.as_ref().and_then(|(_, row)| row.as_ref().ok())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        match self.rest.columns() {
-            Some(columns) => columns.iter().any(|column| column == name),
-            None => self.first().is_some_and(|row| row.keys().any(|key| key == name)),
-        }
-    }
-
-    fn chosen_is_a_conversation(&self) -> bool {
-        self.first().is_some_and(|row| row.values().get("chosen").is_some_and(Value::is_array))
-    }
-}
-
-impl Iterator for Peeked {
-    type Item = (usize, Result<TableRow, LineError>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.first.take().or_else(|| self.rest.next())
-    }
-}
-
-impl GivenTable for Peeked {
-    fn columns(&self) -> Option<&[String]> {
-        self.rest.columns()
-    }
-
-    fn want(&mut self, columns: &[String]) {
-        self.rest.want(columns);
-    }
-}
-
-/// Bytes of the first row that are looked at to tell what the rows are.
-const FIRST_ROW: u64 = 16 << 20;
-
-/// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
-fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn BufRead + Send> {
-    let mut start = Vec::new();
-    loop {
-        let before = start.len();
-        // Who reads on meets what failed here.
-        let read = reader.by_ref().take(FIRST_ROW - before as u64).read_until(b'\n', &mut start).unwrap_or(0);
-        // Blank lines before the first row, as far as anyone would leave some.
-        if read == 0 || !start[before..].trim_ascii().is_empty() || start.len() as u64 >= FIRST_ROW {
-            break;
-        }
-    }
-    if start.trim_ascii_start().starts_with(b"[") {
-        let _ = reader.by_ref().take(FIRST_ROW).read_to_end(&mut start);
-    }
-    Box::new(Cursor::new(start).chain(reader))
 }
 
 /// What is no table at all is told as what it is.
@@ -449,6 +434,20 @@ mod tests {
             count(&pair, &["prompt", "chosen", "rejected"]),
         ];
         assert_eq!(of_columns, [1, 2, 2]);
+    }
+
+    #[test]
+    fn a_null_that_a_table_leaves_out_is_a_missing_value_and_not_a_missing_column() {
+        let columns = ["id", "context", "candidate", "candidate_id"];
+        for lacking in columns {
+            let mut one = json!({"id": "1", "context": "c", "candidate": "t", "candidate_id": "x"});
+            one.as_object_mut().expect("an object").remove(lacking);
+            let told = read(&[], vec![Ok(row(&one))], &columns).expect_err("refused").to_string();
+            assert!(told.contains(&format!("column `{lacking}`")) && told.ends_with("there is no value"), "{told}");
+        }
+        // Where rows name their own columns, a key that is in no row is a missing column.
+        let told = read(&["context=c", "candidate=a"], vec![Ok(row(&json!({"c": "c"})))], &[]).expect_err("refused");
+        assert!(told.to_string().contains("there is no such column"), "{told}");
     }
 
     #[test]

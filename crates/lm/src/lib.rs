@@ -10,6 +10,7 @@
 //! "normalised"; a value that could not be had is an [`Outcome`] with its reason, never NaN or a default.
 
 mod answer;
+mod byte_order_mark;
 mod label;
 mod live;
 mod model;
@@ -23,12 +24,14 @@ mod scripted;
 mod scripted_encoder;
 pub mod text;
 mod text_encoder;
+mod thought;
 mod unique_keys;
 
 pub use answer::{
     ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome,
     PooledState, ReadingAnswer, ScoreAnswer, ScoreResult, TokenAlternative, TokensAnswer, Usage,
 };
+pub use byte_order_mark::{skip_byte_order_mark, without_byte_order_mark};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use live::LiveTexts;
 pub use model::{
@@ -46,6 +49,7 @@ pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,
 };
+pub use thought::{opens_thought, without_thoughts};
 pub use unique_keys::{parse_unique, refuse_repeated_keys};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].

@@ -465,7 +465,7 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
         MethodError::refuse(format!("--checklist {}", shown()), why, hint)
     };
     let text = match read_text(path) {
-        Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
+        Ok(text) => text,
         Err(error) => return refused(format!("it could not be read: {error}")),
     };
     let lists: Vec<(String, Vec<String>)> = if path.extension().is_some_and(|ending| ending == "jsonl") {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::gold_columns::GoldColumns;
 use crate::defended::defended;
 use crate::flags::Flags;
 use crate::question::LayoutOptions;
@@ -93,6 +94,9 @@ pub trait Method {
     /// The option that leads to samples together with what people decided about them; [`Self::run`] finds the samples in
     /// it. With it neither `--data` nor a model must be given: a run without a model is about the labels themselves.
     const LABELLED: Option<LabelledFile> = None;
+
+    /// The switch with which it asks no model of its command, so that none must be named.
+    const WITHOUT_MODEL: Option<&'static str> = None;
 
     /// Between which values its scores lie, so that intervals of their means end there; `None` where they lie anywhere.
     fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
@@ -182,6 +186,10 @@ pub trait DynMethod: Sync {
     fn labelled(&self) -> Option<LabelledFile> {
         None
     }
+    /// [`Method::WITHOUT_MODEL`].
+    fn without_model(&self) -> Option<&'static str> {
+        None
+    }
     /// What it works with; a method judges samples by the model that it asks.
     fn needs(&self) -> Needs {
         Needs { model: true, samples: true }
@@ -216,6 +224,10 @@ pub trait Configured: Send + Sync {
     /// What it works with and a sample lacks.
     fn lacks(&self, _: &Sample) -> Vec<LineError> {
         Vec::new()
+    }
+    /// Whether samples need a context or an instruction; otherwise their file may have no column for one.
+    fn needs_context(&self) -> bool {
+        true
     }
     /// Runs the method. One that names other models needs a run that has them. Where the run is a rehearsal, everything
     /// is read and checked, and it ends by [`MethodError::Rehearsed`] before the work.
@@ -265,6 +277,10 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::LABELLED
     }
 
+    fn without_model(&self) -> Option<&'static str> {
+        M::WITHOUT_MODEL
+    }
+
     fn judges_candidates(&self) -> bool {
         M::JUDGES_CANDIDATES
     }
@@ -278,15 +294,16 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
     }
 
     fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError> {
-        Ok(Box::new(WithOptions::<M>(read(given)?)))
+        let (given, columns) = GoldColumns::split(given);
+        Ok(Box::new(WithOptions::<M>(read(&given)?, columns)))
     }
 }
 
-struct WithOptions<M: Method>(AllOptions<M::Params>);
+struct WithOptions<M: Method>(AllOptions<M::Params>, GoldColumns);
 
 impl<M: Method> Configured for WithOptions<M> {
     fn options_in_force(&self) -> Value {
-        serde_json::to_value(&self.0).expect("options are plain values under string keys")
+        self.1.joined(serde_json::to_value(&self.0).expect("options are plain values under string keys"))
     }
 
     fn models(&self) -> Vec<RoleModel> {
@@ -326,9 +343,10 @@ impl<M: Method> Configured for WithOptions<M> {
             let why = format!("a language model is asked for it, and {} tells classes apart", model.name);
             return MethodError::refuse(format!("--defence {of_texts}"), why, "leave it out");
         }
+        let options = serde_json::to_value(&self.0).expect("options are plain values under string keys");
+        let samples = &*self.1.renamed(samples, options["no_gold"] == true)?;
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
-        let options = self.options_in_force();
         let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
         if looks_at_gold && samples.iter().any(trust::has_gold) {
             run.keep_scores();

@@ -174,8 +174,7 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
         None => value.to_owned(),
         Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE, or the text itself"),
         Some(path) => read_text(path.as_ref())
-            // Editors put a byte order mark at the head of a file; in a prompt it would be a character.
-            .map(|text| text.trim_start_matches('\u{feff}').trim().to_owned())
+            .map(|text| text.trim().to_owned())
             .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,
     };
     if text.trim().is_empty() {

@@ -1,8 +1,10 @@
 //! The files that options lead to.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::Path;
+
+use probity_lm::skip_byte_order_mark;
 
 /// Opens a regular file, and nothing else: opening a pipe waits for whoever writes to it, a device may have no end, and
 /// what came through either is gone when it is read again.
@@ -18,9 +20,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The text of a regular file.
+/// The text of a regular file, without a byte order mark.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    io::read_to_string(open_regular(path)?)
+    io::read_to_string(skip_byte_order_mark(BufReader::new(open_regular(path)?))?)
 }
 
 #[cfg(test)]

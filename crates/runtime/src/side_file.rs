@@ -1,8 +1,10 @@
 //! The small files beside a model's weights, which come with it and are not trusted.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read as _};
 use std::path::Path;
+
+use probity_lm::skip_byte_order_mark;
 
 /// Bytes; the largest `tokenizer.json` of real models have some forty millions.
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
@@ -12,7 +14,7 @@ pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The whole file. What is no regular file (a pipe may never end) and what is far too large is refused.
+/// The whole file without a byte order mark. What is no regular file (a pipe may never end) and what is far too large is refused.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Opened only where it is one: opening a pipe waits for whoever writes to it.
     if !path.metadata()?.is_file() {
@@ -25,7 +27,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut content = Vec::with_capacity(bytes as usize);
     // It may have grown since its length was asked for.
-    file.take(MAX_BYTES).read_to_end(&mut content)?;
+    skip_byte_order_mark(BufReader::new(file.take(MAX_BYTES)))?.read_to_end(&mut content)?;
     Ok(content)
 }
 
@@ -40,7 +42,7 @@ mod tests {
         File::create(&path).and_then(|file| file.set_len(20 << 30)).expect("a file of holes");
         assert!(read(&path).expect_err("too large").to_string().contains("it has 20480 MiB; 256 are allowed"));
         assert!(read(folder.path()).expect_err("a folder").to_string().contains("no regular file"));
-        std::fs::write(&path, "{}").expect("written");
+        std::fs::write(&path, "\u{feff}{}").expect("written");
         assert_eq!(read(&path).expect("readable"), b"{}");
     }
 }

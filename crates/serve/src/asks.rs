@@ -42,7 +42,7 @@ impl Writing {
     pub(crate) fn check(&self, alternatives: &str) -> Result<(), ApiError> {
         let must =
             |field: &str, holds: bool, what: &str| if holds { Ok(()) } else { Err(ApiError::field(field, what)) };
-        must("temperature", self.temperature.is_none_or(|t| (0.0..=100.0).contains(&t)), "must be from 0 to 100")?;
+        must("temperature", self.temperature.is_none_or(|t| (0.0..=2.0).contains(&t)), "must be from 0 to 2")?;
         must("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1")?;
         must("top_k", self.top_k != Some(0), "must be at least 1")?;
         must("min_p", self.min_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "must be from 0 to 1")?;

@@ -66,7 +66,16 @@ impl Stage {
     ) -> Result<Self, SessionError> {
         let kind = method.needs();
         let labels = method.labelled().filter(|labels| given.contains_key(labels.option));
-        let needs = Needs { model: kind.model && (labels.is_none() || given.contains_key("model")), ..kind };
+        let is_off = |switch: &str| given.get(switch).is_some_and(|value| *value == true);
+        let without_model = method.without_model().is_some_and(is_off);
+        let names_model = labels.is_none() || given.contains_key("model");
+        let needs = Needs { model: kind.model && names_model && !without_model, ..kind };
+        let mut given = given.clone();
+        if without_model {
+            // It may be named for all runs of a recipe.
+            given.remove("model");
+        }
+        let given = &given;
         let (rest, model) = if needs.model {
             let (rest, model) = part(given.clone(), &specs::<ModelOptions>());
             (rest, read(&model)?)
@@ -93,6 +102,7 @@ impl Stage {
         run.data.without_gold = labels.is_some() && !needs.model;
         run.ask.from.extend(tables(method, given));
         let configured = method.with(&own)?;
+        run.data.read.context_optional = !configured.needs_context();
         let mut model = model;
         model.computing.keeps_prefixes = configured.asks_in_rounds();
         Ok(Self { method, configured, needs, model, run, samples: None, origin, shards: None })

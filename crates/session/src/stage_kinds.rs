@@ -52,9 +52,11 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
     };
     let labels = kind.labelled().map(|labels| labels.option);
     let with_names = |mut option: OptionSpec| {
-        if ["data", "model"].contains(&option.field.as_str()) {
-            option.unless = labels.map(str::to_owned);
-        }
+        option.unless = match option.field.as_str() {
+            "data" => labels.map(str::to_owned),
+            "model" => labels.or(kind.without_model()).map(str::to_owned),
+            _ => option.unless,
+        };
         if OF_STAGES.contains(&option.field.as_str()) {
             let stages =
                 if stages.len() == 1 { "Its only stage" } else { "Its stages" }.to_owned() + ": " + &stages.join(", ");

@@ -58,7 +58,7 @@ impl UserConfig {
     pub fn file_alone() -> Result<Self, UserConfigError> {
         let Some(path) = place().filter(|path| path.is_file()) else { return Ok(Self::default()) };
         let text =
-            std::fs::read_to_string(&path).map_err(|source| UserConfigError::Io { path: path.clone(), source })?;
+            probity_options::read_text(&path).map_err(|source| UserConfigError::Io { path: path.clone(), source })?;
         let wrong =
             |error: toml::de::Error| UserConfigError::Content { why: error.to_string().trim_end().to_owned(), path };
         toml::from_str(&text).map_err(wrong)

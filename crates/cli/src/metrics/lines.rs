@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use probity_data::{Candidate, LineError, Sample, open};
+use probity_metrics::{ChosenMetric, Need};
 use probity_runtime::weights::sha256_file;
 use probity_session::GivenSamples;
 use serde_json::{Value, json};
@@ -31,9 +32,9 @@ pub(super) struct LinesArgs {
 /// What is wrong with plain texts.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 enum TextsError {
-    #[error("{option} is missing, and {metrics} needs it")]
+    #[error("{option} is missing, and {metric} needs it")]
     #[diagnostic(help("add {option} FILE, with a line for each line of {}", hypotheses.display()))]
-    Missing { option: &'static str, metrics: String, hypotheses: PathBuf },
+    Missing { option: &'static str, metric: String, hypotheses: PathBuf },
     #[error("{} is empty", path.display())]
     #[diagnostic(help("each line is one candidate"))]
     Empty { path: PathBuf },
@@ -51,13 +52,20 @@ impl LinesArgs {
         self.hypotheses.first().map(PathBuf::as_path)
     }
 
-    /// The samples, and what a manifest says of them. `lacks` says what metrics need and a sample lacks; `metrics` is
-    /// how they were typed.
-    pub(super) fn read(
-        &self,
-        metrics: &str,
-        lacks: impl Fn(&Sample) -> Vec<LineError>,
-    ) -> miette::Result<GivenSamples> {
+    /// The samples for these metrics, and what a manifest says of them.
+    pub(super) fn read(&self, metrics: &[ChosenMetric]) -> miette::Result<GivenSamples> {
+        let missing = |(need, option, is_given): (Need, &'static str, bool)| {
+            let needing = metrics.iter().find(|metric| metric.definition().needs().contains(&need) && !is_given)?;
+            let (metric, hypotheses) = (needing.label().to_owned(), self.hypotheses[0].clone());
+            Some(TextsError::Missing { option, metric, hypotheses })
+        };
+        let options = [
+            (Need::References, "--references", !self.references.is_empty()),
+            (Need::Source, "--sources", self.sources.is_some()),
+        ];
+        if let Some(error) = options.into_iter().find_map(missing) {
+            return Err(error.into());
+        }
         let samples = self.samples()?;
         let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
         let hashed = |path: &PathBuf| {
@@ -66,12 +74,6 @@ impl LinesArgs {
             Ok(json!({"path": path, "sha256": sha256}))
         };
         let files = paths.map(hashed).collect::<miette::Result<Vec<Value>>>()?;
-        // All files have as many lines: what the first line lacks they all lack.
-        if let Some(error) = samples.first().and_then(|sample| lacks(sample).into_iter().next()) {
-            let option = if error.field() == Some("references") { "--references" } else { "--sources" };
-            let (metrics, hypotheses) = (metrics.to_owned(), self.hypotheses[0].clone());
-            return Err(TextsError::Missing { option, metrics, hypotheses }.into());
-        }
         let described = json!({"files": files, "samples": samples.len()});
         Ok(GivenSamples { samples: samples.into(), described })
     }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use probity_methods::{Metrics, RunSummary};
-use probity_metrics::{DynDefinition, metrics};
+use probity_metrics::{DynDefinition, choose, metrics};
 use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, Stage, stage_options};
 
@@ -104,7 +104,7 @@ impl MetricsArgs {
         if self.lines.first().is_some() {
             let texts: Vec<&str> =
                 given["metric"].as_array().into_iter().flatten().filter_map(|m| m.as_str()).collect();
-            stage.samples = Some(self.lines.read(&texts.join(","), |sample| stage.configured.lacks(sample))?);
+            stage.samples = Some(self.lines.read(&choose(&texts.join(","))?)?);
         }
         Ok(stage)
     }

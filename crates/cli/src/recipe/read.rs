@@ -310,6 +310,11 @@ impl RecipeReader<'_> {
             Some(method) if method.labelled().is_some_and(|labels| run.entries.contains_key(labels.option)) => {
                 Needs { model: false, samples: run.entries.contains_key("data") }
             }
+            Some(method)
+                if method.without_model().is_some_and(|switch| given(switch.replace('_', "-").as_str()).is_some()) =>
+            {
+                Needs { model: false, ..method.needs() }
+            }
             Some(method) => method.needs(),
             None => named,
         };

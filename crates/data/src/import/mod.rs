@@ -110,7 +110,6 @@ impl Importer {
 
 /// The whole file as `T`, with the path of keys to what is wrong.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
         let path = e.path().to_string();
@@ -127,8 +126,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
 
 /// The items of a file that is one array or JSON lines.
 fn parse_rows<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, Malformed> {
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    if text.trim_ascii_start().starts_with(b"[") {
+    if bytes.trim_ascii_start().starts_with(b"[") {
         return parse(bytes);
     }
     let row = |(line, row): (usize, Result<T, LineError>)| {

@@ -21,7 +21,7 @@ pub(crate) struct CompletionRequest {
     #[schemars(range(min = 0))]
     pub(crate) max_tokens: Option<u32>,
     /// 0, the default, takes the likeliest token; above it tokens are drawn.
-    #[schemars(range(min = 0, max = 100))]
+    #[schemars(range(min = 0, max = 2))]
     pub(crate) temperature: Option<f64>,
     /// The fewest of the likeliest tokens that together are so probable may be drawn.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]

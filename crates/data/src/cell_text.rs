@@ -1,0 +1,107 @@
+//! Texts from cells of a table.
+
+use serde_json::Value;
+
+use crate::SharedText;
+use crate::column::{ColumnPath, TableRow};
+use crate::conversation::conversation;
+use crate::line_error::{LineError, shown};
+use crate::plan::{cell, listed};
+use crate::values::kind;
+
+/// Stands between texts that are joined: a blank line.
+const BETWEEN: &str = "\n\n";
+
+/// The text of a field: of one column, or of several, joined in their order. `None` if no column has a value.
+pub(crate) fn joined(field: &str, columns: &[ColumnPath], row: &TableRow) -> Result<Option<SharedText>, LineError> {
+    if let [only] = columns {
+        return text(field, only, row);
+    }
+    let mut parts = Vec::new();
+    for column in columns {
+        parts.extend(text(field, column, row)?.filter(|text| !text.is_empty()));
+    }
+    Ok((!parts.is_empty()).then(|| parts.join(BETWEEN).into()))
+}
+
+/// The text in a column: a text, a conversation, or, with `COLUMN[]`, the joined texts of a list.
+pub(crate) fn text(field: &str, column: &ColumnPath, row: &TableRow) -> Result<Option<SharedText>, LineError> {
+    if let Some(text) = column.shared_text(row) {
+        return Ok(Some(text.clone()));
+    }
+    let Some(value) = column.value(row) else { return Ok(None) };
+    match (value.as_ref(), conversation(&value, false)) {
+        (Value::String(text), _) => Ok(Some(text.as_str().into())),
+        (_, Some(text)) => text.map(|text| Some(text.into())).map_err(|why| cell(field, column, why)),
+        (Value::Array(items), None) if column.is_each() => {
+            let mut texts = Vec::new();
+            items
+                .iter()
+                .try_for_each(|item| texts_of(item, &mut texts))
+                .map_err(|item| not_text(field, column, item))?;
+            Ok(Some(texts.join(BETWEEN).into()))
+        }
+        (other, None) => Err(not_text(field, column, other)),
+    }
+}
+
+/// Adds the texts of a list item, of lists in it too; an item that is none is returned.
+fn texts_of<'v>(item: &'v Value, texts: &mut Vec<&'v str>) -> Result<(), &'v Value> {
+    match item {
+        Value::Null => Ok(()),
+        Value::String(text) => {
+            texts.push(text);
+            Ok(())
+        }
+        Value::Array(items) => items.iter().try_for_each(|item| texts_of(item, texts)),
+        other => Err(other),
+    }
+}
+
+/// That a value, or an item of a list, is no text.
+pub(crate) fn not_text(field: &str, column: &ColumnPath, value: &Value) -> LineError {
+    let what = if column.is_each() { "an item is " } else { "" };
+    let error = cell(field, column, format!("{what}{}, not a text", kind(value)));
+    let name = shown(&column.name);
+    match (value, first_item(value)) {
+        (Value::Object(keys), _) => {
+            let keys: Vec<String> = keys.keys().cloned().collect();
+            let keys = listed(&keys);
+            error.with_hint(format!("map one of its values: --map {field}='{name}.KEY'; the keys are {keys}"))
+        }
+        (_, Some(Value::Object(keys))) => {
+            let keys: Vec<String> = keys.keys().cloned().collect();
+            let keys = listed(&keys);
+            error.with_hint(format!("map a value of its items: --map {field}='{name}[].KEY'; the keys are {keys}"))
+        }
+        (_, Some(Value::String(_))) => error
+            .with_hint(format!("join its texts: --map {field}='{name}[]', or map one item: --map {field}='{name}[0]'")),
+        _ => error,
+    }
+}
+
+/// The first item that is no list, at any depth.
+fn first_item(value: &Value) -> Option<&Value> {
+    match value {
+        Value::Array(items) => items.iter().find_map(first_item),
+        Value::Null => None,
+        other => Some(other),
+    }
+}
+
+/// References: a text, a list of texts, or nothing.
+pub(crate) fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<SharedText>, LineError> {
+    if let Some(text) = column.shared_text(row) {
+        return Ok(vec![text.clone()].into_iter().filter(|text| !text.is_empty()).collect());
+    }
+    let Some(value) = column.value(row) else { return Ok(Vec::new()) };
+    let one = |value: &Value| match value {
+        Value::String(text) => Ok(Some(text.as_str().into()).filter(|text: &SharedText| !text.is_empty())),
+        Value::Null => Ok(None),
+        other => Err(not_text("reference", column, other)),
+    };
+    match value.as_ref() {
+        Value::Array(items) => items.iter().map(one).filter_map(Result::transpose).collect(),
+        value => Ok(one(value)?.into_iter().collect()),
+    }
+}

@@ -1,0 +1,66 @@
+//! A look at the first row of a table in memory.
+
+use serde_json::Value;
+
+use crate::column::TableRow;
+use crate::line_error::LineError;
+use crate::rows::GivenTable;
+
+/// A table whose first row was looked at.
+pub(crate) struct Peeked {
+    first: Option<(usize, Result<TableRow, LineError>)>,
+    rest: Box<dyn GivenTable>,
+}
+
+impl Peeked {
+    pub(crate) fn new(mut rest: Box<dyn GivenTable>) -> Self {
+        // Where columns are known, values are looked at once it is known which of them are wanted; but whether answers
+        // are conversations, only a value tells.
+        let looks = rest.columns().is_none_or(|columns| columns.iter().any(|column| column == "chosen"));
+        Self { first: if looks { rest.next() } else { None }, rest }
+    }
+
+    /// What is wrong with the first row.
+    pub(crate) fn broken_first(&mut self) -> Option<(usize, LineError)> {
+        match self.first.take() {
+            Some((place, Err(error))) => Some((place, error)),
+            first => {
+                self.first = first;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<&TableRow> {
+        self.first.as_ref().and_then(|(_, row)| row.as_ref().ok())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self.rest.columns() {
+            Some(columns) => columns.iter().any(|column| column == name),
+            None => self.first().is_some_and(|row| row.keys().any(|key| key == name)),
+        }
+    }
+
+    pub(crate) fn chosen_is_a_conversation(&self) -> bool {
+        self.first().is_some_and(|row| row.values().get("chosen").is_some_and(Value::is_array))
+    }
+}
+
+impl Iterator for Peeked {
+    type Item = (usize, Result<TableRow, LineError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.first.take().or_else(|| self.rest.next())
+    }
+}
+
+impl GivenTable for Peeked {
+    fn columns(&self) -> Option<&[String]> {
+        self.rest.columns()
+    }
+
+    fn want(&mut self, columns: &[String]) {
+        self.rest.want(columns);
+    }
+}
