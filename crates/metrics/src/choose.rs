@@ -70,6 +70,13 @@ impl ChosenMetric {
         Ok(Self { definition, given, label })
     }
 
+    /// The metric with this value of an option for which the user gave none. The label stays as it was typed.
+    #[must_use]
+    pub fn with_default(mut self, field: &str, value: Value) -> Self {
+        self.given.entry(field).or_insert(value);
+        self
+    }
+
     /// What it is, from the registry.
     pub fn definition(&self) -> &'static dyn DynDefinition {
         self.definition
@@ -117,6 +124,11 @@ impl ChosenMetric {
         Ok(())
     }
 
+    /// What the metric needs and the item lacks.
+    pub fn lacking(&self, item: &MetricItem<'_>) -> Option<Need> {
+        self.definition.needs().iter().copied().find(|need| need.is_missing(item))
+    }
+
     /// What a score depends on, in sacrebleu's form: `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`;
     /// `nrefs:var` where items differ in their number of references.
     pub fn signature(&self, settings: MetricSettings, items: &[MetricItem<'_>]) -> String {
@@ -143,13 +155,13 @@ impl Need {
         }
     }
 
-    /// The field of a sample, or the option, that has it.
-    pub fn field(self) -> &'static str {
+    /// Why an item that lacks it has no score.
+    pub fn why_undefined(self) -> &'static str {
         match self {
-            Self::References => "references",
-            Self::Source => "context",
-            Self::Encoder => "--encoder",
-            Self::LanguageModel => "--model",
+            Self::References => "the sample has no reference",
+            Self::Source => "the sample has no source",
+            Self::Encoder => "there is no encoder",
+            Self::LanguageModel => "there is no sequence-to-sequence model",
         }
     }
 
@@ -167,7 +179,9 @@ impl Need {
     pub fn hint(self) -> &'static str {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
-            Self::Source => "give each sample the original text as its `context`",
+            Self::Source => {
+                "give each sample the original text as its `context`; --map context=COLUMN names its column"
+            }
             Self::Encoder => "name one with --encoder: probity model get all-minilm-l6-v2 fetches one",
             Self::LanguageModel => "name one with --model",
         }

@@ -71,6 +71,10 @@ impl Metric for GleuGoogle {
         settings
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.0.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
         let sum = counts.iter().fold((0, 0), |sum, item| (sum.0 + item.0, sum.1 + item.1));

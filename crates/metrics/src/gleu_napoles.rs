@@ -18,6 +18,9 @@ use crate::text::{tokenized, word_settings, words};
 /// Fixed by the tool, whose option of this name has no effect.
 const ORDER: usize = 4;
 
+const EMPTY: &str = "the candidate has no word, and the tool counts zeros as ones";
+const SHORT: &str = "no candidate has four words, so the score is 0";
+
 /// Options of GLEU.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -84,10 +87,21 @@ impl Metric for GleuNapoles {
         word_settings(self.0.tok, self.0.lowercase)
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.0.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, || (), |(), item| self.counts(item))?;
-        let item = |counts: &Vec<GleuCounts>| vec![mean(counts.iter().map(GleuCounts::smoothed))];
-        Ok(MetricScores { items: counts.iter().map(item).collect(), corpus: vec![self.corpus(&counts)] })
+        let all = || counts.iter().flatten();
+        let item = |counts: &Vec<GleuCounts>| {
+            let is_empty = counts.iter().all(|counts| counts.candidate == 0);
+            vec![mean(counts.iter().map(GleuCounts::smoothed)).noted(is_empty.then_some(EMPTY))]
+        };
+        let is_short =
+            all().all(|counts| counts.orders[ORDER - 1].1 == 0) && all().any(|counts| counts.orders[0].0 > 0);
+        let corpus = self.corpus(&counts).noted(is_short.then_some(SHORT));
+        Ok(MetricScores { items: counts.iter().map(item).collect(), corpus: vec![corpus] })
     }
 }
 

@@ -40,6 +40,7 @@ mod meteor;
 mod metric;
 mod mover_score;
 mod ngrams;
+mod notes;
 mod registry;
 mod rouge;
 mod sari;
@@ -51,7 +52,7 @@ mod token_f1;
 mod transport;
 
 pub use choose::{ChosenMetric, choose};
-pub use direction::{Direction, whole};
+pub use direction::{Direction, is_count, whole};
 pub use error::MetricError;
 pub use metric::{
     Definition, DynDefinition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score,

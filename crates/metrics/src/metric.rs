@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::MetricError;
+use crate::notes::Noted;
 
 /// A candidate and what it is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +28,8 @@ pub struct MetricItem<'a> {
 pub enum Score {
     /// Finite.
     Value(f64),
+    /// Finite, with a note on why the number says less than it seems to, in a few words without a final period.
+    Noted(f64, &'static str),
     /// Why there is no number, in a few words without a final period.
     Undefined(&'static str),
 }
@@ -35,8 +38,24 @@ impl Score {
     /// The number, where there is one.
     pub fn value(self) -> Option<f64> {
         match self {
-            Self::Value(value) => Some(value),
+            Self::Value(value) | Self::Noted(value, _) => Some(value),
             Self::Undefined(_) => None,
+        }
+    }
+
+    /// Why there is no number, or why it says less than it seems to.
+    pub fn why(self) -> Option<&'static str> {
+        match self {
+            Self::Value(_) => None,
+            Self::Noted(_, why) | Self::Undefined(why) => Some(why),
+        }
+    }
+
+    /// The number with this note; the first note stays.
+    pub(crate) fn noted(self, note: Option<&'static str>) -> Self {
+        match (self, note) {
+            (Self::Value(value), Some(note)) => Self::Noted(value, note),
+            (score, _) => score,
         }
     }
 
@@ -65,10 +84,15 @@ pub struct MetricScores {
 }
 
 impl MetricScores {
-    /// Rows of items and their means.
+    /// Rows of items and their means. A note beside each item stands beside their mean too.
     pub fn with_means(items: Vec<Vec<Score>>) -> Self {
         let width = items.first().map_or(0, Vec::len);
-        let corpus = (0..width).map(|part| Score::mean(items.iter().map(|row| row[part]))).collect();
+        let mean = |part: usize| {
+            let column = || items.iter().map(|row| row[part]);
+            let note = column().next().and_then(Score::why);
+            Score::mean(column()).noted(note.filter(|_| column().all(|score| score.why() == note)))
+        };
+        let corpus = (0..width).map(mean).collect();
         Self { items, corpus }
     }
 }
@@ -133,6 +157,11 @@ pub trait Metric: Sync {
     /// All settings that change the score of an item, where they are others.
     fn item_settings(&self) -> MetricSettings {
         self.settings()
+    }
+
+    /// Whether its words end at spaces alone, also in scripts that have none.
+    fn cuts_at_spaces(&self) -> bool {
+        false
     }
 
     /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not
@@ -234,7 +263,8 @@ impl<D: Definition + 'static> DynDefinition for ErasedMetric<D> {
     }
 
     fn build(&self, given: &GivenOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
-        D::build(Self::read(given), models)
+        let metric = D::build(Self::read(given), models)?;
+        Ok(Box::new(Noted { metric, has_references: D::NEEDS.contains(&Need::References) }))
     }
 }
 

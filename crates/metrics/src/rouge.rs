@@ -1,10 +1,13 @@
 //! ROUGE (Lin 2004), equal to Google's `rouge_score`, which is held against ROUGE-1.5.5.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use crate::MetricError;
 use crate::lcs::Lcs;
@@ -20,7 +23,25 @@ use crate::stem::porter;
 pub(crate) struct RougeOptions {
     /// Whether words of more than three letters are cut to their stems (Porter 1980, with nltk's additions)
     stem: bool,
+    /// How texts are cut into words: rouge reads Latin letters and digits of ASCII alone, as `rouge_score` does; unicode
+    /// cuts texts of any script by UAX #29, where each Chinese character, kana and emoji is a word
+    #[default(RougeTokens::Rouge)]
+    tok: RougeTokens,
 }
+
+/// Where words end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum RougeTokens {
+    Rouge,
+    Unicode,
+}
+
+const UNREAD: &str =
+    "the texts have no word of ASCII letters or digits, and tok=rouge reads no others; tok=unicode does";
+const MOSTLY_UNREAD: &str = "most letters of the texts are outside ASCII, and tok=rouge does not read them; tok=unicode \
+                             does";
+const NO_NGRAM: &str = "a text has fewer words than the n-grams that are counted";
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +71,8 @@ macro_rules! rouge {
                 ".\n\n",
                 $more,
                 "Equal to Google's rouge_score: texts are put into lower case, and what is no Latin letter or digit of \
-                 ASCII parts words. Of several \
+                 ASCII parts words. Texts in other scripts are undefined where rouge_score gives 0: tok=unicode reads \
+                 them. Of several \
                  references the one with the best F counts. All items together have the mean, which rouge_score's \
                  bootstrap estimates as `mid`."
             );
@@ -108,7 +130,7 @@ impl Metric for Rouge {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         vec![
             ("case", "lc".to_owned()),
-            ("tok", "rouge".to_owned()),
+            ("tok", if self.options.tok == RougeTokens::Rouge { "rouge" } else { "unicode" }.to_owned()),
             ("stem", yes(self.options.stem)),
             ("refs", "best".to_owned()),
         ]
@@ -117,10 +139,13 @@ impl Metric for Rouge {
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let start = || RougeScratch { ngrams: Ngrams::new(), lcs: Lcs::default(), stems: HashMap::default() };
         let rows = each(items, watch, start, |scratch, item| {
-            let best = item.references.iter().map(|reference| self.compare(item.candidate, reference, scratch));
+            let all = item.references.iter().map(|text| (self.compare(item.candidate, text, scratch), *text));
+            let defined = all.filter(|(overlap, text)| self.can_read(overlap, item.candidate, text));
             // Of equals the first.
-            let best = best.reduce(|best, next| if next.f() > best.f() { next } else { best }).unwrap_or_default();
-            vec![Score::Value(best.f()), Score::Value(best.precision()), Score::Value(best.recall())]
+            let best = defined.reduce(|best, next| if next.0.f() > best.0.f() { next } else { best });
+            let Some((best, reference)) = best else { return vec![Score::Undefined(UNREAD); 1 + PARTS.len()] };
+            let note = self.note(&best, item.candidate, reference);
+            [best.f(), best.precision(), best.recall()].map(|score| Score::Value(score).noted(note)).to_vec()
         })?;
         Ok(MetricScores::with_means(rows))
     }
@@ -132,6 +157,8 @@ struct NgramOverlap {
     hits: usize,
     candidate: usize,
     reference: usize,
+    /// Whether each text has a word.
+    has_words: [bool; 2],
 }
 
 impl NgramOverlap {
@@ -157,17 +184,38 @@ impl Rouge {
         let [candidate, reference] = [&candidate, &reference]
             .map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
         let kinds = interner.len();
-        match self.unit {
+        let has_words = [&candidate, &reference].map(|lines| lines.iter().any(|line| !line.is_empty()));
+        let overlap = match self.unit {
             RougeUnit::Ngrams(order) => {
                 common_ngrams(&candidate.concat(), &reference.concat(), order, &mut scratch.ngrams)
             }
             RougeUnit::Sequence => {
                 let (candidate, reference) = (candidate.concat(), reference.concat());
                 let hits = scratch.lcs.length(&reference, &candidate, kinds);
-                NgramOverlap { hits, candidate: candidate.len(), reference: reference.len() }
+                NgramOverlap { hits, candidate: candidate.len(), reference: reference.len(), ..NgramOverlap::default() }
             }
             RougeUnit::Lines => common_lines(&candidate, &reference, kinds, &mut scratch.lcs),
+        };
+        NgramOverlap { has_words, ..overlap }
+    }
+
+    /// Whether the comparison says anything: not if both texts have characters that are not read, and one has no word.
+    fn can_read(&self, overlap: &NgramOverlap, candidate: &str, reference: &str) -> bool {
+        let has_unread = |text: &str| self.options.tok == RougeTokens::Rouge && unread(text).next().is_some();
+        overlap.has_words == [true; 2] || !(has_unread(candidate) && has_unread(reference))
+    }
+
+    fn note(&self, overlap: &NgramOverlap, candidate: &str, reference: &str) -> Option<&'static str> {
+        let is_mostly_unread = |text: &str| {
+            let read = text.chars().filter(char::is_ascii_alphabetic).count();
+            self.options.tok == RougeTokens::Rouge && !text.is_ascii() && unread(text).count() > read
+        };
+        let has_words = overlap.has_words == [true; 2];
+        if has_words && is_mostly_unread(candidate) && is_mostly_unread(reference) {
+            return Some(MOSTLY_UNREAD);
         }
+        let has_ngrams = overlap.candidate > 0 && overlap.reference > 0;
+        (has_words && !has_ngrams).then_some(NO_NGRAM)
     }
 
     /// The words of each line with spaces between them; one line unless lines count.
@@ -175,11 +223,28 @@ impl Rouge {
         let lowered = text.to_lowercase();
         let mut normal = |line: &str| {
             // After lower case, as there: a capital outside of ASCII may have a small letter in it (the Kelvin sign).
-            let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), " ");
+            let line = match self.options.tok {
+                RougeTokens::Rouge => line.replace(|c: char| !c.is_ascii_alphanumeric(), " "),
+                RougeTokens::Unicode => {
+                    line.split_word_bounds().filter(|segment| is_word(segment)).collect::<Vec<_>>().join(" ")
+                }
+            };
             if self.options.stem { stemmed(&line, stems) } else { line }
         };
         if self.unit == RougeUnit::Lines { lowered.split('\n').map(normal).collect() } else { vec![normal(&lowered)] }
     }
+}
+
+/// Letters, marks, digits and symbols outside ASCII.
+fn unread(text: &str) -> impl Iterator<Item = regex::Match<'_>> {
+    static UNREAD: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[[\p{L}\p{M}\p{N}\p{S}]--[\x00-\x7f]]").expect("a valid pattern"));
+    UNREAD.find_iter(text)
+}
+
+/// Whether a segment between word boundaries is a word, and not punctuation or white space.
+fn is_word(segment: &str) -> bool {
+    segment.contains(|c: char| c.is_ascii_alphanumeric()) || unread(segment).next().is_some()
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -189,8 +254,8 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> String {
     let mut out = String::with_capacity(line.len());
     for word in words(line) {
-        // rouge_score's rule: `was` and `its` stay.
-        if word.len() <= 3 {
+        // rouge_score's rule: `was` and `its` stay. The stemmer is for English.
+        if word.len() <= 3 || !word.is_ascii() {
             out.push_str(word);
         } else if let Some(stem) = stems.get(word) {
             out.push_str(stem);
@@ -209,7 +274,8 @@ fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mu
     let mut matches = vec![0; order];
     ngrams.matches(candidate, &mut matches);
     let hits = matches.last().map_or(0, |matches| *matches as usize);
-    NgramOverlap { hits, candidate: total(candidate.len(), order), reference: total(reference.len(), order) }
+    let [candidate, reference] = [candidate, reference].map(|words| total(words.len(), order));
+    NgramOverlap { hits, candidate, reference, ..NgramOverlap::default() }
 }
 
 fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lcs: &mut Lcs) -> NgramOverlap {
@@ -236,5 +302,5 @@ fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lc
         }
     }
     let len = |lines: &[Vec<u32>]| lines.iter().map(Vec::len).sum();
-    NgramOverlap { hits, candidate: len(candidate), reference: len(reference) }
+    NgramOverlap { hits, candidate: len(candidate), reference: len(reference), ..NgramOverlap::default() }
 }

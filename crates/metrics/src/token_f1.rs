@@ -48,6 +48,10 @@ impl Metric for AnswerMatch {
         vec![("case", "lc".to_owned()), ("tok", "squad".to_owned()), ("refs", "best".to_owned())]
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        true
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let rows = each(items, watch, Ngrams::new, |ngrams, item| {
             let best = item_scores(item, ngrams).into_iter().reduce(|best, next| [0, 1].map(|i| best[i].max(next[i])));

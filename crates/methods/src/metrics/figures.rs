@@ -29,6 +29,12 @@ pub(super) struct MetricEntry {
     /// How many candidates have no score, by the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     why: BTreeMap<&'static str, usize>,
+    /// Why the number of all candidates together says less than it seems to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corpus_note: Option<&'static str>,
+    /// How many candidates have a score that says less than it seems to, by the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    notes: BTreeMap<&'static str, usize>,
     /// By the candidates' id, where several samples have it.
     #[serde(skip_serializing_if = "Map::is_empty")]
     systems: Map<String, Value>,
@@ -58,11 +64,10 @@ impl MetricEntry {
     ) -> Self {
         let [signature, item_signature] = signatures;
         let column = || scores.items.iter().map(|row| row[part]);
-        let mut why = BTreeMap::new();
-        for score in column() {
-            if let Score::Undefined(reason) = score {
-                *why.entry(reason).or_default() += 1;
-            }
+        let (mut why, mut notes) = (BTreeMap::new(), BTreeMap::new());
+        for (score, reason) in column().filter_map(|score| Some((score, score.why()?))) {
+            let counts = if score.value().is_some() { &mut notes } else { &mut why };
+            *counts.entry(reason).or_default() += 1;
         }
         let undefined = why.values().sum();
         Self {
@@ -74,6 +79,8 @@ impl MetricEntry {
             mean: Score::mean(column()).value(),
             undefined,
             why,
+            corpus_note: scores.corpus[part].why().filter(|_| scores.corpus[part].value().is_some()),
+            notes,
             systems: systems.iter().map(|(name, scores)| ((*name).to_owned(), json!(scores[part].value()))).collect(),
             scored: scores.items.len() - undefined,
         }
@@ -115,6 +122,12 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for (why, count) in metrics.iter().flat_map(|entry| &entry.why) {
         *reasons.entry(*why).or_default() += count;
+    }
+    for entry in metrics.iter().filter(|entry| !entry.is_part) {
+        all.notes.extend(entry.corpus_note.map(|note| format!("{}, all: {note}", entry.metric)));
+        let counts = entry.notes.iter();
+        all.notes
+            .extend(counts.map(|(note, count)| format!("{}, {}: {note}", entry.metric, counted(*count, "candidate"))));
     }
     all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {}: {why}", counted(count, "time"))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();

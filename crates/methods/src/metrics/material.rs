@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use probity_data::{LineError, Sample};
+use probity_data::Sample;
 use probity_metrics::{ChosenMetric, Direction, MetricItem, MetricScores, Need, Score};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,23 +28,9 @@ pub(super) struct MetricRow<'a> {
     metric: &'a str,
     score: Option<f64>,
     outcome: &'static str,
+    /// Why there is no score, or why it says less than it seems to.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
-}
-
-/// What metrics need and the sample lacks.
-pub(super) fn lacking(choices: &[ChosenMetric], sample: &Sample) -> Vec<LineError> {
-    let item = item(sample, "", references(sample));
-    let needs = choices.iter().flat_map(|choice| choice.definition().needs().iter().map(move |need| (choice, *need)));
-    let mut wrong: Vec<LineError> = Vec::new();
-    for (choice, need) in needs.filter(|(_, need)| need.is_missing(&item)) {
-        let field = need.field();
-        if wrong.iter().all(|known| known.field() != Some(field)) {
-            let why = format!("{} needs {}, and there is none", choice.label(), need.what());
-            wrong.push(LineError::content(field, why).with_hint(need.hint()));
-        }
-    }
-    wrong
 }
 
 /// The models that metrics of a method ask: options of every method that has metrics besides.
@@ -93,7 +79,7 @@ pub(crate) fn check_needs<'c, 's>(
 /// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
 /// empty one is how it has no source.
 pub(crate) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
-    MetricItem { candidate, references, source: Some(&*sample.context).filter(|context| !context.is_empty()) }
+    MetricItem { candidate, references, source: Some(&*sample.context).filter(|context| !context.trim().is_empty()) }
 }
 
 /// The references that the data have.
@@ -111,11 +97,11 @@ impl<'s> MetricMaterial<'s> {
         Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
     }
 
-    /// A metric's own scores by sample and candidate, higher being better.
-    pub(super) fn upwards(&self, direction: Direction, scores: &MetricScores) -> Vec<Vec<Option<f64>>> {
+    /// One number of a metric's rows by sample and candidate, higher being better.
+    pub(super) fn upwards(&self, direction: Direction, scores: &MetricScores, part: usize) -> Vec<Vec<Option<f64>>> {
         let mut by_sample: Vec<Vec<Option<f64>>> = vec![Vec::new(); self.samples.len()];
         for ((sample, _), row) in self.places.iter().zip(&scores.items) {
-            by_sample[*sample].push(row[0].value().map(|score| direction.upwards(score)));
+            by_sample[*sample].push(row[part].value().map(|score| direction.upwards(score)));
         }
         by_sample
     }
@@ -141,18 +127,14 @@ impl<'s> MetricMaterial<'s> {
     pub(super) fn row<'a>(&'a self, item: usize, metric: &'a str, score: Score) -> MetricRow<'a> {
         let (sample, index) = self.places[item];
         let sample = &self.samples[sample];
-        let (outcome, why) = match score {
-            Score::Value(_) => ("scored", None),
-            Score::Undefined(why) => ("undefined", Some(why)),
-        };
         MetricRow {
             item: &sample.id,
             candidate: &sample.candidates[index].id,
             index,
             metric,
             score: score.value(),
-            outcome,
-            why,
+            outcome: if score.value().is_some() { "scored" } else { "undefined" },
+            why: score.why(),
         }
     }
 }

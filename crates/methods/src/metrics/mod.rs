@@ -4,8 +4,8 @@ mod conclusions;
 mod figures;
 mod material;
 
-use probity_data::{LineError, Sample};
-use probity_metrics::{ChosenMetric, Metric, MetricError, MetricItem, MetricScores, Need, choose};
+use probity_data::Sample;
+use probity_metrics::{ChosenMetric, Metric, MetricError, MetricItem, MetricScores, Need, Score, choose};
 use probity_options::{GivenOptions, OptionSpec, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run
 use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 pub use material::MetricModelOptions;
-use material::{MetricMaterial, lacking};
+use material::MetricMaterial;
 pub(crate) use material::{check_needs, item, references};
 
 /// The table of scores.
@@ -104,8 +104,8 @@ impl Configured for ChosenMetrics {
         encoder.into_iter().chain(model).collect()
     }
 
-    fn lacks(&self, sample: &Sample) -> Vec<LineError> {
-        lacking(&self.choices, sample)
+    fn needs_context(&self) -> bool {
+        self.needs(Need::Source)
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
@@ -124,10 +124,10 @@ impl Configured for ChosenMetrics {
             let scores = one.score(&material, &mut written, run)?;
             let of_systems = systems
                 .iter()
-                .map(|(name, positions)| Ok((*name, one.corpus(&material.items, &scores, positions, run)?)))
+                .map(|(name, positions)| Ok((*name, one.corpus(&material, &scores, positions, run)?)))
                 .collect::<Result<Vec<_>, MethodError>>()?;
             concluded.add(one.choice, &material, &scores);
-            entries.extend(MetricEntry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
+            entries.extend(MetricEntry::all(one.choice, &one.signatures(&material), &scores, &of_systems));
         }
         let report =
             report(samples.len(), material.items.len(), &entries, concluded.conclusions(), self.signature(run));
@@ -158,16 +158,31 @@ impl ChosenMetrics {
     }
 }
 
-/// A metric that has all that it needs.
+/// A metric that has all that it needs for some items at least.
 struct BuiltMetric<'c> {
     choice: &'c ChosenMetric,
     metric: Box<dyn Metric>,
+    /// By item: what it lacks. Such an item is undefined, and the others are scored.
+    lacking: Vec<Option<Need>>,
 }
 
 impl<'c> BuiltMetric<'c> {
     fn new(choice: &'c ChosenMetric, material: &MetricMaterial<'_>, run: &Run<'_>) -> Result<Self, MetricError> {
-        choice.check(&material.items)?;
-        Ok(Self { choice, metric: choice.build(run.metric_models())? })
+        let lacking: Vec<Option<Need>> = material.items.iter().map(|item| choice.lacking(item)).collect();
+        if lacking.iter().all(Option::is_some) {
+            choice.check(&material.items)?;
+        }
+        Ok(Self { choice, metric: choice.build(run.metric_models())?, lacking })
+    }
+
+    /// Those of the items at these positions that can be scored.
+    fn scorable<'s>(
+        &self,
+        material: &MetricMaterial<'s>,
+        positions: impl IntoIterator<Item = usize>,
+    ) -> Vec<MetricItem<'s>> {
+        let whole = positions.into_iter().filter(|position| self.lacking[*position].is_none());
+        whole.map(|position| material.items[position].clone()).collect()
     }
 
     /// Scores all candidates and writes their rows; `written` counts them over all metrics.
@@ -177,8 +192,15 @@ impl<'c> BuiltMetric<'c> {
         written: &mut usize,
         run: &mut Run<'_>,
     ) -> Result<MetricScores, MethodError> {
-        let scores = run.measure(Some(self.choice.label()), self.metric.as_ref(), &material.items)?;
         let labels = self.choice.components();
+        let items = self.scorable(material, 0..material.items.len());
+        let mut scores = run.measure(Some(self.choice.label()), self.metric.as_ref(), &items)?;
+        let mut measured = std::mem::take(&mut scores.items).into_iter();
+        let row = |lacking: &Option<Need>| match lacking {
+            Some(need) => vec![Score::Undefined(need.why_undefined()); labels.len()],
+            None => measured.next().expect("a row for each item"),
+        };
+        scores.items = self.lacking.iter().map(row).collect();
         for (item, row) in scores.items.iter().enumerate() {
             for (label, score) in labels.iter().zip(row) {
                 run.row(SCORES, *written, &material.row(item, label, *score))?;
@@ -191,23 +213,27 @@ impl<'c> BuiltMetric<'c> {
     /// The score of some items by themselves: the means of theirs where the metric takes means, else scored anew.
     fn corpus(
         &self,
-        items: &[MetricItem<'_>],
+        material: &MetricMaterial<'_>,
         scores: &MetricScores,
         positions: &[usize],
         run: &mut Run<'_>,
-    ) -> Result<Vec<probity_metrics::Score>, MethodError> {
+    ) -> Result<Vec<Score>, MethodError> {
         if self.choice.definition().is_mean() {
             let rows = positions.iter().map(|position| scores.items[*position].clone()).collect();
             return Ok(MetricScores::with_means(rows).corpus);
         }
-        let own: Vec<MetricItem<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
+        let own = self.scorable(material, positions.iter().copied());
+        if own.is_empty() {
+            return Ok(scores.items[positions[0]].clone());
+        }
         // Progress is not told, since all candidates have been counted.
         Ok(run.measure(None, self.metric.as_ref(), &own)?.corpus)
     }
 
     /// What scores of all candidates together depend on, and what those of single ones do.
-    fn signatures(&self, items: &[MetricItem<'_>]) -> [String; 2] {
-        [self.metric.settings(), self.metric.item_settings()].map(|settings| self.choice.signature(settings, items))
+    fn signatures(&self, material: &MetricMaterial<'_>) -> [String; 2] {
+        let items = self.scorable(material, 0..material.items.len());
+        [self.metric.settings(), self.metric.item_settings()].map(|settings| self.choice.signature(settings, &items))
     }
 }
 
@@ -251,12 +277,12 @@ mod tests {
         let about: Vec<_> = found.iter().filter_map(|one| one.about.as_deref()).collect();
         assert_eq!(about, ["ter", "rouge-l"], "parts have no verdict");
         for one in &found {
-            assert!(one.says.starts_with("No clear winner: against y, x wins 100.0 % of 2 samples"), "{}", one.says);
+            assert!(one.says.starts_with("No clear winner: x beats y in 2 of 2 samples: 100.0 %"), "{}", one.says);
         }
-        assert_eq!(found[0].figures["means"][0], json!(12.5), "edits, as they are");
+        assert_eq!(found[0].figures["head_to_head"]["means"][0], json!(12.5), "edits, as they are");
         assert!(found[0].because.starts_with("the difference may be chance"), "{}", found[0].because);
         let one = verdict("ter", &samples[..1]);
-        assert!(one[0].says.starts_with("No clear winner: against y, x wins"), "{}", one[0].says);
+        assert!(one[0].says.starts_with("No clear winner: x beats y"), "{}", one[0].says);
     }
 
     #[test]
@@ -269,29 +295,23 @@ mod tests {
         }
         let found = verdict("levenshtein,rouge-l", &samples);
         assert_eq!(found.iter().map(|one| one.about.as_deref()).collect::<Vec<_>>(), [Some("q"), Some("r")]);
-        assert!(
-            found[0].says.starts_with(
-                "Of 2 metrics levenshtein, rouge-l agree best with people, and are level. levenshtein: Agrees"
-            ),
-            "{}",
-            found[0].says
-        );
-        assert!(found[1].says.starts_with("None of 2 metrics is known to agree"), "{}", found[1].says);
+        let agreement = |found: &[crate::Conclusion], k: usize| found[k].agreement.clone().expect("there are labels");
+        let best = "Of 2 metrics levenshtein, rouge-l agree best with people, and are level. levenshtein: Agrees";
+        assert!(agreement(&found, 0).starts_with(best), "{}", agreement(&found, 0));
+        assert!(found[0].says.starts_with("By levenshtein: x beats y in 12 of 12 samples"), "{}", found[0].says);
+        let none = agreement(&found, 1);
+        assert!(none.starts_with("None of 2 metrics is known to agree"), "{none}");
         let level = verdict("rouge-2,levenshtein,rouge-l", &samples);
-        assert!(
-            level[0]
-                .says
-                .starts_with("Of 3 metrics levenshtein, rouge-2, rouge-l agree best with people, and are level."),
-            "{}",
-            level[0].says
-        );
+        let level = agreement(&level, 0);
+        assert!(level.starts_with("Of 3 metrics levenshtein, rouge-2, rouge-l agree best"), "{level}");
         for sample in &mut samples {
             sample.candidates.iter_mut().for_each(|candidate| candidate.scores.clear());
             sample.preference = Some(probity_data::Preference::Candidate("x".to_owned()));
         }
         let found = verdict("ter", &samples);
         assert_eq!((found.len(), found[0].about.as_deref()), (1, Some("ter")));
-        assert!(found[0].says.starts_with("Agrees with the preferences in 100.0 % of 12 samples"), "{}", found[0].says);
+        let says = agreement(&found, 0);
+        assert!(says.starts_with("The metric is right on 12 of your 12 labels: 100.0 %"), "{says}");
     }
 
     #[test]
@@ -306,6 +326,40 @@ mod tests {
         assert!(lacks.starts_with("bleu needs a reference"), "{lacks}");
         let lacks = rehearse("bert-score", sample("a", &["r"])).expect_err("no encoder").to_string();
         assert_eq!(lacks, "bert-score needs an encoder");
-        assert_eq!(configured("bleu").lacks(&sample("a", &[])).len(), 1);
+        assert!(configured("bleu,sari-hf").needs_context() && !configured("bleu").needs_context());
+    }
+
+    #[test]
+    fn a_sample_that_lacks_what_a_metric_needs_is_undefined_and_the_others_are_scored() {
+        let mut samples = [sample("a", &["the cat sat"]), sample("b", &["the cat sat"]), sample("c", &[])];
+        samples[1].context = " ".into();
+        let mut output = MemoryOutput::default();
+        let summary = configured("sari-hf,ter").run(&samples, &mut Run::without_model(&mut output)).expect("scored");
+        let rows = output.rows(SCORES);
+        let why: Vec<Option<&str>> = rows.iter().step_by(4).take(6).map(|row| row["why"].as_str()).collect();
+        let [none, source, reference] = [None, Some("the sample has no source"), Some("the sample has no reference")];
+        assert_eq!(why, [none, none, source, source, reference, reference]);
+        let of = |metric: &str| {
+            let all = summary.values["metrics"].as_array().expect("metrics");
+            all.iter().find(|one| one["metric"] == metric).expect("there").clone()
+        };
+        assert_eq!((&of("sari-hf")["undefined"], &of("ter")["undefined"]), (&json!(4), &json!(2)));
+        assert_eq!(of("ter")["systems"]["x"], json!(0.0));
+        assert!(of("ter")["signature"].as_str().is_some_and(|signature| signature.starts_with("nrefs:1|")));
+    }
+
+    #[test]
+    fn notes_stand_beside_the_numbers() {
+        let samples = [sample("a", &["the cat sat"]), sample("b", &[""])];
+        let mut output = MemoryOutput::default();
+        let summary = configured("bleu").run(&samples, &mut Run::without_model(&mut output)).expect("scored");
+        let rows = output.rows(SCORES);
+        assert_eq!((&rows[0]["score"], &rows[0]["outcome"]), (&json!(100.0), &json!("scored")), "{rows:?}");
+        assert!(rows[0]["why"].as_str().is_some_and(|why| why.contains("only shorter n-grams count")), "{rows:?}");
+        let notes = summary.sections[0].notes.join("\n");
+        assert!(notes.contains("bleu, all: no candidate has as many words as the longest n-grams"), "{notes}");
+        assert!(notes.contains("bleu, 1 candidate: the candidate has fewer words"), "{notes}");
+        assert!(notes.contains("bleu, 2 candidates: all references are blank"), "{notes}");
+        assert!(summary.values["metrics"][0]["corpus_note"].as_str().is_some_and(|note| note.contains("score is 0")));
     }
 }

@@ -84,6 +84,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
     const TELLS_AGREEMENT: bool = true;
+    const WITHOUT_MODEL: Option<&'static str> = Some("no_judge");
 
     fn models(params: &RevisionParams) -> Vec<RoleModel> {
         let other = params.parapluie_model.iter().map(|name| RoleModel::language("paraphrases", name));
@@ -123,7 +124,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let metrics = params.check(samples)?;
         let revisions = Revisions::of(samples);
         let (texts, pairs) = (revisions.texts.as_slice(), revisions.pairs.as_slice());
-        let model = run.model();
+        let Some(model) = run.model_if_any() else { return of_metrics(params, samples, &metrics, run) };
         let prompts = PromptSet::load(
             TEMPLATES,
             &params.prompt,
@@ -135,12 +136,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let templates = paraphrase_templates(params, &layout)?;
         let signature = sign(params, run, &prompts, &templates, &layout);
         // A metric that its model cannot compute is told before anything is asked; in a rehearsal there are no models.
-        let models = run.metric_models().clone();
-        let built: Vec<Box<dyn Metric>> = if run.is_rehearsal() {
-            Vec::new()
-        } else {
-            metrics.iter().map(|choice| choice.build(&models)).collect::<Result<_, _>>()?
-        };
+        let built = build(&metrics, run)?;
         let study = Study { params, prompts: &prompts, signature: &signature };
 
         let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
@@ -164,12 +160,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         if run.is_rehearsal() {
             return Err(MethodError::Rehearsed);
         }
-        let scored: Vec<ScoredMetric> = metrics
-            .iter()
-            .zip(&built)
-            .map(|(choice, metric)| evaluators::score(choice, metric.as_ref(), &revisions, run))
-            .collect::<Result<_, _>>()?;
-
+        let scored = score(&metrics, &built, &revisions, run)?;
         let mut outcomes = Outcomes::default();
         let forms = [&choice, &likert].into_iter().flatten();
         forms.flat_map(AnsweredForms::outcomes).for_each(|outcome| outcomes.add(outcome));
@@ -186,10 +177,53 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
             paraphrases: paraphrases.as_deref().map(|said| (&stage, said)),
             metrics: &scored,
         };
-        let labels: Vec<&str> = metrics.iter().map(ChosenMetric::label).collect();
-        let signature = signature.clone().with("metric", &labels.join(",")).with("folds", &params.folds);
-        found.report(outcomes, signature, run)
+        found.report(outcomes, with_metrics(signature.clone(), params, &metrics), run)
     }
+}
+
+/// The study of metrics alone, without a model.
+fn of_metrics(
+    params: &RevisionParams,
+    samples: &[Sample],
+    metrics: &[ChosenMetric],
+    run: &mut Run<'_>,
+) -> Result<MethodReport, MethodError> {
+    let revisions = Revisions::of(samples);
+    let built = build(metrics, run)?;
+    if run.is_rehearsal() {
+        return Err(MethodError::Rehearsed);
+    }
+    let scored = score(metrics, &built, &revisions, run)?;
+    let mut outcomes = Outcomes::default();
+    outcomes.add_several("not_a_pair", samples.iter().filter(|sample| sample.candidates.len() < 2).count());
+    let none = || FormResults { answers: None, golds: &[] };
+    let (choice, likert) = (none(), none());
+    let found = Found { params, revisions: &revisions, choice, likert, paraphrases: None, metrics: &scored };
+    found.report(outcomes, with_metrics(Signature::without_model(RevisionStudy::NAME), params, metrics), run)
+}
+
+/// The metrics with their models; none in a rehearsal, which has no models.
+fn build(metrics: &[ChosenMetric], run: &Run<'_>) -> Result<Vec<Box<dyn Metric>>, MethodError> {
+    if run.is_rehearsal() {
+        return Ok(Vec::new());
+    }
+    let models = run.metric_models();
+    Ok(metrics.iter().map(|choice| choice.build(models)).collect::<Result<_, _>>()?)
+}
+
+fn score(
+    metrics: &[ChosenMetric],
+    built: &[Box<dyn Metric>],
+    revisions: &Revisions<'_>,
+    run: &mut Run<'_>,
+) -> Result<Vec<ScoredMetric>, MethodError> {
+    let each = metrics.iter().zip(built);
+    each.map(|(choice, metric)| evaluators::score(choice, metric.as_ref(), revisions, run)).collect()
+}
+
+fn with_metrics(signature: Signature, params: &RevisionParams, metrics: &[ChosenMetric]) -> Signature {
+    let labels: Vec<&str> = metrics.iter().map(ChosenMetric::label).collect();
+    signature.with("metric", &labels.join(",")).with("folds", &params.folds)
 }
 
 /// What all stages of forms have in common.

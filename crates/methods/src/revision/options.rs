@@ -34,8 +34,11 @@ pub struct RevisionParams {
     #[schemars(length(min = 1), extend("form" = "JUDGE,…"))]
     #[default(vec![RevisionJudge::Choice, RevisionJudge::Likert, RevisionJudge::Parapluie])]
     pub judge: Vec<RevisionJudge>,
+    /// Ask no judge and no model: metrics alone are compared with people.
+    #[schemars(extend("conflicts" = ["judge"]))]
+    pub no_judge: bool,
     /// Metrics that score each revision, as in `probity metrics`: bleu,rouge-l:stem=yes. Left out: bleu, rouge-l, meteor,
-    /// gleu-napoles, gleu-google, sari-easse, levenshtein and levenshtein-source, of which the last alone does without
+    /// gleu-napoles, gleu-google, sari-hf, levenshtein and levenshtein-source, of which the last alone does without
     /// references.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
@@ -57,7 +60,7 @@ pub struct RevisionParams {
     pub no_labels: bool,
     /// The hybrid: evaluators as the first table names them, with commas between them. The first decides where it sees a
     /// difference that is large enough, else the next. Left out: what there is of choice-labels/related (or
-    /// choice/related), parapluie, sari-easse and gleu-napoles.
+    /// choice/related), parapluie, sari-hf and gleu-napoles.
     #[schemars(extend("form" = "NAME,…"))]
     pub hybrid: Vec<String>,
     /// Folds of cross-validation: thresholds are fitted on all others, and pairs of one paragraph are in one fold.
@@ -73,7 +76,7 @@ pub struct RevisionParams {
 }
 
 /// Those of the paper that need no further model, and the edit distances that they are held against.
-const USUAL: &str = "bleu,rouge-l,meteor,gleu-napoles,gleu-google,sari-easse,levenshtein,levenshtein-source";
+const USUAL: &str = "bleu,rouge-l,meteor,gleu-napoles,gleu-google,sari-hf,levenshtein,levenshtein-source";
 /// Those of them that look at no reference.
 const WITHOUT_REFERENCES: &str = "levenshtein-source";
 
@@ -82,7 +85,7 @@ const MOST_STEPS: usize = 4;
 
 impl RevisionParams {
     pub(super) fn has(&self, judge: RevisionJudge) -> bool {
-        self.judge.contains(&judge)
+        !self.no_judge && self.judge.contains(&judge)
     }
 
     /// Which forms are filled in: without the author's own revision, and with it.

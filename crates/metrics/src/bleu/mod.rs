@@ -98,13 +98,19 @@ impl Metric for Bleu {
         self.settings(self.0.eff != Effective::No)
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.0.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
         let mut sum = BleuCounts { candidate: 0, reference: 0, orders: vec![(0, 0); usize::from(self.0.order)] };
         for counts in &counts {
             sum.add(counts);
         }
-        let row = |counts: &BleuCounts, effective| vec![Score::Value(self.value(counts, effective))];
+        let row = |counts: &BleuCounts, effective| {
+            vec![Score::Value(self.value(counts, effective)).noted(short(counts, effective))]
+        };
         Ok(MetricScores {
             items: counts.iter().map(|counts| row(counts, self.0.eff != Effective::No)).collect(),
             corpus: row(&sum, self.0.eff == Effective::Yes),
@@ -200,6 +206,17 @@ impl Bleu {
         }
         brevity(counts) * (logs / f64::from(orders)).exp()
     }
+}
+
+/// What a score that has a match leaves out where no candidate has as many words as the longest n-grams.
+fn short(counts: &BleuCounts, effective: bool) -> Option<&'static str> {
+    let is_short = counts.orders.last().is_some_and(|(_, total)| *total == 0);
+    let has_match = counts.orders.iter().any(|(matches, _)| *matches > 0);
+    (is_short && has_match).then_some(if effective {
+        "the candidate has fewer words than the longest n-grams, so only shorter n-grams count"
+    } else {
+        "no candidate has as many words as the longest n-grams, so the score is 0; bleu:eff=yes counts shorter ones"
+    })
 }
 
 /// The penalty for candidates shorter than their references; there is a match, so neither is empty.

@@ -32,6 +32,11 @@ impl Tokens {
         }
     }
 
+    /// Whether words of scripts without spaces are not cut.
+    pub(crate) fn cuts_at_spaces(self) -> bool {
+        matches!(self, Self::V13a | Self::Intl | Self::None)
+    }
+
     /// The text with white space between its words.
     pub(crate) fn apply(self, text: &str) -> String {
         match self {

@@ -44,6 +44,8 @@ pub(crate) struct MeteorOptions {
     gamma: f64,
 }
 
+const SINGLE: &str = "the candidate is a single word, which has the full penalty for scattered matches";
+
 /// METEOR; see [`Definition::LONG_ABOUT`].
 pub(crate) struct Meteor {
     options: MeteorOptions,
@@ -106,6 +108,10 @@ impl Metric for Meteor {
         settings
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.options.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         Ok(MetricScores::with_means(each(items, watch, || (), |(), item| vec![self.item(item)])?))
     }
@@ -121,7 +127,10 @@ impl Meteor {
             return Score::Undefined("neither the candidate nor a reference has a word");
         }
         let stems: Vec<String> = candidate.iter().map(|word| porter(word)).collect();
-        Score::Value(references.iter().map(|reference| self.single(&candidate, &stems, reference)).fold(0.0, f64::max))
+        let scores = references.iter().map(|reference| self.single(&candidate, &stems, reference));
+        let score = scores.fold(0.0, f64::max);
+        let is_single = candidate.len() == 1 && score > 0.0 && self.options.gamma > 0.0;
+        Score::Value(score).noted(is_single.then_some(SINGLE))
     }
 
     /// The score against one reference.

@@ -95,6 +95,10 @@ impl Metric for SariEasse {
         settings
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.0.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let sums = each(items, watch, || (), |(), item| self.sums(item))?;
         let mut corpus = OperationSums::default();

@@ -103,6 +103,10 @@ impl Metric for Script {
         word_settings(self.tok, !self.cased)
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        self.tok.cuts_at_spaces()
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         Ok(MetricScores::with_means(each(items, watch, || (), |(), item| self.item(item))?))
     }

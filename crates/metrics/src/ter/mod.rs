@@ -76,6 +76,10 @@ impl Metric for Ter {
         ]
     }
 
+    fn cuts_at_spaces(&self) -> bool {
+        !(self.0.asian && self.0.normalized)
+    }
+
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
         let counts = each(items, watch, || (), |(), item| self.counts(item))?;
         let mut sum = TerCounts::default();
