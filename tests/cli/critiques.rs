@@ -234,6 +234,29 @@ fn a_trained_model_decides_claims_and_shares_what_they_have_in_common() {
 }
 
 #[test]
+fn metrics_of_revisions_are_compared_with_people_without_a_model() {
+    let world = World::new();
+    let sample = |k: usize| {
+        json!({"id": format!("s{k}"), "context": "the mill burn down", "references": ["The mill burned down."],
+            "candidates": [{"id": "a", "text": "the mill burned down"}, {"id": "b", "text": "mill burn"}],
+            "preference": "a"})
+    };
+    let data = world.file("d.jsonl", lines(&(0..4).map(sample).collect::<Vec<_>>()));
+    let revision = ["revision", "--data", &data, "--metric", "rouge-l,levenshtein-source", "--out", "run"];
+    world.run(&revision).fails_with(&["--model"]);
+    world.run(&[&revision[..], &["--no-judge", "--judge", "choice"]].concat()).fails_with(&["--judge"]);
+    world.run(&[&revision[..], &["--no-judge"]].concat()).exits(0);
+    assert_eq!(world.rows("run/scores.jsonl").len(), 4 * 2 * 2);
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    let by: Vec<&Value> =
+        summary["values"]["alignment"].as_array().expect("a list").iter().map(|one| &one["by"]).collect();
+    assert!(by.contains(&&json!("rouge-l")) && !by.contains(&&json!("parapluie")), "{summary}");
+    let recipe = "[run.metrics]\nmethod = \"revision\"\nno-judge = true\nmetric = [\"rouge-l\"]\ndata = \"d.jsonl\"\n";
+    world.file("recipe.toml", recipe);
+    world.run(&["recipe", "check", "recipe.toml"]).exits(0);
+}
+
+#[test]
 fn a_study_of_revisions_that_ends_anywhere_goes_on_to_the_same_bytes() {
     let world = World::new();
     let sample = |k: usize| {

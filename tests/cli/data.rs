@@ -185,6 +185,23 @@ fn tables_from_pipes_packed_or_not_are_told_by_their_content() {
 }
 
 #[test]
+fn an_existing_file_is_replaced_only_when_asked() {
+    let world = World::new();
+    let data = world.file("d.csv", "context,candidate\nc,x\n");
+    let out = world.file("mine.jsonl", "mine");
+    let convert = ["data", "convert", &data, "--out", &out];
+    world
+        .run(&convert)
+        .fails_with(&["mine.jsonl exists", "hint: choose another name, or replace the file with --overwrite"]);
+    assert_eq!(world.read("mine.jsonl"), "mine");
+    world.run(&[&convert[..], &["--overwrite"]].concat()).exits(0);
+    assert!(world.read("mine.jsonl").starts_with("{\"id\":\"1\""));
+    let set = world.file("l.json", r#"[{"input": "i", "output_1": "a", "output_2": "b", "label": 1}]"#);
+    world.run(&["import", "llmbar", &set, "--out", &out]).fails_with(&["mine.jsonl exists"]);
+    world.run(&["import", "llmbar", &set, "--out", &out, "--overwrite"]).exits(0);
+}
+
+#[test]
 fn damaged_files_are_told_as_such() {
     let world = World::new();
     let parquet = std::fs::read(golden("nested-snappy.parquet")).expect("a golden");

@@ -25,7 +25,7 @@ fn a_run_writes_rows_summary_and_manifest() {
     );
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
     let mut first = ran.stdout.lines();
-    assert!(first.next().is_some_and(|line| line.starts_with("bleu: x and y are level: each wins 50.0 %")));
+    assert!(first.next().is_some_and(|line| line.starts_with("bleu: x and y are level: each wins ")));
     assert!(first.next().is_some_and(|line| line == "CAUTION: they are level"));
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
@@ -101,17 +101,74 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_file_line_and_field() {
+fn byte_order_marks_are_no_part_of_lines() {
     let world = World::new();
-    let data = world.file(
-        "d.jsonl",
-        format!("{SAMPLES}{}\n", r#"{"id": "c", "context": "", "candidates": [{"id": "x", "text": "t"}]}"#),
-    );
-    world.run(&["metrics", "--metric", "bleu", "--data", &data]).fails_with(&[
-        "broken line 3 of ",
-        "d.jsonl: field `references`: bleu needs a reference, and there is none",
-        "hint: give each sample a list `references` with at least one text",
+    let text = "The ferry left the harbour at noon.";
+    for (hypotheses, references) in [("\u{feff}", ""), ("", "\u{feff}"), ("\u{feff}", "\u{feff}"), ("", "")] {
+        world.file("h.txt", format!("{hypotheses}{text}\n"));
+        world.file("r.txt", format!("{references}{text}\n"));
+        let metrics = ["metrics", "--metric", "bleu", "--hypotheses", "h.txt", "--references", "r.txt", "--json", "-q"];
+        let summary: Value = serde_json::from_str(&world.run(&metrics).exits(0).stdout).expect("JSON");
+        assert!(near(&summary["values"]["metrics"][0]["corpus"], 100.0), "{summary}");
+    }
+}
+
+#[test]
+fn a_number_that_says_less_than_it_seems_to_has_a_note() {
+    let world = World::new();
+    world.file("short.txt", "Blue Harbor\n");
+    world.file("blank.txt", "\n");
+    world.file("zh.txt", "会议改到周二\n");
+    let scored = |metric: &str, hypotheses: &str, references: &str| {
+        let lines = ["metrics", "--metric", metric, "--hypotheses", hypotheses, "--references", references, "-q"];
+        world.run(&lines).exits(0).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let shown = scored("bleu", "short.txt", "short.txt");
+    assert!(shown.contains("bleu 0.0000 100.0000 0 "), "{shown}");
+    assert!(shown.contains("bleu, all: no candidate has as many words as the longest n-grams"), "{shown}");
+    assert!(shown.contains("bleu, 1 candidate: the candidate has fewer words"), "{shown}");
+    let shown = scored("bleu", "short.txt", "blank.txt");
+    assert!(shown.contains("bleu 0.0000 0.0000 0 ") && shown.contains("all references are blank"), "{shown}");
+    let shown = scored("ter", "blank.txt", "blank.txt");
+    assert!(shown.contains("ter 0.0000 0.0000 0 "), "{shown}");
+    assert!(shown.contains("ter, all: the candidate and all references are blank"), "{shown}");
+    let shown = scored("rouge-l,rouge-l:tok=unicode", "zh.txt", "zh.txt");
+    assert!(shown.contains("rouge-l – – 1 ") && shown.contains("rouge-l:tok=unicode 1.0000 1.0000 0 "), "{shown}");
+    assert!(shown.contains("|tok:unicode|") && shown.contains("tok=rouge reads no others"), "{shown}");
+}
+
+#[test]
+fn a_context_is_needed_by_those_metrics_alone_that_compare_with_it() {
+    let world = World::new();
+    let data = world.file("d.csv", "candidate,reference\nthe cat sat,the cat sat\n");
+    let metrics = |metric: &str, more: &[&str]| {
+        world.run(&[&["metrics", "--metric", metric, "--data", &data, "-q"], more].concat())
+    };
+    metrics("ter", &[]).exits(0);
+    metrics("sari-hf", &[]).fails_with(&[
+        "no column is the context", "--map context=COLUMN, or --map context:= for none",
+        "the columns are `candidate`, `reference`",
     ]);
+    let shown = metrics("ter", &["--map", "context:="]).exits(0).stdout;
+    assert!(shown.contains("ter   0.0000   0.0000"), "{shown}");
+    metrics("sari-hf,ter", &["--map", "context:="]).fails_with(&["sari-hf needs a source"]);
+    let own = r#"{"id": "c", "candidates": [{"id": "x", "text": "t"}], "references": ["t"]}"#;
+    let own = world.file("own.jsonl", own);
+    world.run(&["metrics", "--metric", "ter", "--data", &own, "-q"]).exits(0);
+}
+
+#[test]
+fn what_a_sample_lacks_is_undefined_and_what_all_lack_is_told() {
+    let world = World::new();
+    let bare = r#"{"id": "c", "context": "", "candidates": [{"id": "x", "text": "t"}]}"#;
+    let data = world.file("d.jsonl", format!("{SAMPLES}{bare}\n"));
+    let shown = world.run(&["metrics", "--metric", "ter,sari-hf", "--data", &data, "-q"]).exits(0).stdout;
+    assert!(shown.contains("the sample has no reference"), "{shown}");
+    world.run(&["metrics", "--metric", "ter", "--data", &data, "-q", "--strict"]).exits(1);
+    let data = world.file("bare.jsonl", bare);
+    world
+        .run(&["metrics", "--metric", "bleu", "--data", &data])
+        .fails_with(&["bleu needs a reference", "hint: give each sample a list `references` with at least one text"]);
     let none = world.file("e.jsonl", r#"{"id": "c", "context": "", "candidates": [], "references": ["r"]}"#);
     world
         .run(&["metrics", "--metric", "bleu", "--data", &none])

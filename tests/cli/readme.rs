@@ -174,6 +174,8 @@ fn files(world: &World) {
     world.file("scores.csv", rows("bleu,rouge-l", ["0.5,0.4", "0.2,0.6", "0.1,0.3", "0.9,0.2"]));
     world.file("gold.csv", rows("human,tone", ["5,1", "2,2", "1,4", "4,3"]));
     world.file("out.txt", "a ship sank\nit rained\n");
+    world.file("zh.txt", "会议改到周二\n");
+    world.file("zh-ref.txt", "会议改到周三\n");
     world.file("ref.txt", "the ship sank\nrain fell\n");
     world.file("requests.jsonl", lines(&[json!({"id": "1", "prompt": "The", "labels": {"a": ["a"], "b": ["b"]}})]));
 }
