@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::normalise;
+use crate::{normalise, opens_thought};
 
 /// How a request ended. Summaries count each; a reason never hides behind a number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,7 +12,11 @@ pub enum Outcome {
     Scored,
     /// The answer stands, but the labels together are less probable than the threshold: the model wanted to say
     /// something else.
-    LowMass,
+    LowMass {
+        /// What the model would rather say, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
     /// Two or more answers are exactly as good.
     Tie,
     /// Generated text held no valid answer.
@@ -46,7 +50,12 @@ pub enum Outcome {
 impl Outcome {
     /// Whether an answer stands behind it.
     pub fn has_answer(&self) -> bool {
-        matches!(self, Self::Scored | Self::LowMass | Self::Tie)
+        matches!(self, Self::Scored | Self::LowMass { .. } | Self::Tie)
+    }
+
+    /// Whether the answer stands although its labels are improbable.
+    pub fn is_low_mass(&self) -> bool {
+        matches!(self, Self::LowMass { .. })
     }
 
     /// Whether the model had its say, though it may have said nothing. Where it had not, the outcome tells of the prompt or of
@@ -64,7 +73,7 @@ impl Outcome {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Scored => "scored",
-            Self::LowMass => "low_mass",
+            Self::LowMass { .. } => "low_mass",
             Self::Tie => "tie",
             Self::Unparsed { .. } => "unparsed",
             Self::TooLong { .. } => "too_long",
@@ -110,6 +119,9 @@ pub struct LabelAnswer {
     pub labels: Vec<LabelScore>,
     /// Σ P(labels) under the full vocabulary.
     pub mass: f64,
+    /// The text of the likeliest next token where the labels were asked for; absent where a model does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likeliest: Option<String>,
 }
 
 impl LabelAnswer {
@@ -125,6 +137,7 @@ impl LabelAnswer {
                 .map(|((name, logprob), prob)| LabelScore { name, logprob, prob, variants: Vec::new() })
                 .collect(),
             mass,
+            likeliest: None,
         })
     }
 
@@ -133,7 +146,11 @@ impl LabelAnswer {
     pub fn outcome(&self, min_mass: f64) -> Outcome {
         // Before ties: equal labels that the model hardly considers say nothing about the texts.
         if self.mass < min_mass {
-            return Outcome::LowMass;
+            let why = self.likeliest.as_ref().map(|token| {
+                let thinks = if opens_thought(token) { ", which opens a thought" } else { "" };
+                format!("the likeliest next token is {token:?}{thinks}")
+            });
+            return Outcome::LowMass { why };
         }
         let best = self.labels.iter().map(|l| l.logprob).fold(f64::NEG_INFINITY, f64::max);
         if self.labels.iter().filter(|l| l.logprob == best).count() > 1 { Outcome::Tie } else { Outcome::Scored }
@@ -519,5 +536,23 @@ mod tests {
                 && !changed(|a| a.labels[0].logprob = -4.31)
         );
         assert!(!changed(|a| a.labels[1].logprob = 0.5));
+    }
+
+    #[test]
+    fn low_mass_names_the_likeliest_token_and_says_where_it_opens_a_thought() {
+        let outcome = |token: &str| {
+            let answer = LabelAnswer::from_logprobs([("A", -9.0), ("B", -8.0)]).expect("some probability");
+            LabelAnswer { likeliest: Some(token.to_owned()), ..answer }.outcome(0.01)
+        };
+        let why = |token| match outcome(token) {
+            Outcome::LowMass { why } => why.expect("known"),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why("<think>"), "the likeliest next token is \"<think>\", which opens a thought");
+        assert_eq!(why("\n"), r#"the likeliest next token is "\n""#);
+        let kept = serde_json::to_value(outcome("x")).expect("JSON");
+        assert_eq!(serde_json::from_value::<Outcome>(kept).expect("read"), outcome("x"));
+        let plain = serde_json::json!({ "outcome": "low_mass" });
+        assert_eq!(serde_json::from_value::<Outcome>(plain).expect("read"), Outcome::LowMass { why: None });
     }
 }

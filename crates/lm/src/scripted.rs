@@ -191,7 +191,7 @@ mod tests {
     fn mass_tie_and_scored_are_told_apart() {
         assert_eq!(ask(&[0.6, 0.2]).outcome, Outcome::Scored);
         assert_eq!(ask(&[0.2, 0.2]).outcome, Outcome::Tie);
-        assert_eq!(ask(&[0.006, 0.002]).outcome, Outcome::LowMass);
+        assert_eq!(ask(&[0.006, 0.002]).outcome, Outcome::LowMass { why: None });
         let labels = ask(&[0.6, 0.2]);
         let labels = labels.labels().expect("labels");
         assert!((labels.mass - 0.8).abs() < 1e-12 && (labels.labels[0].prob - 0.75).abs() < 1e-12);

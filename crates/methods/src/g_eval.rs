@@ -247,9 +247,9 @@ fn expectation(answer: &LabelAnswer, min: u32) -> LabelReading {
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::{Ask, Finish, GenerateResult, ScriptedModel, Termination};
+    use probity_lm::{Ask, Finish, GenerateResult, ScoreAnswer, ScoreResult, ScriptedModel, Termination};
 
-    use super::RatingScale;
+    use super::{LabelAnswer, RatingScale};
     use crate::testing::{generated, qualities, run, sample, told};
 
     /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
@@ -360,6 +360,22 @@ mod tests {
         assert!(
             output.rows("scores")[0]["score"].is_null() && output.rows("scores")[0]["answers"] == serde_json::json!([])
         );
+    }
+
+    #[test]
+    fn low_mass_names_the_likeliest_token_in_the_row_and_in_a_note() {
+        let model = ScriptedModel::from_results(|_| {
+            let answer = LabelAnswer::from_logprobs((1..=5).map(|k| (k.to_string(), -20.0 - f64::from(k))));
+            let answer = LabelAnswer { likeliest: Some("<think>".to_owned()), ..answer.expect("some probability") };
+            let outcome = answer.outcome(0.01);
+            ScoreResult { outcome, prompt_tokens: 7, answer: Some(ScoreAnswer::Labels(answer)) }
+        });
+        let (result, output) = run("g-eval --attribute coherence", &[sample("a", &[3.0, 2.0])], &model);
+        let why = r#"the likeliest next token is "<think>", which opens a thought"#;
+        let row = output.rows("scores")[0];
+        assert!(row["outcome"] == "low_mass" && row["why"] == why && row["answers"][0]["why"] == why, "{row}");
+        let notes: Vec<String> = result.expect("runs").sections.into_iter().flat_map(|one| one.notes).collect();
+        assert!(notes.contains(&format!("low_mass: {why} (2 of 2)")), "{notes:?}");
     }
 
     #[test]

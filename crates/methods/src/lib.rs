@@ -5,6 +5,7 @@
 //! tensors, files or terminals. Methods are found through the registry, [`methods`]: the command line, its help and its
 //! reference pages are made from there. A new method is one file and one line.
 
+mod answer_text;
 mod attack;
 mod attributes;
 mod builtin;
@@ -19,6 +20,7 @@ mod figures;
 mod flags;
 mod g_eval;
 mod gold;
+mod gold_columns;
 mod gpt_score;
 #[cfg(test)]
 mod hostile;
@@ -72,11 +74,12 @@ pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
+pub use attributes::near_known_attribute;
 pub use pairs::{PairSelection, rng_for};
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
 pub use question::{LayoutOptions, PromptFormat, SubjectOptions};
-pub use refeval::{JudgementMode, RefEval, RefEvalBaseline, RefEvalParams};
+pub use refeval::{JudgementMode, JudgementRule, RefEval, RefEvalBaseline, RefEvalParams};
 pub use registry::{method, methods};
 pub use revise::{Aspect, OwnTemplate, Revise, ReviseParams, ReviserOptions, RevisionKind};
 pub use reviseval::{Reference, RevisEval, RevisEvalParams};

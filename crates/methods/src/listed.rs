@@ -1,8 +1,10 @@
 //! Lists that a model writes, one entry on each line.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use probity_data::from_value;
+use probity_lm::{GenerateResult, without_thoughts};
 use serde_json::{Value, json};
 
 use crate::stage::{RowError, flatten_into};
@@ -63,6 +65,11 @@ impl ListedOutcome {
         }
         Ok(ended)
     }
+}
+
+/// The text that a list is read from: without thoughts, and none of it where a thought is open.
+pub(crate) fn list_text(result: &GenerateResult) -> Cow<'_, str> {
+    without_thoughts(&result.text).unwrap_or_default()
 }
 
 /// The entries of a list, without bullets, numbers and empty lines, each once; and how many lines said one again. A

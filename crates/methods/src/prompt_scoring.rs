@@ -1,11 +1,12 @@
 //! Prompt scoring: a score that the model writes (the baseline of Liusie, Manakul and Gales 2024).
 
 use probity_data::Sample;
-use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits};
+use probity_lm::{GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
+use crate::answer_text::answer_of;
 use crate::builtin::Builtin;
 use crate::pairs::seed_for;
 use crate::pointwise::{Pointwise, PointwiseAsk};
@@ -66,10 +67,10 @@ Rate each candidate by itself: the score that the model writes.
 
 The model is shown the source and one candidate, is asked for a whole number on --scale and writes a few tokens: the \
 baseline that comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within \
-the scale counts, where it stands alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A \
-number that the limit of tokens may have cut off (1 of 10) does not count either.
+the scale counts, where it stands alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. What \
+a model thinks before it answers (`<think>`) does not count. Plain text (--format text) ends with its line.
 
-A text without such a number is `unparsed`; the row keeps the text, and nothing takes the place of the score. With \
+A text without such a number, or one that --max-tokens cuts off, is `unparsed`; the row keeps the text, and nothing takes the place of the score. With \
 --samples the score is the mean over the sampled texts that have one. The paper samples one answer at temperature 1, \
 which is --samples 1; the most probable answer is the default here, as it is the same each time. Written scores are \
 coarse and often the same for all candidates: `g-eval` reads the probabilities instead.
@@ -99,7 +100,11 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
         let scale = params.scale;
-        let request = |id: &str, prompt: Prompt, sample: usize| request(params, id, prompt, sample);
+        let stop = layout.line_end();
+        let request = |id: &str, prompt: Prompt, sample: usize| GenerateRequest {
+            stop: stop.clone(),
+            ..request(params, id, prompt, sample)
+        };
         let read = move |result: &GenerateResult| read(result, scale);
         let pointwise = Pointwise {
             samples,
@@ -140,21 +145,13 @@ fn request(params: &PromptScoringParams, id: &str, prompt: Prompt, sample: usize
 }
 
 fn read(result: &GenerateResult, scale: RatingScale) -> Result<f64, Outcome> {
-    let cut_off = result.finish == Some(Finish::Length);
-    last_score(&result.text, scale, cut_off).map(f64::from).map_err(|why| Outcome::Unparsed { why: why.to_string() })
+    let score = last_score(&answer_of(result)?, scale);
+    let why = || format!("no whole number from {} to {} in the text", scale.min, scale.max);
+    score.map(f64::from).ok_or_else(|| Outcome::Unparsed { why: why() })
 }
 
-/// Why a text says no score.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum NoScore {
-    #[error("the text ends in {0}, which the limit of tokens may have cut off")]
-    CutOff(u32),
-    #[error("no whole number from {} to {} in the text", .0.min, .0.max)]
-    NoNumber(RatingScale),
-}
-
-/// The last whole number within the scale, as a word of its own; or why there is none.
-fn last_score(text: &str, scale: RatingScale, cut_off: bool) -> Result<u32, NoScore> {
+/// The last whole number within the scale, as a word of its own.
+fn last_score(text: &str, scale: RatingScale) -> Option<u32> {
     let mut last = None;
     let mut end = 0;
     while let Some(start) = text[end..].find(|c: char| c.is_ascii_digit()).map(|at| end + at) {
@@ -171,14 +168,9 @@ fn last_score(text: &str, scale: RatingScale, cut_off: bool) -> Result<u32, NoSc
         if number == scale.max && names_the_scale(before) {
             continue;
         }
-        last = Some((number, cut_off && after.is_empty()));
+        last = Some(number);
     }
-    match last {
-        // Only where another digit would still lie in the scale: an 8 of ten cannot be the beginning of anything.
-        Some((number, true)) if number > 0 && number.saturating_mul(10) <= scale.max => Err(NoScore::CutOff(number)),
-        Some((number, _)) => Ok(number),
-        None => Err(NoScore::NoNumber(scale)),
-    }
+    last
 }
 
 /// Neither a part of a word nor of a decimal fraction, and without a minus sign.
@@ -206,7 +198,7 @@ fn names_the_scale(before: &str) -> bool {
 mod tests {
     use probity_lm::{Finish, GenerateResult, Outcome, Sampling, ScriptedModel};
 
-    use super::{NoScore, last_score};
+    use super::last_score;
     use crate::testing::{generated, qualities, run, sample};
 
     fn model(answer: impl Fn(&probity_lm::GenerateRequest) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
@@ -238,15 +230,38 @@ mod tests {
             ("", None),
             ("sieben ٧", None),
         ] {
-            assert_eq!(last_score(text, scale, false).ok(), score, "{text}");
+            assert_eq!(last_score(text, scale), score, "{text}");
         }
     }
 
     #[test]
-    fn a_number_that_may_be_cut_off_is_no_score() {
-        let scale = "1..10".parse().expect("valid");
-        assert_eq!(last_score("I say 1", scale, true), Err(NoScore::CutOff(1)), "or 10");
-        assert_eq!((last_score("I say 2", scale, true), last_score("1.", scale, true)), (Ok(2), Ok(1)));
+    fn a_text_that_is_cut_off_and_a_thought_have_no_score() {
+        let scored = |text: &'static str, finish: Finish| {
+            let model = model(move |_| GenerateResult { finish: Some(finish), ..generated(text) });
+            let (result, output) = run("prompt-scoring --attribute coherence", &[sample("a", &[1.0])], &model);
+            result.expect("runs");
+            let row = output.rows("scores")[0];
+            (row["score"].as_f64(), row["why"].as_str().unwrap_or_default().to_owned())
+        };
+        let (score, why) = scored("<think>perhaps 7 because the", Finish::Length);
+        assert!(score.is_none() && why.contains("inside a thought"), "{why}");
+        let (score, why) = scored("I would say 7", Finish::Length);
+        assert!(score.is_none() && why.contains("cut the text off"), "{why}");
+        assert_eq!(scored("<think>perhaps 7</think>\n\n8", Finish::EndOfTurn).0, Some(8.0));
+        assert_eq!(scored("perhaps 7</think>", Finish::EndOfTurn).0, None);
+        assert_eq!(scored("7", Finish::Stop).0, Some(7.0));
+    }
+
+    #[test]
+    fn plain_text_ends_with_its_line() {
+        for (format, stop) in [("text", &["\n"][..]), ("chat", &[])] {
+            let model = model(move |request| {
+                assert_eq!(request.stop, stop, "{format}");
+                generated("7")
+            });
+            let args = format!("prompt-scoring --attribute coherence --format {format}");
+            run(&args, &[sample("a", &[1.0])], &model).0.expect("runs");
+        }
     }
 
     #[test]

@@ -66,7 +66,11 @@ impl ReadyPrompt {
 }
 
 /// All prompts of a method, by name.
-pub(crate) struct PromptSet(BTreeMap<&'static str, ReadyPrompt>);
+pub(crate) struct PromptSet {
+    prompts: BTreeMap<&'static str, ReadyPrompt>,
+    /// Own files for prompts that others load.
+    files: BTreeMap<&'static str, String>,
+}
 
 impl PromptSet {
     /// Loads them, own files (`NAME=FILE`) in the place of built-in ones, each laid out and with settings by its name.
@@ -76,34 +80,53 @@ impl PromptSet {
         layout: impl Fn(&str) -> Result<PromptLayout, MethodError>,
         settings: impl Fn(&str) -> BTreeMap<&'static str, String>,
     ) -> Result<Self, MethodError> {
-        let own = own_prompts(builtins, own)?;
+        Self::load_beside(builtins, &[], own, layout, settings)
+    }
+
+    /// The same where `others` are prompts too that an own file may replace, and that others load.
+    pub(crate) fn load_beside(
+        builtins: &[Builtin],
+        others: &[&'static str],
+        own: &[String],
+        layout: impl Fn(&str) -> Result<PromptLayout, MethodError>,
+        settings: impl Fn(&str) -> BTreeMap<&'static str, String>,
+    ) -> Result<Self, MethodError> {
+        let names: Vec<&'static str> =
+            builtins.iter().map(|builtin| builtin.name).chain(others.iter().copied()).collect();
+        let own = own_prompts(&names, own)?;
         let load = |builtin: &Builtin| -> Result<(&'static str, ReadyPrompt), MethodError> {
             let choice = own.get(builtin.name).copied().unwrap_or(builtin.name);
             let layout = layout(builtin.name)?;
             let template = Template::load(choice, std::slice::from_ref(builtin), settings(builtin.name), &layout)?;
             Ok((builtin.name, ReadyPrompt { template, layout }))
         };
-        Ok(Self(builtins.iter().map(load).collect::<Result<_, _>>()?))
+        let prompts = builtins.iter().map(load).collect::<Result<_, _>>()?;
+        let files = others.iter().filter_map(|name| Some((*name, (*own.get(name)?).to_owned()))).collect();
+        Ok(Self { prompts, files })
+    }
+
+    /// The own file of a prompt that others load.
+    pub(crate) fn file(&self, name: &str) -> Option<&str> {
+        self.files.get(name).map(String::as_str)
     }
 
     /// The prompt of that name.
     pub(crate) fn get(&self, name: &str) -> &ReadyPrompt {
-        &self.0[name]
+        &self.prompts[name]
     }
 }
 
 /// The files that are given in the place of built-in prompts.
-fn own_prompts<'o>(builtins: &[Builtin], own: &'o [String]) -> Result<BTreeMap<&'static str, &'o str>, MethodError> {
+fn own_prompts<'o>(names: &[&'static str], own: &'o [String]) -> Result<BTreeMap<&'static str, &'o str>, MethodError> {
     let mut files = BTreeMap::new();
     for given in own {
         let named = given.split_once('=').filter(|(_, file)| !file.is_empty());
-        let builtin = named.and_then(|(name, _)| builtins.iter().find(|builtin| builtin.name == name));
-        let (Some((_, file)), Some(builtin)) = (named, builtin) else {
-            let names: Vec<&str> = builtins.iter().map(|builtin| builtin.name).collect();
+        let known = named.and_then(|(name, _)| names.iter().find(|known| **known == name));
+        let (Some((_, file)), Some(known)) = (named, known) else {
             let hint = format!("write NAME=FILE, NAME being one of {}", names.join(", "));
             return MethodError::refuse(format!("--prompt {given}"), "it names no prompt and file", hint);
         };
-        if files.insert(builtin.name, file).is_some() {
+        if files.insert(*known, file).is_some() {
             return MethodError::refuse(format!("--prompt {given}"), "this prompt is given twice", "give one file");
         }
     }

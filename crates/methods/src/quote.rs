@@ -135,7 +135,7 @@ impl Scaffold {
     }
 
     fn begins_with_verdict(&self, text: &str) -> bool {
-        let text = text.trim_start_matches(|c: char| c.is_whitespace() || is_invisible(c));
+        let text = without_dress(text);
         // There may be very many brackets, so no more is looked at than may matter.
         let end = text.char_indices().nth(4 * LONGEST_VERDICT).map_or(text.len(), |(at, _)| at);
         let said: String = fold(&text[..end]).take(LONGEST_VERDICT + 1).collect();
@@ -153,7 +153,7 @@ impl Scaffold {
         let mut rest = 0;
         for (at, bracket) in line.char_indices().filter(|(_, c)| opens_square(*c)) {
             let inside = at + bracket.len_utf8();
-            let mut after = line[inside..].trim_start_matches(is_invisible).chars();
+            let mut after = line[inside..].trim_start_matches(|c| is_invisible(c) || c == '\\').chars();
             if after.next().is_some_and(opens_square) && self.begins_with_verdict(after.as_str()) {
                 parted.push_str(&line[rest..inside]);
                 parted.push(' ');
@@ -275,15 +275,39 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-fn is_invisible(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// An opening square bracket, in any of its forms.
-fn opens_square(c: char) -> bool {
+pub(crate) fn opens_square(c: char) -> bool {
     matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
+}
+
+/// A closing square bracket, in any of its forms.
+pub(crate) fn closes_square(c: char) -> bool {
+    matches!(c, ']' | '］' | '﹈' | '⁆' | '❳' | '〕' | '】' | '〗' | '〙' | '〛' | '⟧')
+}
+
+/// What stands in a verdict's brackets, from its first letter or digit on: without white space, marks of Markdown,
+/// quotation marks, parentheses and commands of LaTeX. A sign or a point belongs to a number.
+pub(crate) fn without_dress(text: &str) -> &str {
+    let text = text.trim_start_matches(is_dress);
+    match text.strip_prefix('\\') {
+        Some(command) => match command.trim_start_matches(|c: char| c.is_ascii_alphabetic()) {
+            rest if rest.starts_with('{') => rest.trim_start_matches(is_dress),
+            _ => command,
+        },
+        None => text,
+    }
+}
+
+/// What may stand around a verdict in its brackets and says nothing.
+pub(crate) fn is_dress(c: char) -> bool {
+    let says = c.is_alphanumeric() || is_break(c) || opens_square(c) || closes_square(c);
+    is_invisible(c) || !(says || matches!(c, '-' | '+' | '−' | '.' | ',' | '/' | '\\'))
 }
 
 /// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that

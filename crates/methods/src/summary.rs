@@ -124,6 +124,9 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
     /// Lines below the table.
     pub notes: Vec<String>,
+    /// Whether it stands in `summary.json` and the report alone, and not in the terminal.
+    #[serde(skip)]
+    pub is_detail: bool,
 }
 
 impl Section {
@@ -246,12 +249,23 @@ impl RunSummary {
 /// Counts of outcomes by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Outcomes(BTreeMap<Cow<'static, str>, usize>);
+pub struct Outcomes {
+    counts: BTreeMap<Cow<'static, str>, usize>,
+    /// Why answers have a low label mass, where that is known.
+    #[serde(skip)]
+    low_mass: BTreeMap<String, usize>,
+}
+
+/// So many reasons of a low label mass are named.
+const NAMED_REASONS: usize = 3;
 
 impl Outcomes {
     /// Counts one.
     pub fn add(&mut self, outcome: &Outcome) {
         self.add_named(outcome.name());
+        if let Outcome::LowMass { why: Some(why) } = outcome {
+            *self.low_mass.entry(why.clone()).or_default() += 1;
+        }
     }
 
     /// Counts one that only this method knows.
@@ -262,20 +276,33 @@ impl Outcomes {
     /// Counts several that ended alike.
     pub fn add_several(&mut self, name: &'static str, count: usize) {
         if count > 0 {
-            *self.0.entry(name.into()).or_default() += count;
+            *self.counts.entry(name.into()).or_default() += count;
         }
     }
 
     /// Counts all of another's.
     pub(crate) fn extend(&mut self, more: &Self) {
-        for (name, count) in &more.0 {
-            *self.0.entry(name.clone()).or_default() += count;
+        for (name, count) in &more.counts {
+            *self.counts.entry(name.clone()).or_default() += count;
         }
+        for (why, count) in &more.low_mass {
+            *self.low_mass.entry(why.clone()).or_default() += count;
+        }
+    }
+
+    /// What models would rather say where the label mass is low, the most frequent first.
+    fn low_mass_note(&self) -> Option<String> {
+        let mut reasons: Vec<(&String, &usize)> = self.low_mass.iter().collect();
+        reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let total = self.get("low_mass");
+        let reasons: Vec<String> =
+            reasons.iter().take(NAMED_REASONS).map(|(why, count)| format!("{why} ({count} of {total})")).collect();
+        (!reasons.is_empty()).then(|| format!("low_mass: {}", reasons.join("; ")))
     }
 
     /// How many answers ended so.
     pub fn get(&self, name: &str) -> usize {
-        self.0.get(name).copied().unwrap_or(0)
+        self.counts.get(name).copied().unwrap_or(0)
     }
 
     /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised`,
@@ -283,13 +310,16 @@ impl Outcomes {
     pub fn unscored(&self) -> usize {
         let answered =
             |name: &str| matches!(name, "scored" | "low_mass" | "tie" | "revised" | "written" | "truncated_used");
-        self.0.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
+        self.counts.iter().filter(|(name, _)| !answered(name)).map(|(_, count)| count).sum()
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
     pub(crate) fn notes(&self, model: Option<&ModelDescription>, table: &mut Section) {
         table.note(format!("outcomes: {}", self.line()));
-        for name in self.0.keys() {
+        if let Some(note) = self.low_mass_note() {
+            table.note(note);
+        }
+        for name in self.counts.keys() {
             let hint = match name.as_ref() {
                 "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => &format!(
@@ -321,8 +351,9 @@ impl Outcomes {
                      --max-tokens, in reviseval --revision-tokens"
                 }
                 "unparsed" => {
-                    "no generated answer holds what was asked for; label probabilities need no parsing (--verdict label, \
-                     compare --decide prob, g-eval)"
+                    "no generated answer holds what was asked for, or the limit of tokens cut it off (--max-tokens); the \
+                     row's `why` says which. Label probabilities need no parsing (--verdict label, compare --decide \
+                     prob, g-eval)"
                 }
                 "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where",
                 _ => continue,
@@ -333,9 +364,9 @@ impl Outcomes {
 
     /// `4 scored, 1 too_long`; `none` where nothing was asked.
     pub fn line(&self) -> String {
-        if self.0.is_empty() {
+        if self.counts.is_empty() {
             return "none".to_owned();
         }
-        self.0.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        self.counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
     }
 }

@@ -64,6 +64,15 @@ pub enum TemplateError {
         /// The slot.
         slot: String,
     },
+    /// Data at the beginning of the model's answer, whose special tokens are meant.
+    #[error("template `{template}` begins the model's answer with `{slot}`, a text that could hold special tokens")]
+    #[diagnostic(help("put {{{{ {slot} }}}} into the user's turn"))]
+    DataInAnswer {
+        /// The template's name or path.
+        template: String,
+        /// The slot.
+        slot: String,
+    },
     /// A sample has nothing for a slot that the template prints.
     #[error("template `{template}` prints `{slot}`, which sample `{sample}` does not have")]
     #[diagnostic(help("write {{% if {slot} %}} … {{% endif %}} around it"))]
@@ -126,6 +135,11 @@ impl PromptLayout {
     pub(crate) fn announcing(&self, prefix: &str) -> Self {
         let answer_prefix = if self.chat { String::new() } else { prefix.to_owned() };
         Self { answer_prefix, ..self.clone() }
+    }
+
+    /// What ends an answer of one line, besides the model: a model that continues plain text goes on.
+    pub(crate) fn line_end(&self) -> Vec<String> {
+        if self.chat { Vec::new() } else { vec!["\n".to_owned()] }
     }
 
     /// `chat` or `text`.
@@ -213,6 +227,7 @@ impl Template {
         };
         template.parse(&source)?;
         template.check_slots()?;
+        template.check_answer(builtins)?;
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {
             template.scaffold.add(announced, true);
             // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
@@ -312,6 +327,25 @@ impl Template {
             return Err(TemplateError::UnknownSlot { template: self.name.clone(), slot: slot.clone(), known });
         }
         self.data_slots.iter().filter(|slot| slot.required).try_for_each(|slot| self.must_use(slot.name))
+    }
+
+    /// A last turn of the assistant's begins the model's answer, which is trusted: no data belongs there. Where the method's own
+    /// template has data there, it is a whole turn, and protected.
+    fn check_answer(&self, builtins: &[Builtin]) -> Result<(), TemplateError> {
+        let own = builtins.first().and_then(|builtin| parse(builtin.source).ok());
+        if own.is_some_and(|(env, turns)| self.slot_in_answer(&env, &turns).is_some()) {
+            return Ok(());
+        }
+        match self.slot_in_answer(&self.env, &self.turns) {
+            Some(slot) => Err(TemplateError::DataInAnswer { template: self.name.clone(), slot: slot.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    fn slot_in_answer(&self, env: &Environment<'_>, turns: &[(Role, String)]) -> Option<&'static str> {
+        let (_, key) = turns.last().filter(|(role, _)| *role == Role::Assistant)?;
+        let used = env.get_template(key).ok()?.undeclared_variables(false);
+        self.data_slots.iter().map(|slot| slot.name).find(|slot| used.contains(*slot))
     }
 
     fn must_use(&self, slot: &str) -> Result<(), TemplateError> {
@@ -452,7 +486,8 @@ mod tests {
         let settings = BTreeMap::from([("noun", "Summary".to_owned())]);
         let layout =
             PromptLayout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:", defences: Vec::new() };
-        Template::load("t", &[Builtin { name: "t", source, data: SLOTS }], settings, &layout)
+        let own = Builtin { name: "own", source: "{{ text }}", data: SLOTS };
+        Template::load("t", &[own, Builtin { name: "t", source, data: SLOTS }], settings, &layout)
     }
 
     fn text(template: &Template, data: &[(&'static str, &str)]) -> String {
@@ -499,6 +534,14 @@ mod tests {
     #[test]
     fn a_template_that_ignores_what_it_should_ask_about_is_refused() {
         assert!(matches!(load("{{ noun }}"), Err(TemplateError::MissingSlot { slot, .. }) if slot == "text"));
+    }
+
+    #[test]
+    fn no_data_begins_the_models_answer() {
+        let refused = load("{{ text }}\n{# assistant #}\nOf {{ context }}:").err().expect("data in the answer");
+        assert!(told(&refused).contains("begins the model's answer with `context`"), "{refused}");
+        assert!(load("{{ text }}\n{# assistant #}\n[Start of {{ noun }}]").is_ok(), "a setting is the user's");
+        assert!(load("{# assistant #}\n{{ text }}\n{# user #}\nGood?").is_ok(), "an earlier turn is a message");
     }
 
     #[test]

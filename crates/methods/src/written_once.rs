@@ -4,6 +4,7 @@ use probity_lm::{Constraint, Finish, GenerateRequest, GenerateResult, Outcome, P
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::answer_text::{answer_of, answer_text};
 use crate::stage::flatten_into;
 use crate::{MethodError, Run};
 
@@ -62,7 +63,8 @@ impl<T: Serialize> WrittenOnce<'_, T> {
     /// What could not be read stands there as the model wrote it.
     fn row(&self, attribute: &str, result: &GenerateResult) -> serde_json::Result<Value> {
         let text = result.text.trim();
-        let written = (self.read)(text).map_or_else(|_| Ok(json!(text)), serde_json::to_value)?;
+        let read = answer_of(result).ok().and_then(|answer| (self.read)(answer.trim()).ok());
+        let written = read.map_or_else(|| Ok(json!(text)), serde_json::to_value)?;
         let mut row = json!({ "attribute": attribute, self.table: written });
         let ended = Ended {
             outcome: &result.outcome,
@@ -93,9 +95,12 @@ impl<T: Serialize> WrittenOnce<'_, T> {
                 format!("raise {limit}, or {by_hand}"),
             ),
             _ if result.text.trim().is_empty() => ("the model wrote nothing".to_owned(), by_hand),
-            _ => match (self.read)(result.text.trim()) {
-                Ok(written) => return Ok(Some(written)),
-                Err(why) => (why, by_hand),
+            _ => match answer_text(&result.text, result.finish) {
+                Err(why) => (why.to_string(), by_hand),
+                Ok(answer) => match (self.read)(answer.trim()) {
+                    Ok(written) => return Ok(Some(written)),
+                    Err(why) => (why, by_hand),
+                },
             },
         };
         MethodError::refuse(*option, format!("no {table} for `{attribute}`: {why}"), hint)

@@ -192,6 +192,9 @@ impl Model {
                 for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
                     answer.labels[*label].variants.push(self.continuation(query, &scores.scores));
                 }
+                // All labels are asked for at one place.
+                let likeliest = scores.first().and_then(|query| query.scores.first()).map(|score| score.greedy);
+                answer.likeliest = likeliest.map(|id| self.encoder().tokenizer().token_text(id));
                 Some(ScoreAnswer::Labels(answer))
             }
             Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0].scores))),

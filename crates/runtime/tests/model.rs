@@ -135,6 +135,17 @@ fn label_probabilities_equal_transformers() {
             answer.mass
         );
     }
+    // Where a variant of one token is what greedy decoding would write, it is the likeliest token.
+    let mut greedy = 0;
+    for result in model.score_all(&requests).expect("scores") {
+        let answer = result.labels().expect("an answer");
+        let likeliest = answer.likeliest.as_ref().expect("told");
+        for variant in answer.labels.iter().flat_map(|label| &label.variants).filter(|one| one.tokens.len() == 1) {
+            assert_eq!(variant.is_greedy, variant.tokens[0] == *likeliest, "{likeliest:?}");
+            greedy += usize::from(variant.is_greedy);
+        }
+    }
+    assert!(greedy > 0);
     assert_eq!(cases.len(), 13);
     println!("largest difference of a label's log-probability: {largest:e}");
 }

@@ -93,7 +93,7 @@ impl ApiError {
                 Self::new(StatusCode::BAD_REQUEST, why.clone()).with_code(outcome.name())
             }
             Outcome::NotFinite { why } => Self::model(why.clone()).with_code(outcome.name()),
-            Outcome::Scored | Outcome::LowMass | Outcome::Tie => Self::model("the model gave no answer"),
+            Outcome::Scored | Outcome::LowMass { .. } | Outcome::Tie => Self::model("the model gave no answer"),
         }
     }
 

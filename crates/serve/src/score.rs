@@ -143,7 +143,8 @@ fn entry(index: usize, id: Option<String>, result: &ScoreResult) -> ScoreEntry {
     let (why, room) = match &result.outcome {
         Outcome::Altered { why } | Outcome::Unparsed { why } | Outcome::NotFinite { why } => (Some(why.clone()), None),
         Outcome::TooLong { tokens_needed, limit } => (None, Some((*tokens_needed, *limit))),
-        Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty => (None, None),
+        Outcome::LowMass { why } => (why.clone(), None),
+        Outcome::Scored | Outcome::Tie | Outcome::Empty => (None, None),
     };
     let label = |label: &probity_lm::LabelScore| LabelEntry {
         name: label.name.clone(),

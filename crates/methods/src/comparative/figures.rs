@@ -2,7 +2,7 @@
 
 use probity_data::Sample;
 use probity_lm::text::counted;
-use probity_lm::{Outcome, Precision};
+use probity_lm::Precision;
 use probity_stats::{
     AgreementFigures, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PairComparison, PairwiseAccuracy,
     PositionBias, PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,
@@ -45,7 +45,7 @@ pub(super) fn cells(
         if let Some(p) = verdict.p {
             comparisons[cell][asked.item].push(PairComparison { i: asked.i, j: asked.j, p });
         }
-        masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
+        masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome.is_low_mass())));
     }
     let checked = |(comparisons, sample): (Vec<PairComparison>, &Sample)| of_sample(sample, comparisons);
     let items: Vec<Vec<Comparisons>> =

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::budget::BudgetFigures;
 use super::options::{ComparativeParams, Decide};
+use crate::answer_text::answer_of;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
 use crate::run::write_row;
@@ -102,7 +103,7 @@ impl Sampled {
             // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
             return keep_first(&mut self.failed, sample, &result.outcome);
         }
-        match last_label(&result.text, label_words) {
+        match answer_of(result).ok().and_then(|text| last_label(&text, label_words)) {
             Some(0) => self.tally.first += 1,
             Some(_) => self.tally.second += 1,
             None => self.tally.unparsed += 1,
@@ -119,9 +120,9 @@ impl Sampled {
         let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
         let outcome = match failed.or(without_text.filter(|_| parsed == 0)) {
             Some((_, outcome)) => outcome,
-            None if parsed == 0 => {
-                Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) }
-            }
+            None if parsed == 0 => Outcome::Unparsed {
+                why: format!("none of {} samples names a label and ends by itself", tally.unparsed),
+            },
             None if tally.first == tally.second => Outcome::Tie,
             None => Outcome::Scored,
         };
@@ -311,6 +312,7 @@ impl ComparisonJudge<'_> {
             Sampling::Random { temperature: self.params.temperature, limits: SamplingLimits::default(), seed };
         GenerateRequest {
             sampling,
+            stop: self.layout.line_end(),
             ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens)
         }
     }
@@ -365,6 +367,8 @@ pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use probity_lm::Finish;
+
     use super::*;
 
     #[test]
@@ -400,6 +404,22 @@ mod tests {
         let none = verdict(text("neither"));
         assert_eq!((none.outcome, none.samples.map(|tally| tally.unparsed)), (outcome.clone(), Some(2)));
         assert_eq!(verdict(text("A")).outcome, Outcome::Scored, "one of both was read");
+    }
+
+    #[test]
+    fn a_sample_that_is_cut_off_and_a_thought_name_no_label() {
+        let labels = ["A".to_owned(), "B".to_owned()];
+        for (text, finish, tally) in [
+            ("<think>A? No. B", Finish::Length, [0, 0, 1]),
+            ("A because the", Finish::Length, [0, 0, 1]),
+            ("<think>A</think> B", Finish::EndOfTurn, [0, 1, 0]),
+            ("A", Finish::Stop, [1, 0, 0]),
+        ] {
+            let mut sampled = Sampled::default();
+            sampled.add(0, &GenerateResult { finish: Some(finish), ..crate::testing::generated(text) }, &labels);
+            let SampledTally { first, second, unparsed, .. } = sampled.tally;
+            assert_eq!([first, second, unparsed], tally, "{text}");
+        }
     }
 
     #[test]

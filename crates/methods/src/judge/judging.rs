@@ -11,8 +11,9 @@ use probity_lm::{
 use probity_options::name;
 use serde_json::Value;
 
+use super::brackets::MARKER;
 use super::options::{JudgingOptions, Mode, VerdictMode};
-use super::verdict::{JudgeVerdict, MARKER, OfferedVerdicts};
+use super::verdict::{JudgeVerdict, OfferedVerdicts};
 use crate::attributes::AttributeWords;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;

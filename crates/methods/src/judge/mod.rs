@@ -3,6 +3,7 @@
 //! [`ModelJudge`] is a model with its prompts: it is asked a list of [`JudgeQuestion`]s and gives a [`JudgeVerdict`] for each. Which
 //! texts are shown, in which order and beside which references is up to whoever asks.
 
+mod brackets;
 mod judging;
 mod method;
 mod options;
@@ -14,9 +15,7 @@ mod tests;
 mod verdict;
 
 #[cfg(test)]
-pub(crate) use verdict::NoVerdict;
-#[cfg(test)]
-pub(crate) use verdict::last_verdict;
+pub(crate) use brackets::{NoVerdict, last_verdict};
 
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};

@@ -4,7 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_lm::text::counted;
 use probity_stats::{
-    FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, preference_point,
+    FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, choice_point,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -129,8 +129,8 @@ impl JudgePreferenceFigures {
                 None => None,
             };
             let Some(better) = better.filter(|_| sample.candidates.len() > 1) else { continue };
-            match preference_point(scores, better) {
-                Some(point) => points.push(point),
+            match choice_point(scores, better) {
+                Some(choice) => points.push(choice.point),
                 None => figures.not_judged += 1,
             }
         }
@@ -164,8 +164,7 @@ impl<'s> JudgeResults<'s> {
         };
         let mut outcomes = (start..end).filter(concerns).map(|unit| &self.panel[unit].outcome);
         match scored {
-            true if outcomes.any(|outcome| *outcome == Outcome::LowMass) => Outcome::LowMass,
-            true => Outcome::Scored,
+            true => outcomes.find(|outcome| outcome.is_low_mass()).cloned().unwrap_or(Outcome::Scored),
             false => outcomes.find(|outcome| !outcome.has_answer()).cloned().unwrap_or(Outcome::Empty),
         }
     }
@@ -198,7 +197,7 @@ impl<'s> JudgeResults<'s> {
             let of_judge = judge.iter().flat_map(|judge| self.plan.asked.iter().zip(&self.told[*judge]));
             of_judge.filter(|(asked, _)| self.plan.units[asked.unit].attribute == attribute).map(|(_, told)| told)
         };
-        let masses = told().filter_map(|told| Some((told.mass?, told.outcome == Outcome::LowMass)));
+        let masses = told().filter_map(|told| Some((told.mass?, told.outcome.is_low_mass())));
         JudgeFigures {
             judge: judge.map_or(PANEL, |judge| &self.names[judge]),
             attribute: self.attribute(attribute),
@@ -289,6 +288,7 @@ impl<'s> JudgeResults<'s> {
                     samples: self.samples,
                     scores: &self.panel_scores(attribute),
                     gold: agreement_with_gold[attribute].as_ref(),
+                    attribute: Some(self.attribute(attribute)),
                     preferences: !self.params.no_gold,
                     answers: AnswerDoubts {
                         turned,
@@ -449,8 +449,8 @@ fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
         table.push(heads.into_iter().chain(shares).chain(counts).chain(orders));
     }
     table.note(
-        "Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has \
-         0.5.",
+        "Tied: the preferred candidate shares the best score; among k that do it counts as 1/k. Guessing has 1/k among k \
+         candidates, 0.5 between two.",
     );
     if figures.iter().any(|one| one.order.is_some()) {
         table.note(BY_ORDER);

@@ -170,7 +170,8 @@ fn what_a_text_says_is_no_verdict_when_the_judge_repeats_it() {
         generated(&format!("[[A]]\nThe other one says: {candidate}"))
     });
     let judged = ask("", &[pair(&hostile, &[])], &parrot).expect("asked");
-    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (Some(PairChoice::First), 2));
+    // What it repeats after its own verdict takes that back, and never counts itself.
+    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (None, 2));
 }
 
 #[test]

@@ -1,26 +1,22 @@
 //! What a judge may say, how it is read, and how several sayings become one.
 
 use probity_data::from_value;
-use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
-use serde::{Deserialize, Serialize};
+use probity_lm::{Finish, GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::brackets::{MARKER, follows_marker, last_verdict};
+use crate::answer_text::{answer_of, answer_text};
 use crate::figures::mean;
 use crate::reward::preferred;
 use crate::scale::one_begins_another;
 use crate::stage::{RowError, flatten_into};
 use crate::{MethodError, RatingScale};
 
-/// What a verdict begins with.
-pub(crate) const MARKER: &str = "[[";
-
 /// How far from one the probabilities of a given answer may sum: somebody may have written four digits of each.
 const SUM_WITHIN: f64 = 1e-2;
 /// How far above one the mass of a given answer may be: a sum over variants is rounded.
 const MASS_WITHIN: f64 = 1e-6;
-
-/// Characters of a malformed verdict that are shown.
-const SHOWN: usize = 40;
 
 /// What a judge may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,18 +111,19 @@ impl Decision {
 
     /// What decides without a doubt.
     pub(crate) fn chosen(choice: PairChoice) -> Self {
-        Self::of(DecisionValue::Pair(choice.weights()), false)
+        Self::of(DecisionValue::Pair(choice.weights()), None)
     }
 
     pub(crate) fn rated(rating: f64) -> Self {
-        Self::of(DecisionValue::Rating(rating), false)
+        Self::of(DecisionValue::Rating(rating), None)
     }
 
-    fn of(says: DecisionValue, low_mass: bool) -> Self {
-        let outcome = match says.weights().map(heaviest) {
-            _ if low_mass => Outcome::LowMass,
-            Some(None) => Outcome::Tie,
-            _ => Outcome::Scored,
+    /// With the outcome of an answer of low mass, where there is one.
+    fn of(says: DecisionValue, low_mass: Option<&Outcome>) -> Self {
+        let outcome = match (low_mass, says.weights().map(heaviest)) {
+            (Some(low_mass), _) => low_mass.clone(),
+            (None, Some(None)) => Outcome::Tie,
+            (None, _) => Outcome::Scored,
         };
         Self { says: Some(says), outcome }
     }
@@ -168,7 +165,7 @@ impl Decision {
 
     fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<DecisionValue>) -> Self {
         let voices: Vec<DecisionValue> = all.iter().filter_map(voice).collect();
-        let low_mass = all.iter().any(|one| one.outcome == Outcome::LowMass);
+        let low_mass = all.iter().map(|one| &one.outcome).find(|outcome| outcome.is_low_mass());
         let rating = mean(voices.iter().filter_map(|voice| voice.rating()));
         let weight = |k: usize| mean(voices.iter().filter_map(|voice| Some(voice.weights()?[k])));
         let pair = || Some(DecisionValue::Pair([weight(0)?, weight(1)?, weight(2)?]));
@@ -196,8 +193,11 @@ pub(crate) struct JudgeAnswer {
     /// Tokens that it wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<usize>,
+    /// How the text ended. A text that the limit of tokens cut off holds no verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    finish: Option<Finish>,
     /// The verdict that the text ends in; absent where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "letter_or_number")]
     pub(crate) written: Option<String>,
     /// Probabilities of the verdicts, normalised; absent where they were not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -342,7 +342,7 @@ struct GivenVerdict {
 
 impl JudgeAnswer {
     fn none(outcome: Outcome) -> Self {
-        Self { text: None, tokens: None, written: None, probabilities: None, mass: None, outcome }
+        Self { text: None, tokens: None, finish: None, written: None, probabilities: None, mass: None, outcome }
     }
 
     /// What it says.
@@ -354,7 +354,7 @@ impl JudgeAnswer {
             (None, Some(written)) => names.iter().map(|name| f64::from(u8::from(name == written))).collect(),
             (None, None) => return Decision::none(self.outcome.clone()),
         };
-        Decision::of(offered.says(&weights), self.outcome == Outcome::LowMass)
+        Decision::of(offered.says(&weights), Some(&self.outcome).filter(|outcome| outcome.is_low_mass()))
     }
 
     /// An error where an answer that was given, at `place` of its row, says nothing of what was offered though its
@@ -389,10 +389,11 @@ impl JudgeAnswer {
             }
             _ => {}
         }
-        if self.outcome == Outcome::LowMass && self.probabilities.is_none() {
+        if self.outcome.is_low_mass() && self.probabilities.is_none() {
             return refuse("outcome", format!("is `{outcome}`, and there are no `probabilities`"));
         }
-        let ends_in = self.text.as_ref().and_then(|text| last_verdict(text, &names).ok());
+        let answer = self.text.as_ref().and_then(|text| answer_text(text, self.finish).ok());
+        let ends_in = answer.and_then(|text| last_verdict(&text, &names).ok());
         let has_text = self.text.as_ref().is_some_and(|text| !text.trim().is_empty());
         if self.outcome == Outcome::Empty && has_text {
             return refuse("outcome", format!("is `{outcome}`, and there is a `text`"));
@@ -442,8 +443,19 @@ impl JudgeAnswer {
             return written;
         }
         let no_marker = || unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand"));
-        let answer = result.verdict.as_ref().map_or_else(|| Self::none(no_marker()), Self::from_labels);
-        Self { text: written.text, tokens: written.tokens, written: written.written, ..answer }
+        let is_last = answer_of(result).and_then(|text| match text.rfind(MARKER) {
+            Some(at) if result.text.rfind(MARKER) == Some(at) => {
+                follows_marker(&text, at, &offered.names()).map_err(|why| unparsed(why.to_string()))
+            }
+            _ => Err(no_marker()),
+        });
+        let answer = match (is_last, &result.verdict) {
+            (Err(why), _) => Self::none(why),
+            (Ok(()), Some(verdict)) => Self::from_labels(verdict),
+            (Ok(()), None) => Self::none(no_marker()),
+        };
+        let Self { text, tokens, finish, written, .. } = written;
+        Self { text, tokens, finish, written, ..answer }
     }
 
     /// The verdict that a text ends in.
@@ -452,12 +464,34 @@ impl JudgeAnswer {
             return Self::none(result.outcome.clone());
         }
         let names = offered.names();
-        let (written, outcome) = match last_verdict(&result.text, &names) {
+        let said =
+            answer_of(result).and_then(|text| last_verdict(&text, &names).map_err(|why| unparsed(why.to_string())));
+        let (written, outcome) = match said {
             Ok(said) => (Some(names[said].clone()), Outcome::Scored),
-            Err(why) => (None, unparsed(why.to_string())),
+            Err(why) => (None, why),
         };
-        Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::none(outcome) }
+        let (text, tokens) = (Some(result.text.clone()), Some(result.token_ids.len()));
+        Self { text, tokens, finish: result.finish, written, ..Self::none(outcome) }
     }
+}
+
+/// A verdict as a table has it: a letter, or a rating that may be written as a number.
+fn letter_or_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Number(serde_json::Number),
+    }
+    let written = Option::<Written>::deserialize(from)?;
+    Ok(written.map(|written| match written {
+        Written::Text(text) => text,
+        // A table that went through a spreadsheet has 3.0 for 3.
+        Written::Number(number) => match number.as_f64() {
+            Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
+            _ => number.to_string(),
+        },
+    }))
 }
 
 fn unparsed(why: impl Into<String>) -> Outcome {
@@ -466,35 +500,6 @@ fn unparsed(why: impl Into<String>) -> Outcome {
 
 fn probabilities(labels: &LabelAnswer) -> Map<String, Value> {
     labels.labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect()
-}
-
-/// Why a text says no verdict.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoVerdict {
-    #[error("nothing was generated")]
-    NoText,
-    #[error("the text holds no [[…]]")]
-    NoMarker,
-    /// With what stands in it, as far as it is shown.
-    #[error("the last verdict is [[{0}]], which was not offered")]
-    NotOffered(String),
-}
-
-/// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is
-/// no verdict, and neither is an earlier one: whoever says something else last has taken it back.
-pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
-    if text.trim().is_empty() {
-        return Err(NoVerdict::NoText);
-    }
-    let inside = |at: usize| text[at + MARKER.len()..].split_once("]]").map(|(said, _)| said.trim_matches([' ', '\t']));
-    let Some(said) = text.rmatch_indices(MARKER).find_map(|(at, _)| inside(at)) else {
-        return Err(NoVerdict::NoMarker);
-    };
-    offered.iter().position(|name| name == said).ok_or_else(|| {
-        let shown: String = said.chars().take(SHOWN).collect();
-        let more = if shown.len() < said.len() { "…" } else { "" };
-        NoVerdict::NotOffered(format!("{}{more}", shown.escape_debug()))
-    })
 }
 
 #[cfg(test)]
@@ -573,50 +578,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_verdict_wins_and_must_have_been_offered() {
-        let ties = OfferedVerdicts::Pair { ties: true }.names();
-        for (text, said) in [
-            ("[[A]]", Ok(0)),
-            ("First [[A]], but then **[[B]]**.", Ok(1)),
-            ("[[ C ]]\n", Ok(2)),
-            ("[[[A]]]", Ok(0)),
-            ("[[B]] as I [[", Ok(1)),
-            ("[[A]] … [[A or B]]", Err("[[A or B]]")),
-            ("[[A]] [[D]]", Err("[[D]]")),
-            ("[[a]]", Err("[[a]]")),
-            ("[[А]]", Err("not offered")),
-            ("[[\nA]]", Err("not offered")),
-            ("[A]", Err("no [[…]]")),
-            ("[[A", Err("no [[…]]")),
-            ("［［A］］", Err("no [[…]]")),
-            (" ", Err("nothing was generated")),
-        ] {
-            let read = last_verdict(text, &ties);
-            match said {
-                Ok(position) => assert_eq!(read, Ok(position), "{text}"),
-                Err(part) => {
-                    assert!(read.as_ref().is_err_and(|why| why.to_string().contains(part)), "{text}: {read:?}");
-                }
-            }
-        }
-        assert!(last_verdict("[[C]]", &PAIR.names()).is_err(), "no tie was offered");
-        let ratings = OfferedVerdicts::Ratings("1..10".parse().expect("valid")).names();
-        assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
-        assert!(
-            ["[[11]]", "[[7.5]]", "[[07]]", "[[-1]]", "[[7/10]]"]
-                .iter()
-                .all(|text| last_verdict(text, &ratings).is_err())
-        );
-    }
-
-    #[test]
-    fn a_long_malformed_verdict_is_shown_in_part() {
-        let why = last_verdict(&format!("[[{}\n]]", "x".repeat(500)), &PAIR.names()).expect_err("not offered");
-        let why = why.to_string();
-        assert!(why.len() < 120 && why.contains("x…]]"), "{why}");
-    }
-
-    #[test]
     fn labels_that_begin_one_another_include_the_bracket() {
         let variants = |offered: OfferedVerdicts| offered.labels().expect("valid").labels()[0].variants.clone();
         assert_eq!(variants(PAIR), ["A"]);
@@ -642,6 +603,65 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_counts_outside_thoughts_and_in_a_text_that_ended_by_itself() {
+        let read = |text: &str, finish: Finish, labels: bool| {
+            let verdict = LabelAnswer::from_logprobs([("A", -0.1), ("B", -3.0)]).expect("probabilities");
+            let verdict = ScoreResult {
+                outcome: Outcome::Scored,
+                prompt_tokens: 7,
+                answer: Some(probity_lm::ScoreAnswer::Labels(verdict)),
+            };
+            let result = GenerateResult { finish: Some(finish), verdict: Some(verdict), ..generated(text) };
+            let said = JudgeVerdict::from_texts(std::slice::from_ref(&result), PAIR, labels);
+            // What a row says of it is the same.
+            let row = said.row(json!({})).expect("a row");
+            assert_eq!(JudgeVerdict::read(&row, PAIR, labels).expect("sound"), said, "{text}");
+            (said.decided.choice(), said.decided.outcome)
+        };
+        for (text, finish) in [
+            ("<think>[[A]] looks fine</think> Neither convinces me.", Finish::EndOfTurn),
+            ("<think>I lean to [[A]] but", Finish::Length),
+            ("<think>I lean to [[A]] but", Finish::EndOfTurn),
+            ("I lean to [[A]] but", Finish::Length),
+            ("[[A]] looks fine</think> Neither convinces me.", Finish::EndOfTurn),
+            ("[THINK][[A]][/THINK] Neither.", Finish::EndOfTurn),
+            ("<seed:think>[[A]]</seed:think> Neither.", Finish::EndOfTurn),
+            ("<|channel|>analysis<|message|>[[A]]<|end|><|start|>assistant<|channel|>final<|message|>?", Finish::Stop),
+            ("At first [[A]]. Final: [ [B]]", Finish::EndOfTurn),
+        ] {
+            for labels in [false, true] {
+                let (choice, outcome) = read(text, finish, labels);
+                assert!(
+                    choice.is_none() && matches!(outcome, Outcome::Unparsed { .. }),
+                    "{labels} {text}: {outcome:?}"
+                );
+            }
+        }
+        let text = "At first [[A]]. Final: [\u{200b}[B]]";
+        assert_eq!(read(text, Finish::EndOfTurn, false).0, Some(PairChoice::Second));
+        assert_eq!(read(text, Finish::EndOfTurn, true).0, None, "the marker is that of the first");
+        let text = "<think>[[B]]?</think> Verdict: [[A]]";
+        assert_eq!(read(text, Finish::EndOfTurn, false).0, Some(PairChoice::First));
+        assert_eq!(read(text, Finish::EndOfTurn, true).0, Some(PairChoice::First));
+    }
+
+    #[test]
+    fn a_rating_from_a_table_may_be_a_number() {
+        let offered = OfferedVerdicts::Ratings("1..5".parse().expect("valid"));
+        let read = |written: Value| {
+            let answer = json!({ "outcome": "scored", "written": written });
+            JudgeVerdict::read(&json!({ "answers": [answer] }), offered, false).map(|verdict| verdict.decided.rating())
+        };
+        for written in [json!("3"), json!(3), json!(3.0)] {
+            assert_eq!(read(written.clone()).expect("a rating"), Some(3.0), "{written}");
+        }
+        let error = read(json!(3.5)).expect_err("refused").to_string();
+        assert!(error.contains("`answers[0].written` is \"3.5\", and what was offered is 1, 2, 3, 4, 5"), "{error}");
+        assert!(read(json!(["3"])).is_err() && read(json!(true)).is_err());
+        assert!(read(Value::Null).expect_err("refused").to_string().contains("there is neither"));
+    }
+
+    #[test]
     fn tokens_without_a_text_keep_the_reason_of_the_model() {
         let outcome = unparsed("the tokens cannot be decoded");
         let result = GenerateResult::without_text(outcome.clone(), 7);
@@ -653,7 +673,7 @@ mod tests {
 
     #[test]
     fn two_orders_agree_or_are_a_tie() {
-        let decided = |choice: PairChoice| Decision::of(DecisionValue::Pair(choice.weights()), false);
+        let decided = |choice: PairChoice| Decision::of(DecisionValue::Pair(choice.weights()), None);
         let orders = |first: PairChoice, second: PairChoice| {
             Decision::vote(&[decided(first), decided(second).turned()]).choice()
         };

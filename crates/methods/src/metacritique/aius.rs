@@ -5,7 +5,7 @@ use probity_lm::GenerateResult;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::listed::{ListedOutcome, listed, whole_lines};
+use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::written::WrittenOutcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -42,7 +42,7 @@ impl Aius {
     fn of(result: &GenerateResult, most: usize) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
-        let (mut claims, repeated) = listed(whole_lines(&result.text, is_cut));
+        let (mut claims, repeated) = listed(whole_lines(&list_text(result), is_cut));
         // What a list has too much it was not wanted to have.
         let written = if claims.len() > most { WrittenOutcome::Truncated } else { written };
         let ended = ListedOutcome::of(written, claims.len(), NO_AIUS);

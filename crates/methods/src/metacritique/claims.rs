@@ -7,19 +7,14 @@ use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Ou
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::conclusion::{MARKER, conclusion, is_last_marker};
 use super::options::ClaimMode;
 use super::prompts::LABELS;
+use crate::answer_text::answer_of;
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::question::labels_in_any_case;
 use crate::stage::given_outcome;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
-
-/// Behind this a rationale says what it comes to.
-const MARKER: &str = "the claim is";
-
-/// Words that may stand between [`MARKER`] and the label.
-const FILLERS: [&str; 10] =
-    ["therefore", "thus", "hence", "so", "also", "indeed", "clearly", "likely", "probably", "actually"];
 
 /// Which of the two tasks it is.
 pub(super) trait Task: Sync {
@@ -106,49 +101,17 @@ impl ClaimVerdict {
         if !result.outcome.has_text() {
             return Self { prompt_tokens, ..Self::none(result.outcome.clone()) };
         }
-        let unread = |why: String| Self::none(Outcome::Unparsed { why });
-        let verdict = match (&result.verdict, with_labels) {
-            (Some(verdict), true) => Self::of_labels(verdict),
-            (None, true) => unread(format!("the rationale has no `{MARKER}`, behind which the label would stand")),
-            (_, false) => match conclusion(&result.text) {
-                Some(label) => Self::said(label),
-                None => unread(format!("the rationale does not end in `{MARKER} true` or `{MARKER} false`")),
-            },
-        };
+        let unread = |why: String| Outcome::Unparsed { why };
+        let no_marker = || unread(format!("the rationale has no `{MARKER}`, behind which the label would stand"));
+        let no_end = || unread(format!("the rationale does not end in `{MARKER} true` or `{MARKER} false`"));
+        let verdict = answer_of(result).and_then(|answer| match (&result.verdict, with_labels) {
+            (Some(verdict), true) if is_last_marker(&result.text, &answer) => Ok(Self::of_labels(verdict)),
+            (_, true) => Err(no_marker()),
+            (_, false) => conclusion(&answer).map(Self::said).ok_or_else(no_end),
+        });
+        let verdict = verdict.unwrap_or_else(Self::none);
         Self { rationale: Some(result.text.trim().to_owned()), prompt_tokens, tokens, ..verdict }
     }
-}
-
-/// The last "the claim is true" or "the claim is false" of a text, or the text where it is one of these words alone.
-pub(super) fn conclusion(text: &str) -> Option<bool> {
-    let lower = text.to_lowercase();
-    let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let label = |word: &str| LABELS.iter().position(|label| *label == word).map(|place| place == 0);
-    if let [alone] = words.as_slice() {
-        return label(alone);
-    }
-    let said_at = |start: usize| {
-        let mut rest = words[start..].iter();
-        let (Some(&"claim"), Some(verb)) = (rest.next(), rest.next()) else { return None };
-        let mut is_not = match *verb {
-            "is" => false,
-            // "isn't": the apostrophe parts it.
-            "isn" => {
-                rest.next();
-                true
-            }
-            _ => return None,
-        };
-        for word in rest {
-            match *word {
-                "not" => is_not = !is_not,
-                filler if FILLERS.contains(&filler) => {}
-                word => return label(word).map(|is_true| is_true != is_not),
-            }
-        }
-        None
-    };
-    (0..words.len()).rev().find_map(said_at)
 }
 
 /// How claims are decided.
@@ -297,30 +260,4 @@ struct GivenClaim {
     rationale: Option<String>,
     prompt_tokens: Option<usize>,
     tokens: Option<usize>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_conclusion_of_a_rationale_counts() {
-        for (text, expected) in [
-            ("So the claim is true.", Some(true)),
-            ("The claim is **false**.", Some(false)),
-            ("One might think that the claim is true. But no: the claim is therefore false", Some(false)),
-            ("the claim is not true", Some(false)),
-            ("The claim isn't false.", Some(true)),
-            ("The claim is: \"True\"", Some(true)),
-            ("True", Some(true)),
-            ("false.", Some(false)),
-            ("It is true.", None),
-            ("the claim is a true statement", None),
-            ("", None),
-            ("the claim is", None),
-            ("the claim is truely said", None),
-        ] {
-            assert_eq!(conclusion(text), expected, "{text}");
-        }
-    }
 }

@@ -7,7 +7,9 @@ use probity_lm::{LanguageModel, Outcome};
 use serde_json::{Value, json};
 
 use super::options::MetaCritiqueParams;
+use super::prompts::JUDGED;
 use crate::judge::{JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText, UnitVerdict};
+use crate::prompt_set::PromptSet;
 use crate::{KeepPart, MethodError, MethodStage, RatingScale, RowError, Run};
 
 /// The paper's scale for single critiques.
@@ -22,6 +24,8 @@ const OF_ANSWERS: &str = "Whether the answer is correct, answers the whole quest
 pub(super) trait ComparisonName: Sync {
     const NAME: &'static str;
     const MODE: Mode;
+    /// What `--prompt` calls the judge's prompt.
+    const PROMPT: &'static str;
     /// What is compared, in the prompt.
     const NOUN: &'static str;
     const CRITERIA: &'static str;
@@ -32,6 +36,7 @@ pub(super) struct Single;
 
 impl ComparisonName for Single {
     const NAME: &'static str = "single";
+    const PROMPT: &'static str = JUDGED[0];
     const MODE: Mode = Mode::Pointwise;
     const NOUN: &'static str = "critique";
     const CRITERIA: &'static str = OF_CRITIQUES;
@@ -42,6 +47,7 @@ pub(super) struct Pairwise;
 
 impl ComparisonName for Pairwise {
     const NAME: &'static str = "pairwise";
+    const PROMPT: &'static str = JUDGED[1];
     const MODE: Mode = Mode::Pairwise;
     const NOUN: &'static str = "critique";
     const CRITERIA: &'static str = OF_CRITIQUES;
@@ -52,6 +58,7 @@ pub(super) struct RefinedPairs;
 
 impl ComparisonName for RefinedPairs {
     const NAME: &'static str = "refined_pairs";
+    const PROMPT: &'static str = JUDGED[2];
     const MODE: Mode = Mode::Pairwise;
     const NOUN: &'static str = "answer";
     const CRITERIA: &'static str = OF_ANSWERS;
@@ -60,6 +67,7 @@ impl ComparisonName for RefinedPairs {
 /// The judge of a stage.
 pub(super) fn judge<'m, N: ComparisonName>(
     params: &MetaCritiqueParams,
+    prompts: &PromptSet,
     model: &'m dyn LanguageModel,
 ) -> Result<ModelJudge<'m>, MethodError> {
     let options = JudgingOptions {
@@ -70,6 +78,7 @@ pub(super) fn judge<'m, N: ComparisonName>(
         ties: N::MODE == Mode::Pairwise,
         verdict: params.verdict.of_judge(),
         max_tokens: params.rationale_tokens,
+        template: prompts.file(N::PROMPT).map(str::to_owned),
         layout: params.layout.clone(),
         seed: params.seed,
         ..JudgingOptions::default()

@@ -4,6 +4,7 @@ mod accuracy;
 mod aius;
 mod claims;
 mod comparing;
+mod conclusion;
 mod leaderboard;
 mod options;
 mod preferences;

@@ -80,8 +80,8 @@ pub struct MetaCritiqueParams {
     /// The table `aius` of another run, or your own: the claims of each critique.
     #[schemars(extend("form" = "FILE", "table" = "aius"))]
     pub aius: Option<PathBuf>,
-    /// A prompt of your own in the place of a built-in one: answer, critique, aius, precision, recall or refined. May be
-    /// given several times.
+    /// A prompt of your own in the place of a built-in one: answer, critique, aius, precision, recall, refined, or of
+    /// judges single, pairwise and refined-pairs. May be given several times.
     #[schemars(extend("form" = "NAME=FILE"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.

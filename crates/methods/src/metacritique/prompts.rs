@@ -19,7 +19,7 @@ pub(super) const TEMPLATES: &[Builtin] = &[
     Builtin {
         name: "critique",
         source: include_str!("../prompts/metacritique_critique.j2"),
-        data: &[QUESTION, ANSWER, REFERENCE_ANSWER],
+        data: &[QUESTION, ANSWER],
     },
     Builtin { name: "aius", source: include_str!("../prompts/metacritique_aius.j2"), data: &[CRITIQUE] },
     Builtin {
@@ -34,6 +34,9 @@ pub(super) const TEMPLATES: &[Builtin] = &[
         data: &[QUESTION, ANSWER, CRITIQUE],
     },
 ];
+
+/// The prompts of the judges of whole texts: of the baselines, and of refined answers. They have the slots of `judge`'s.
+pub(super) const JUDGED: [&str; 3] = ["single", "pairwise", "refined-pairs"];
 
 /// The labels of a claim.
 pub(super) const LABELS: [&str; 2] = ["true", "false"];
@@ -51,5 +54,5 @@ pub(super) fn load(params: &MetaCritiqueParams, model: &ModelDescription) -> Res
         };
         settings.iter().map(|(name, text)| (*name, (*text).to_owned())).collect()
     };
-    PromptSet::load(TEMPLATES, &params.prompt, |_| Ok(layout.clone()), settings)
+    PromptSet::load_beside(TEMPLATES, &JUDGED, &params.prompt, |_| Ok(layout.clone()), settings)
 }

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed, thousands};
 use probity_stats::{Resampling, order};
 use serde::Serialize;
@@ -107,7 +106,7 @@ impl<'a> CritiqueFindings<'a> {
     /// Counts a claim that was decided.
     pub(super) fn decided(&mut self, verdict: &ClaimVerdict) {
         self.outcomes.add(&verdict.outcome);
-        self.mass.extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
+        self.mass.extend(verdict.mass.map(|mass| (mass, verdict.outcome.is_low_mass())));
     }
 
     fn other_convention(&self) -> Unread {
@@ -414,7 +413,7 @@ impl<'a> CritiqueFindings<'a> {
             (Trust::Caution, doubt.map_or(why.clone(), |doubt| format!("{doubt}; {why}")))
         };
         let figures = json!({ "precision": precision, "recall": recall, "f1": f1, "unread": share(unread) });
-        Conclusion { about: None, says, trust, because, figures }
+        Conclusion { about: None, says, agreement: None, trust, because, figures }
     }
 }
 
@@ -440,6 +439,7 @@ fn of_labels(board: &Leaderboard) -> Conclusion {
     Conclusion {
         about: None,
         says,
+        agreement: None,
         trust,
         because,
         figures: json!({ "precision": precision, "recall": recall, "f1": f1 }),
@@ -500,5 +500,5 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
         "accuracy": accuracy, "interval": figures.accuracy.interval, "majority": figures.majority,
         "kappa": figures.kappa, "kappa_interval": figures.kappa_interval,
     });
-    Some(Conclusion { about: Some(figures.task.to_owned()), says, trust, because, figures: figures_value })
+    Some(Conclusion { about: Some(figures.task.to_owned()), says, agreement: None, trust, because, figures: figures_value })
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use probity_data::{Candidate, Sample};
-use probity_lm::ScriptedModel;
+use probity_lm::{LanguageModel as _, ScriptedModel};
 use probity_options::GivenOptions;
 use serde_json::{Value, json};
 
@@ -134,6 +134,75 @@ fn references_that_are_missing_are_written_and_what_has_none_has_no_recall() {
     let (result, output) = run("metacritique", &samples, &silent);
     assert_eq!(result.expect("runs").outcomes.get("no_reference"), 1);
     assert!(output.rows("recall").is_empty() && scores(&output, "a") == [None, None, None]);
+}
+
+#[test]
+fn a_reference_critique_is_written_without_the_reference_answer() {
+    let samples = [sample("s", vec![critique("a", &["good one"])], &[])];
+    let writes = judge();
+    let model = judge().with_generation(move |request| {
+        let prompt = request.prompt.text();
+        if prompt.contains("You criticise answers") {
+            assert!(prompt.contains("Because. s") && !prompt.contains("For a reason."), "{prompt}");
+        }
+        let mut found = None;
+        let keep = &mut |_, result| {
+            found = Some(result);
+            Ok(())
+        };
+        writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
+        found.expect("one")
+    });
+    let (result, output) = run("metacritique", &samples, &model);
+    result.expect("runs");
+    assert_eq!(output.rows("references").len(), 1);
+}
+
+#[test]
+fn precision_has_the_rule_of_the_paper_alone() {
+    let samples = [sample("s", vec![critique("a", &["good one"])], &["good one"])];
+    let model = ScriptedModel::from_probabilities(|request| {
+        let prompt = request.prompt.text();
+        assert!(!prompt.contains("would be better with it") && !prompt.contains("should be added"), "{prompt}");
+        vec![0.7, 0.2]
+    })
+    .with_generation(|_| generated("good one"));
+    run("metacritique", &samples, &model).0.expect("runs");
+}
+
+#[test]
+fn judges_of_whole_texts_take_a_prompt_of_your_own() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let single = file("single.j2", "{# user #}\n[Start of critique]\n{{ candidate }}\n[End of critique]\nMINE");
+    let pair = file("pair.j2", "{# user #}\n{{ candidate_a }} or {{ candidate_b }}? MINE");
+    let samples = [sample("s", vec![critique("a", &["good one"]), critique("b", &["x"])], &["good one"])];
+    let own = format!("--prompt single={single} --prompt pairwise={pair} --prompt refined-pairs={pair}");
+    let args = format!("metacritique --baseline single --baseline pairwise --refine {own}");
+    let judge = judge();
+    let model = ScriptedModel::from_results(move |request| {
+        let prompt = request.prompt.text();
+        assert!(prompt.contains("[Start of Claim]") || prompt.contains("MINE"), "{prompt}");
+        let mut found = None;
+        let keep = &mut |_, result| {
+            found = Some(result);
+            Ok(())
+        };
+        judge.score(&mut std::iter::once(request.clone()), keep).expect("scripted");
+        found.expect("one")
+    })
+    .with_generation(|request| {
+        let prompt = request.prompt.text();
+        let is_list = prompt.contains("You take critiques apart");
+        generated(if is_list { block(&prompt, "Critique") } else { "Written." })
+    });
+    let (result, output) = run(&args, &samples, &model);
+    result.expect("runs");
+    assert_eq!(["single", "pairwise", "refined_pairs"].map(|table| output.rows(table).len()), [2, 2, 6]);
 }
 
 #[test]

@@ -99,8 +99,7 @@ impl MetaCritiqueWork<'_> {
             }
             // People's labels are of the claims of the reference that they were shown.
             if held.critique.is_none() && self.labelled.is_none() {
-                let shown = sample.text(REFERENCE_ANSWER).map(|answer| (REFERENCE_ANSWER, answer));
-                wanted.push(("critique", [text(QUESTION), text(ANSWER)].into_iter().chain(shown).collect()));
+                wanted.push(("critique", vec![text(QUESTION), text(ANSWER)]));
             }
             for (kind, slots) in wanted {
                 let prompt = self.prompts.get(kind);
@@ -351,7 +350,7 @@ impl MetaCritiqueWork<'_> {
         run: &mut Run<'_>,
         findings: &mut CritiqueFindings<'_>,
     ) -> Result<Vec<UnitVerdict>, MethodError> {
-        let judge = judge::<N>(self.params, self.model)?;
+        let judge = judge::<N>(self.params, self.prompts, self.model)?;
         let depends = judge.sign(Signature::new(N::NAME, self.model)).to_string();
         let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
         let stage = ComparisonStage::<N>::new(shown, units, &judge, inputs);

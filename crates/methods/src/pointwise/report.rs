@@ -1,11 +1,11 @@
 //! What all scores come to.
 
-use probity_lm::Outcome;
 use probity_lm::text::counted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::asking::PointwiseAsk;
+use super::beside::{baselines, tell_baselines, tell_repeated};
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
@@ -61,13 +61,13 @@ impl PointwiseTables {
         figures.push(name, of.signed, &mut self.scores);
         self.means.push(Headline::new("mean", named, figures.mean));
         let about = |attribute: &str| (of.attributes.len() > 1).then(|| attribute.to_owned());
-        let conclude = |attribute: &str, gold: Option<&probity_stats::AgreementFigures>| {
+        let conclude = |named: &str, gold: Option<&probity_stats::AgreementFigures>| {
             let low_mass = figures.mass.low_share.filter(|_| figures.mass.answers > 0);
             let answers = AnswerDoubts { low_mass, ..AnswerDoubts::default() };
             let (samples, preferences) = (of.samples, !of.no_gold);
-            let about = about(attribute);
-            ConclusionCase { about, samples, scores, gold, preferences, answers, ..ConclusionCase::default() }
-                .conclusion()
+            let (about, attribute) = (about(named), Some(named));
+            let case = ConclusionCase { about, samples, scores, gold, attribute, ..ConclusionCase::default() };
+            ConclusionCase { preferences, answers, ..case }.conclusion()
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (!of.names_attribute || gold.attribute == name)).collect();
@@ -76,7 +76,12 @@ impl PointwiseTables {
             gold::push(&figures, one.attribute, "", &mut self.gold);
             let spearman = figures.spearman.per_context.figure.mean;
             self.agreement.push(Headline::new("Spearman", Some(one.attribute), spearman));
-            self.verdict.push(conclude(one.attribute, Some(&figures)));
+            let mut found = conclude(one.attribute, Some(&figures));
+            if let PointwiseAsk::Candidate { .. } = of.asking {
+                // A likelihood follows length, and which system wrote a text, before it follows quality.
+                tell_baselines(&mut found, &baselines(of.samples, one.attribute, scores));
+            }
+            self.verdict.push(found);
             self.against.push(json!({ "attribute": one.attribute, "figures": figures }));
         }
         if used.is_empty() {
@@ -98,7 +103,7 @@ impl PointwiseTables {
             }
         };
         self.scores.note(format!("{above_zero}{mass}"));
-        let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
+        let low: usize = rows.iter().filter(|row| row.outcome.is_low_mass()).count();
         if low > 0 {
             let asked = rows.iter().filter(|row| row.mass.is_some());
             let once = if asked.clone().any(|row| row.answers.len() > 1) { ", in one answer at least" } else { "" };
@@ -111,7 +116,7 @@ impl PointwiseTables {
 }
 
 /// Scores by sample and candidate.
-type Scores = [Vec<Option<f64>>];
+pub(super) type Scores = [Vec<Option<f64>>];
 
 impl Pointwise<'_> {
     pub(super) fn report(
@@ -126,6 +131,7 @@ impl Pointwise<'_> {
             outcomes.add(&row.outcome);
         }
         let mut tables = PointwiseTables::new(self);
+        let mut asked: Vec<(&str, Vec<Vec<Option<f64>>>)> = Vec::new();
         for (group, templates) in self.templates.iter().enumerate() {
             let of_group: Vec<(&CandidatePlace, &PointwiseRow<'_>)> =
                 places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
@@ -137,8 +143,10 @@ impl Pointwise<'_> {
             let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
             let name = if self.names_attribute { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             tables.add(self, name, &figures, &scores, gold);
+            asked.push((name, scores));
             signature = signature.with_templates(templates);
         }
+        tell_repeated(&mut tables.verdict, &asked);
         tables.note(self, rows);
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);
         gold::notes(gold, &mut tables.scores);
@@ -191,7 +199,7 @@ impl PointwiseFigures {
             share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
             mass: Mass::of(rows.flat_map(|row| &row.answers).filter_map(|answer| {
                 let mass = answer.reply.mass?;
-                Some((mass, answer.reply.outcome == Outcome::LowMass))
+                Some((mass, answer.reply.outcome.is_low_mass()))
             })),
         }
     }

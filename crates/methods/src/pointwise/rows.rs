@@ -77,8 +77,7 @@ impl<'a> Pointwise<'a> {
         let outcome = match best.iter().find(|a| a.score.is_none()) {
             Some(failed) => failed.outcome.clone(),
             None if best.is_empty() => Outcome::Empty,
-            None if best.iter().any(|a| a.outcome == Outcome::LowMass) => Outcome::LowMass,
-            None => Outcome::Scored,
+            None => best.iter().find(|a| a.outcome.is_low_mass()).map_or(Outcome::Scored, |low| low.outcome.clone()),
         };
         let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.score)) } else { None };
         let mass = mean(best.iter().filter_map(|a| a.mass));

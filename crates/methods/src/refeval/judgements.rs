@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::options::JudgementMode;
 use super::prompts::VERDICTS;
 use super::questions::Asked;
+use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
 use crate::question::labels_in_any_case;
 use crate::stage::{flatten_into, given_outcome};
@@ -107,15 +108,15 @@ impl Judgement {
 
     fn of_text(result: &GenerateResult) -> Self {
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
+        let no_json = |_| Outcome::Unparsed { why: "it is not JSON with a reason and a verdict".to_owned() };
+        let json = |text: &str| serde_json::from_str::<JudgementJson>(text.trim()).map_err(no_json);
         let judgement = match &result.outcome {
             outcome if !outcome.has_text() => Self::none(outcome.clone()),
-            _ => match serde_json::from_str::<JudgementJson>(result.text.trim()) {
+            _ => match answer_of(result).and_then(|text| json(&text)) {
                 Ok(JudgementJson { reason, verdict }) => {
                     Self { verdict: Some(verdict), reason: Some(reason), ..Self::none(Outcome::Scored) }
                 }
-                Err(_) => {
-                    Self::none(Outcome::Unparsed { why: "it is not JSON with a reason and a verdict".to_owned() })
-                }
+                Err(why) => Self::none(why),
             },
         };
         Self { prompt_tokens, tokens, ..judgement }

@@ -23,7 +23,7 @@ use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_r
 use probity_lm::LanguageModel;
 use serde::Deserialize;
 
-pub use options::{JudgementMode, RefEvalBaseline, RefEvalParams};
+pub use options::{JudgementMode, JudgementRule, RefEvalBaseline, RefEvalParams};
 
 use answers::{Answerer, GivenAnswers};
 use baselines::NoReferenceStage;
@@ -62,8 +62,13 @@ Examine what a model knows of documents: questions in rounds, judged unit by uni
 The evaluator (--model) lists what each passage of the documents states, in knowledge units of one sentence. Units that \
 belong together by their embeddings are asked for by one question, which the evaluated model (--evaluated, or a file of \
 --answers) answers without seeing them. The evaluator judges the answer by each unit that the question asks for: \
-correct, incorrect, or unrelated, where the answer does not speak of it. What was left open is asked for again, in \
-follow-ups and in further rounds, until a round covers nothing new.
+correct, incorrect, or unrelated. What was left open is asked for again, in follow-ups and in further rounds, until a \
+round covers nothing new.
+
+By the paper's rule, the default, an answer that agrees in part is correct, one that admits not to know is incorrect, \
+and unrelated is only one with nothing of the unit in it. By --rule strict an answer must state the unit to be correct, \
+and one that admits not to know leaves the unit open. As in the paper, answers may go into related content; --no-related \
+asks for an answer alone.
 
 Accuracy is the share of the covered units that are correct, coverage the share of all units that were covered. Units \
 are vital or okay, and recall is told over all, over the vital ones and weighted, as nugget-based evaluation of \
@@ -332,6 +337,9 @@ fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[
         .with("rounds", &params.rounds)
         .with("follow-ups", &params.follow_ups)
         .with("verdict", &probity_options::name(&params.verdict))
+        .with("rule", &probity_options::name(&params.rule))
+        .with("domain", params.domain.as_deref().unwrap_or("none"))
+        .with("related", if params.no_related { "no" } else { "yes" })
         .with("weights", if params.no_weights { "none" } else { "asked" })
         .with("answers", if params.answers.is_some() { "given" } else { "asked" });
     let signature = if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) };

@@ -19,6 +19,19 @@ pub enum JudgementMode {
     Generate,
 }
 
+/// What makes an answer correct, incorrect or unrelated to a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JudgementRule {
+    /// As in the paper: partial agreement is correct, an answer that admits not to know is incorrect, and unrelated is
+    /// only an answer with nothing of the unit in it.
+    #[default]
+    Paper,
+    /// Correct states the unit, incorrect contradicts it, and unrelated leaves it open: also an answer that admits not
+    /// to know.
+    Strict,
+}
+
 /// What the judgements are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +117,13 @@ pub struct RefEvalParams {
     pub follow_ups: u32,
     /// How a unit is judged.
     pub verdict: JudgementMode,
+    /// What counts as correct, incorrect and unrelated.
+    pub rule: JudgementRule,
+    /// The subject of the documents, for the prompts: law, medicine … Omitted: the prompts name none.
+    #[schemars(length(min = 1), extend("form" = "TEXT"))]
+    pub domain: Option<String>,
+    /// Ask for an answer to the question alone. Omitted: an answer may go on to related content, as in the paper.
+    pub no_related: bool,
     /// Do not ask how much each unit matters; all are vital then.
     pub no_weights: bool,
     /// What the judgements are held against. May be given several times.

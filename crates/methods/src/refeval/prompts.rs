@@ -2,7 +2,7 @@
 
 use probity_lm::ModelDescription;
 
-use super::options::{JudgementMode, RefEvalParams};
+use super::options::{JudgementMode, JudgementRule, RefEvalParams};
 use crate::MethodError;
 use crate::builtin::{Builtin, DataSlot};
 use crate::prompt_set::PromptSet;
@@ -60,9 +60,17 @@ pub(super) fn load(
             "no-reference" => labels(&VERDICTS[..2]),
             _ => Vec::new(),
         };
-        if prompt == "judgement" {
-            let reason = if params.verdict == JudgementMode::Label { "" } else { "yes" };
-            settings.push(("reason", reason.to_owned()));
+        let yes = |is_wanted: bool| if is_wanted { "yes" } else { "" }.to_owned();
+        match prompt {
+            "judgement" => settings.extend([
+                ("reason", yes(params.verdict == JudgementMode::Generate)),
+                ("strict", yes(params.rule == JudgementRule::Strict)),
+            ]),
+            "answer" => settings.push(("related", yes(!params.no_related))),
+            _ => {}
+        }
+        if ["question", "answer", "judgement"].contains(&prompt) {
+            settings.push(("domain", params.domain.clone().unwrap_or_default()));
         }
         settings.into_iter().collect()
     };

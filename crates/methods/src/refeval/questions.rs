@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::options::RefEvalParams;
 use super::units::Unit;
 use super::words::{asks, count_words, same_words, telling_words};
+use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
 use crate::stage::flatten_into;
 use crate::written::{WrittenOutcome, WrittenText};
@@ -210,7 +211,7 @@ impl Question {
         if written.has_text() != Some(true) {
             return Self::none(QuestionOutcome::Text(written), result);
         }
-        let json: Option<QuestionJson> = serde_json::from_str(result.text.trim()).ok();
+        let json: Option<QuestionJson> = answer_of(result).ok().and_then(|text| serde_json::from_str(text.trim()).ok());
         // A number that is none of the units' cannot be asked about; the schema admits none.
         let json = json.filter(|json| json.targets.iter().all(|target| (1..=units.len()).contains(target)));
         let Some(QuestionJson { question, targets }) = json else {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
-use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed, thousands};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -321,7 +320,7 @@ impl Found<'_> {
     }
 
     fn mass(&self) -> Mass {
-        Mass::of(self.judgements().filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))))
+        Mass::of(self.judgements().filter_map(|one| Some((one.mass?, one.outcome.is_low_mass()))))
     }
 
     /// Agreement with people, where there are their judgements.
@@ -401,7 +400,7 @@ fn conclusion(
         "coverage": figures.coverage.figure.share, "coverage_interval": figures.coverage.interval,
         "units": tally.units, "low_mass": low,
     });
-    Conclusion { about: None, says, trust, because, figures }
+    Conclusion { about: None, says, agreement: None, trust, because, figures }
 }
 
 /// How far people's judgements of units speak for the judge.

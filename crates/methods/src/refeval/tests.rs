@@ -202,7 +202,7 @@ fn reasons_are_json_and_every_way_of_judging_agrees() {
     let writes = evaluator();
     let reasoning = ScriptedModel::from_probabilities(|_| vec![0.8, 0.1]).with_generation(move |request| {
         let prompt = request.prompt.text();
-        if !prompt.contains("You hold an answer") {
+        if !prompt.contains("You compare an answer") {
             let mut found = None;
             let keep = &mut |_, result| {
                 found = Some(result);
@@ -231,6 +231,74 @@ fn reasons_are_json_and_every_way_of_judging_agrees() {
     assert_eq!(summary.values["knowledge"]["units"], 20);
     assert!((summary.values["knowledge"]["coverage"]["share"].as_f64().expect("some") - 0.75).abs() < 1e-12);
     assert_eq!(output.rows("judgements")[0]["reason"], "so it says");
+}
+
+/// The prompts that a run shows, questions and answers of the evaluated model among them.
+fn prompts_of(args: &str) -> (Vec<String>, RunSummary) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let documents = documents(folder.path(), 1);
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (asked, answered) = (seen.clone(), seen.clone());
+    let (scores, writes) = (evaluator(), evaluator());
+    let evaluator = ScriptedModel::from_results(move |request| {
+        asked.lock().expect("unpoisoned").push(request.prompt.text());
+        let mut found = None;
+        let keep = &mut |_, result| {
+            found = Some(result);
+            Ok(())
+        };
+        scores.score(&mut std::iter::once(request.clone()), keep).expect("scripted");
+        found.expect("one")
+    })
+    .with_generation(move |request| {
+        let mut found = None;
+        let keep = &mut |_, result| {
+            found = Some(result);
+            Ok(())
+        };
+        writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
+        found.expect("one")
+    });
+    let evaluated = ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(move |request| {
+        answered.lock().expect("unpoisoned").push(request.prompt.text());
+        generated("Right 1.")
+    });
+    let mut output = MemoryOutput::default();
+    let others: [&dyn LanguageModel; 1] = [&evaluated];
+    let models = MetricModels { encoder: Some(Arc::new(encoder())), ..MetricModels::default() };
+    let mut run = Run::new(&evaluator, &mut output).with_other_models(&others).with_metric_models(models);
+    let args = format!("refeval --documents {documents} --evaluated x --no-weights --rounds 1 {args}");
+    let summary = configured(&args).expect("valid").run(&[], &mut run).expect("runs");
+    let seen = seen.lock().expect("unpoisoned").clone();
+    (seen, summary)
+}
+
+#[test]
+fn the_rule_of_the_paper_is_the_default_and_ours_an_option() {
+    let judgement = |args: &str| {
+        let (prompts, summary) = prompts_of(args);
+        let prompt = prompts.into_iter().find(|prompt| prompt.contains("[Start of Fact]")).expect("there");
+        (prompt, summary.signature_line)
+    };
+    let (paper, paper_line) = judgement("");
+    for part in ["in full or in part", "admits that it does not know", "only if nothing of the fact is in it"] {
+        assert!(paper.contains(part), "{part}\n{paper}");
+    }
+    let (strict, strict_line) = judgement("--rule strict");
+    assert!(strict.contains("if it leaves the matter open") && !strict.contains("in part"), "{strict}");
+    assert!(paper_line.contains("|rule:paper") && strict_line.contains("|rule:strict"), "{paper_line}\n{strict_line}");
+    assert!(!paper.contains("to find out what somebody knows"), "{paper}");
+    assert!(judgement("--domain botany").0.contains("what somebody knows about botany"));
+}
+
+#[test]
+fn answers_may_go_into_related_content_as_in_the_paper() {
+    let answer = |args: &str| {
+        let prompts = prompts_of(args).0;
+        prompts.into_iter().find(|prompt| prompt.contains("Answer from what you know")).expect("there")
+    };
+    assert!(answer("").contains("related matters") && !answer("--no-related").contains("related matters"));
+    assert!(answer("--domain botany").contains("what you know of botany"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::options::RefEvalParams;
 use super::prompts::WEIGHTS;
 use super::words::{count_words, has_half_of, telling_words};
-use crate::listed::{ListedOutcome, listed, whole_lines};
+use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::two_labels::TwoLabels;
 use crate::written::WrittenOutcome;
@@ -78,7 +78,7 @@ impl PassageUnits {
     fn of(result: &GenerateResult, words: usize, passage: &str) -> Self {
         let written = WrittenOutcome::of(result);
         let is_cut = written == WrittenOutcome::Truncated;
-        let (lines, repeated) = listed(whole_lines(&result.text, is_cut));
+        let (lines, repeated) = listed(whole_lines(&list_text(result), is_cut));
         let lines: Vec<String> = lines.into_iter().filter(|line| !is_none(line)).collect();
         let all = lines.len();
         let known = telling_words(passage);

@@ -101,13 +101,17 @@ pub(super) struct ExaminationResults {
 impl RefEvalWork<'_> {
     fn inputs(&self, stage: &'static str, prompt: &str, model: &dyn LanguageModel, keys: &[&str]) -> Vec<String> {
         let RefEvalParams { cluster_units, question_words, answer_words, answer_tokens, follow_ups, .. } = self.params;
+        let RefEvalParams { verdict, rule, domain, no_related, .. } = self.params;
         let signature = Signature::new(stage, model)
             .with("cluster-units", cluster_units)
             .with("question-words", question_words)
             .with("answer-words", answer_words)
             .with("answer-tokens", answer_tokens)
             .with("follow-ups", follow_ups)
-            .with("verdict", &probity_options::name(&self.params.verdict));
+            .with("verdict", &probity_options::name(verdict))
+            .with("rule", &probity_options::name(rule))
+            .with("domain", domain.as_deref().unwrap_or_default())
+            .with("related", if *no_related { "no" } else { "yes" });
         let signature = self.prompts.get(prompt).sign(signature);
         std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
     }

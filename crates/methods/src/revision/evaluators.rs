@@ -36,7 +36,7 @@ impl<'a> AnsweredForms<'a> {
         let mut label_tokens: Vec<Vec<TokenTally>> =
             forms.iter().map(|form| vec![TokenTally::default(); form.form.questions.len()]).collect();
         let said = labels.iter().flat_map(|(_, said)| said.iter());
-        let masses = said.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass))).collect();
+        let masses = said.filter_map(|one| Some((one.mass?, one.outcome.is_low_mass()))).collect();
         let probabilities = labels.map(|(asked, said)| {
             let mut all: Vec<Vec<Option<Vec<f64>>>> =
                 forms.iter().map(|form| vec![None; form.form.questions.len()]).collect();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_lm::Outcome;
 use probity_lm::text::{counted, fixed};
 use probity_stats::{Interval, order, pearson};
 use serde::Serialize;
@@ -28,7 +27,7 @@ const DECISIONS: &str = "decisions";
 const HYBRID: [&[&str]; 4] = [
     &["choice-labels/related", "choice-gold-labels/related", "choice/related", "choice-gold/related"],
     &["parapluie", "parapluie/few-shot-direct"],
-    &["sari-easse"],
+    &["sari-hf"],
     &["gleu-napoles"],
 ];
 /// What the hybrid is called.
@@ -232,7 +231,7 @@ impl Found<'_> {
         let forms = [self.choice.answers, self.likert.answers].into_iter().flatten();
         let forms = forms.flat_map(|answers| answers.masses.iter().copied());
         let paraphrases = self.paraphrases.iter().flat_map(|(_, said)| said.iter());
-        let paraphrases = paraphrases.filter_map(|one| Some((one.mass?, one.outcome == Outcome::LowMass)));
+        let paraphrases = paraphrases.filter_map(|one| Some((one.mass?, one.outcome.is_low_mass())));
         Mass::of(forms.chain(paraphrases))
     }
 
@@ -544,5 +543,5 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
         "kappa": kappa, "kappa_interval": found.kappa.interval, "kappa_interval_of_best": sure, "pairs": found.pairs,
         "majority": guess, "level": level,
     });
-    Conclusion { about: None, says, trust, because, figures }
+    Conclusion { about: None, says, agreement: None, trust, because, figures }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::forms::AskedForm;
+use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
 use crate::stage::{flatten_into, given_mass, given_outcome};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
@@ -53,10 +54,12 @@ impl FilledForm {
 
     fn of(result: &GenerateResult, asked: &AskedForm<'_>) -> Self {
         let (prompt_tokens, tokens) = (Some(result.prompt_tokens), Some(result.token_ids.len()));
-        let filled = match (&result.outcome, asked.form.read(&result.text)) {
+        let no_json = || Outcome::Unparsed { why: "it is not JSON with every answer".to_owned() };
+        let read = answer_of(result).and_then(|text| asked.form.read(&text).ok_or_else(no_json));
+        let filled = match (&result.outcome, read) {
             (outcome, _) if !outcome.has_say() => Self::none(outcome.clone()),
-            (_, Some(answers)) => Self { answers: Some(answers), ..Self::none(Outcome::Scored) },
-            (_, None) => Self::none(Outcome::Unparsed { why: "it is not JSON with every answer".to_owned() }),
+            (_, Ok(answers)) => Self { answers: Some(answers), ..Self::none(Outcome::Scored) },
+            (_, Err(why)) => Self::none(why),
         };
         Self { prompt_tokens, tokens, ..filled }
     }
@@ -152,7 +155,7 @@ impl<K: FormKind> MethodStage for FormStage<'_, K> {
             let said = if answers.is_some() { "there" } else { "missing" };
             return Err(format!("`answers` is {said}, and `outcome` is `{}`", outcome.name()).into());
         }
-        if matches!(outcome, Outcome::Tie | Outcome::LowMass) {
+        if matches!(outcome, Outcome::Tie | Outcome::LowMass { .. }) {
             return Err(format!("a form that was filled in does not end as `{}`", outcome.name()).into());
         }
         Ok(FilledForm { answers, outcome, prompt_tokens: given.prompt_tokens, tokens: given.tokens })

@@ -45,14 +45,16 @@ pub(crate) struct TokenScore {
     pub(crate) logit: f32,
     /// log P(token | before) under the full vocabulary; not finite where the model's logits were not.
     pub(crate) logprob: f64,
-    /// Whether it is the most probable token, the lowest id among equals.
+    /// The most probable token here, the lowest id among equals.
+    pub(crate) greedy: u32,
+    /// Whether that is this token.
     pub(crate) is_greedy: bool,
 }
 
 impl TokenScore {
     /// Of a token with that logit.
     pub(super) fn new(row: &HeadRow, token: u32, logit: f32) -> Self {
-        Self { logit, logprob: f64::from(logit) - row.normaliser, is_greedy: row.greedy == token }
+        Self { logit, logprob: f64::from(logit) - row.normaliser, greedy: row.greedy, is_greedy: row.greedy == token }
     }
 }
 
@@ -122,7 +124,7 @@ pub(crate) fn score_tokens<E>(
         rows.dedup();
         rows
     };
-    let unanswered = TokenScore { logit: f32::NAN, logprob: f64::NAN, is_greedy: false };
+    let unanswered = TokenScore { logit: f32::NAN, logprob: f64::NAN, greedy: 0, is_greedy: false };
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
     let lists = |q: &TokenQuery| if q.alternatives > 0 { vec![Vec::new(); q.asked.len()] } else { Vec::new() };
     let mut alternatives: Vec<Vec<Vec<LikelyToken>>> = queries.iter().map(lists).collect();

@@ -1,0 +1,192 @@
+//! Thoughts in generated texts: what a model writes for itself before, or between, what it writes for the reader.
+
+use std::borrow::Cow;
+
+/// Names that models give to the marks around a thought, in lower case and without decoration.
+const THOUGHTS: [&str; 10] = [
+    "think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "analysis", "monologue",
+    "innermonologue",
+];
+/// Names that open or close a thought by themselves.
+const OPENING: [&str; 4] = ["beginofthought", "startthinking", "beginthinking", "unused94"];
+const CLOSING: [&str; 3] = ["endofthought", "endthinking", "unused95"];
+/// The longest mark, in bytes: a longer one is text in angle brackets.
+const LONGEST_MARK: usize = 48;
+/// How a text of harmony's channels begins and goes on where their marks are control tokens, which no text shows.
+const BARE_CHANNEL: &str = "analysis";
+const BARE_FINAL: &str = "assistantfinal";
+/// Stands between a channel's name and its text.
+const MESSAGE: &str = "<|message|>";
+
+/// Whether a text begins with a mark that opens a thought.
+pub fn opens_thought(text: &str) -> bool {
+    let text = text.trim_start();
+    mark_at(text).is_some_and(|(mark, _)| mark == Mark::Open) || begins_bare_channel(text)
+}
+
+/// The text with spaces in place of its thoughts; `None` where one is left open. A thought that is closed and was not
+/// opened began before the text: the template opened it.
+pub fn without_thoughts(text: &str) -> Option<Cow<'_, str>> {
+    let mut thoughts: Vec<(usize, usize)> = Vec::new();
+    let (mut open, mut start, mut at) = (0_usize, 0, 0);
+    if begins_bare_channel(text) {
+        let end = text.find(BARE_FINAL)? + BARE_FINAL.len();
+        thoughts.push((0, end));
+        at = end;
+    }
+    while let Some(found) = text[at..].find(['<', '[', '◁']) {
+        at += found;
+        let Some((mark, length)) = mark_at(&text[at..]) else {
+            at += text[at..].chars().next().map_or(1, char::len_utf8);
+            continue;
+        };
+        match mark {
+            Mark::Open if open == 0 => (open, start) = (1, at),
+            Mark::Open => open += 1,
+            Mark::Close if open > 1 => open -= 1,
+            Mark::Close | Mark::Final => {
+                thoughts.push((if open == 0 { 0 } else { start }, at + length));
+                open = 0;
+            }
+        }
+        at += length;
+    }
+    if open > 0 {
+        return None;
+    }
+    if thoughts.is_empty() {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = text.as_bytes().to_vec();
+    thoughts.into_iter().for_each(|(start, end)| bytes[start..end].fill(b' '));
+    Some(Cow::Owned(String::from_utf8(bytes).expect("thoughts begin and end between characters")))
+}
+
+/// What a mark does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Open,
+    Close,
+    /// Closes whatever is open: what follows is for the reader.
+    Final,
+}
+
+/// The mark that a text begins with, and its length: `<think>`, `</seed:think>`, `[THINK]`, `◁think▷`,
+/// `<|begin_of_thought|>`, `<|channel|>analysis<|message|>`.
+fn mark_at(text: &str) -> Option<(Mark, usize)> {
+    let close = match text.chars().next()? {
+        '<' => '>',
+        '[' => ']',
+        '◁' => '▷',
+        _ => return None,
+    };
+    let (end, _) = text.char_indices().take_while(|(at, _)| *at <= LONGEST_MARK).find(|(_, c)| *c == close)?;
+    let length = end + close.len_utf8();
+    let inside = &text[..end];
+    let inside = inside.trim_start_matches(['<', '[', '◁']).trim().to_ascii_lowercase();
+    if close == '>' && matches!(inside.as_str(), "|channel|" | "|channel") {
+        let (name, _) = text[length..].split_once(['<', '\n']).unwrap_or((&text[length..], ""));
+        if !name.trim().eq_ignore_ascii_case("final") {
+            return Some((Mark::Open, length));
+        }
+        let message = text[length..].find(MESSAGE).map_or(0, |at| at + MESSAGE.len());
+        return Some((Mark::Final, length + message));
+    }
+    if inside == "channel|" {
+        return Some((Mark::Close, length));
+    }
+    let (is_closing, name) = match inside.trim_matches(['|', '｜', ' ']).strip_prefix('/') {
+        Some(name) => (true, name),
+        None => (false, inside.trim_matches(['|', '｜', ' '])),
+    };
+    // Without a namespace (`seed:think`) and attributes.
+    let name = name.rsplit_once(':').map_or(name, |(_, name)| name).split_whitespace().next()?;
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    // In square brackets a heading may stand, such as [Analysis].
+    let is_thought = if close == ']' { name == "think" } else { THOUGHTS.contains(&name.as_str()) };
+    match name.as_str() {
+        _ if is_thought && is_closing => Some((Mark::Close, length)),
+        _ if is_thought && !inside.ends_with('/') => Some((Mark::Open, length)),
+        name if close == '>' && OPENING.contains(&name) => Some((Mark::Open, length)),
+        name if close == '>' && CLOSING.contains(&name) => Some((Mark::Close, length)),
+        _ => None,
+    }
+}
+
+/// Whether the text begins as harmony's analysis channel without its marks: `analysisThe user asks`.
+fn begins_bare_channel(text: &str) -> bool {
+    text.strip_prefix(BARE_CHANNEL).is_some_and(|rest| rest.starts_with(char::is_alphabetic) && rest.contains(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<String> {
+        without_thoughts(text).map(|rest| rest.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn thoughts_in_any_marks_are_no_part_of_the_answer() {
+        for (text, rest) in [
+            ("<think>a</think> b", "b"),
+            ("<thinking>a</thinking>b", "b"),
+            ("<THINK>\na\n</THINK>\nb", "b"),
+            ("<reasoning>a</reasoning> b", "b"),
+            ("<seed:think>a</seed:think> b", "b"),
+            ("<think effort=\"low\">a</think> b", "b"),
+            ("[THINK]a[/THINK] b", "b"),
+            ("◁think▷a◁/think▷ b", "b"),
+            ("<|begin_of_thought|>a<|end_of_thought|> b", "b"),
+            ("<|START_THINKING|>a<|END_THINKING|> b", "b"),
+            ("<unused94>thought a<unused95>b", "b"),
+            ("<|channel>thought\na<channel|>b", "b"),
+            ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "b"),
+            ("analysisThe user asks.assistantfinalb", "b"),
+            // The template opened it.
+            ("a</think> b", "b"),
+            ("a [[A]] </think> b <think> c </think> d", "b d"),
+            // One thought in another.
+            ("<think>a <think>b</think> c</think> d", "d"),
+            ("<think></think>b", "b"),
+            ("b <think>a</think>", "b"),
+            (
+                "a < b and c > d [think tank] <b>e</b> [Analysis] analysis of f",
+                "a < b and c > d [think tank] <b>e</b> [Analysis] analysis of f",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(rest), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_open_thought_leaves_no_answer() {
+        for text in [
+            "<think>a", "b <think>", "<think>a <think>b</think> c", "[THINK] a", "<|channel|>analysis<|message|>a",
+            "analysisThe user asks for it", "<seed:think>a</answer>",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn positions_stay() {
+        let text = "<think>é</think>b";
+        assert_eq!(without_thoughts(text).expect("closed").find('b'), text.find("b"));
+    }
+
+    #[test]
+    fn a_token_may_open_a_thought() {
+        for (token, opens) in [
+            ("<think>", true),
+            ("\n<think>", true),
+            ("[THINK]", true),
+            ("<|channel|>", true),
+            ("</think>", false),
+            ("A", false),
+        ] {
+            assert_eq!(opens_thought(token), opens, "{token}");
+        }
+    }
+}

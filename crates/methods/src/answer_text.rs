@@ -1,0 +1,48 @@
+//! What may be read out of a generated text. One rule for every parser: the last verdict outside any thought, of a text
+//! that ended by itself.
+
+use std::borrow::Cow;
+
+use probity_lm::{Finish, GenerateResult, Outcome, without_thoughts};
+
+/// Why nothing may be read out of a text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    #[error("the limit of tokens cut the text off inside a thought")]
+    CutThought,
+    #[error("the limit of tokens cut the text off before it ended")]
+    Cut,
+    #[error("the text ends inside a thought")]
+    OpenThought,
+}
+
+/// The text with each thought replaced by as many spaces, so that positions stay; or why it has no answer.
+pub(crate) fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, str>, NoAnswer> {
+    let is_cut = finish == Some(Finish::Length);
+    match without_thoughts(text) {
+        Some(rest) if !is_cut => Ok(rest),
+        Some(_) => Err(NoAnswer::Cut),
+        None if is_cut => Err(NoAnswer::CutThought),
+        None => Err(NoAnswer::OpenThought),
+    }
+}
+
+/// The same of a result that has a text; the reason is an outcome.
+pub(crate) fn answer_of(result: &GenerateResult) -> Result<Cow<'_, str>, Outcome> {
+    answer_text(&result.text, result.finish).map_err(|why| Outcome::Unparsed { why: why.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_an_answer_where_it_ended_by_itself_and_outside_a_thought() {
+        let read = |text: &'static str, finish| answer_text(text, finish).map(|rest| rest.trim().to_owned());
+        assert_eq!(read("<think>A</think> B", Some(Finish::EndOfTurn)).as_deref(), Ok("B"));
+        assert_eq!(read("B", None).as_deref(), Ok("B"));
+        assert_eq!(read("B", Some(Finish::Length)), Err(NoAnswer::Cut));
+        assert_eq!(read("<think>A", Some(Finish::Length)), Err(NoAnswer::CutThought));
+        assert_eq!(read("<think>A", Some(Finish::Stop)), Err(NoAnswer::OpenThought));
+    }
+}

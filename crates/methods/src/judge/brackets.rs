@@ -1,0 +1,209 @@
+//! Verdicts in double brackets, read off the text of an answer.
+
+use crate::quote::{closes_square, is_dress, is_invisible, opens_square, without_dress};
+
+/// What a verdict begins with.
+pub(crate) const MARKER: &str = "[[";
+
+/// Characters of a malformed verdict that are shown.
+const SHOWN: usize = 40;
+
+/// Why a text says no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoVerdict {
+    #[error("nothing was generated")]
+    NoText,
+    #[error("the text holds no [[…]]")]
+    NoMarker,
+    /// With what stands in it, as far as it is shown.
+    #[error("the last verdict is [[{0}]], which was not offered")]
+    NotOffered(String),
+    /// An offered verdict in other brackets. It may be a quotation, so it is no verdict; but it takes an earlier verdict
+    /// back, unless it says the same.
+    #[error("the last verdict is {0}, which is not in double brackets [[…]]")]
+    Loose(String),
+}
+
+/// Brackets around what may be a verdict.
+struct Brackets<'t> {
+    /// Where what stands in them begins.
+    inside: usize,
+    /// With the brackets, as they stand.
+    whole: &'t str,
+    content: &'t str,
+    /// Two opening and two closing brackets, with nothing visible between.
+    is_double: bool,
+}
+
+/// The last `[[…]]` of an answer, by its position among what was offered. Anything else in it than exactly one of them,
+/// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
+pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
+    if text.trim().is_empty() {
+        return Err(NoVerdict::NoText);
+    }
+    let mut last = Err(NoVerdict::NoMarker);
+    for one in all_brackets(text) {
+        match (position(one.content, offered), one.is_double) {
+            (Some(said), true) => last = Ok(said),
+            (None, true) => last = Err(NoVerdict::NotOffered(shown(one.content))),
+            (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(shown(one.whole))),
+            (_, false) => {}
+        }
+    }
+    last
+}
+
+/// Whether nothing that may be another verdict follows the marker at this position of an answer.
+pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> Result<(), NoVerdict> {
+    let inside = marker + MARKER.len();
+    let mut later = all_brackets(text).filter(|one| one.inside > inside && position(one.content, offered).is_some());
+    later.next().map_or(Ok(()), |one| Err(NoVerdict::Loose(shown(one.whole))))
+}
+
+/// Which of the offered verdicts this is, without dress: `**B**`, `$B$`, `(B)`, `Ｂ`.
+fn position(content: &str, offered: &[String]) -> Option<usize> {
+    // No text that is quoted in a prompt has a verdict in double brackets on one line.
+    if content.contains(['\n', '\r']) {
+        return None;
+    }
+    let plain: String = content.chars().filter(|c| !is_invisible(*c)).map(narrow).collect();
+    let bare = without_dress(&plain).trim_end_matches(|c| is_dress(c) || matches!(c, '.' | '\\'));
+    offered.iter().position(|name| name == bare)
+}
+
+/// The ASCII form of a full-width character.
+fn narrow(c: char) -> char {
+    match c {
+        '！'..='～' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+        c => c,
+    }
+}
+
+/// All groups of opening square brackets with what stands behind them up to a closing one, or to the end of the line.
+fn all_brackets(text: &str) -> impl Iterator<Item = Brackets<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + text[at..].find(opens_square)?;
+        let (inside, opened) = run_of(text, start, opens_square);
+        let is_end = |c| closes_square(c) || opens_square(c) || c == '\n';
+        let content = text[inside..].split(is_end).next().unwrap_or_default();
+        let (after, closed) = run_of(text, inside + content.len(), closes_square);
+        at = inside;
+        let is_double = opened.last() >= Some(&2) && closed.first() >= Some(&2);
+        Some(Brackets { inside, whole: &text[start..after], content, is_double })
+    })
+}
+
+/// Where a run of brackets ends that begins here, and how many stand next to each other in each part of it. White space
+/// parts them; what is invisible and the backslashes of Markdown do not.
+fn run_of(text: &str, start: usize, is_bracket: fn(char) -> bool) -> (usize, Vec<usize>) {
+    let (mut end, mut parts) = (start, Vec::new());
+    let mut is_apart = true;
+    for (at, c) in text[start..].char_indices() {
+        match c {
+            c if is_bracket(c) => {
+                match parts.last_mut() {
+                    Some(count) if !is_apart => *count += 1,
+                    _ => parts.push(1),
+                }
+                (end, is_apart) = (start + at + c.len_utf8(), false);
+            }
+            c if is_invisible(c) || c == '\\' => {}
+            ' ' | '\t' => is_apart = true,
+            _ => break,
+        }
+    }
+    (end, parts)
+}
+
+fn shown(text: &str) -> String {
+    let shown: String = text.trim_matches([' ', '\t']).chars().take(SHOWN).collect();
+    let more = if shown.len() < text.trim_matches([' ', '\t']).len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::verdict::OfferedVerdicts;
+
+    fn pair(ties: bool) -> Vec<String> {
+        OfferedVerdicts::Pair { ties }.names()
+    }
+
+    fn ratings(scale: &str) -> Vec<String> {
+        OfferedVerdicts::Ratings(scale.parse().expect("valid")).names()
+    }
+
+    #[test]
+    fn the_last_verdict_wins_and_must_have_been_offered() {
+        for (text, said) in [
+            ("[[A]]", Ok(0)),
+            ("First [[A]], but then **[[B]]**.", Ok(1)),
+            ("[[ C ]]\n", Ok(2)),
+            ("[[[A]]]", Ok(0)),
+            ("[[B]] as I [[", Ok(1)),
+            ("[[A]] … [[A or B]]", Err("[[A or B]]")),
+            ("[[A]] [[D]]", Err("[[D]]")),
+            ("[[a]]", Err("[[a]]")),
+            ("[[А]]", Err("not offered")),
+            ("[[\nA]]", Err("no [[…]]")),
+            ("[A]", Err("not in double brackets")),
+            ("[[A", Err("not in double brackets")),
+            (" ", Err("nothing was generated")),
+            ("no verdict", Err("no [[…]]")),
+        ] {
+            let read = last_verdict(text, &pair(true));
+            match said {
+                Ok(position) => assert_eq!(read, Ok(position), "{text}"),
+                Err(part) => {
+                    assert!(read.as_ref().is_err_and(|why| why.to_string().contains(part)), "{text}: {read:?}");
+                }
+            }
+        }
+        assert!(last_verdict("[[C]]", &pair(false)).is_err(), "no tie was offered");
+        let ratings = ratings("1..10");
+        assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
+        for text in ["[[11]]", "[[7.5]]", "[[.5]]", "[[07]]", "[[-1]]", "[[7/10]]"] {
+            assert!(last_verdict(text, &ratings).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_read_in_any_dress() {
+        for text in [
+            "[[**B**]]", "[[$B$]]", "[[(B)]]", "[[`B`]]", "[[\"B\"]]", "[[_B_.]]", "[[\\text{B}]]",
+            "[[$\\mathbf{B}$]]", "\\[\\[B\\]\\]", "［［B］］", "［［Ｂ］］", "【【B】】", "[\u{200b}[B]]",
+            "[[\u{feff}B\u{200b}]\u{2060}]",
+        ] {
+            assert_eq!(last_verdict(&format!("At first [[A]]. Final: {text}"), &pair(false)), Ok(1), "{text}");
+        }
+        assert_eq!(last_verdict("[[**4**]]", &ratings("1..5")), Ok(3));
+    }
+
+    #[test]
+    fn a_verdict_in_other_brackets_takes_an_earlier_one_back() {
+        for text in ["[ [B]]", "[ [B] ]", "[[B] ]", "[[B]", "[[B", "[B]", "【B】", "⟦B⟧", "[ \u{200b}[**B**]]", "[[B]."]
+        {
+            let read = last_verdict(&format!("At first [[A]]. Final: {text}"), &pair(false));
+            assert!(matches!(read, Err(NoVerdict::Loose(_))), "{text}: {read:?}");
+        }
+        assert_eq!(last_verdict("[[B]], that is [B]", &pair(false)), Ok(1), "it says the same");
+        assert_eq!(last_verdict("[B] is better: [[A]]", &pair(false)), Ok(0), "a verdict comes later");
+        assert_eq!(last_verdict("[[A]] because x[i] and [[1, 2], [3, 4]]", &pair(false)), Ok(0));
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_last_verdict() {
+        let follows = |text: &str| follows_marker(text, text.rfind(MARKER).expect("there"), &pair(false));
+        assert_eq!((follows("[[A]]"), follows("so [[[A]]]"), follows("so [[")), (Ok(()), Ok(()), Ok(())));
+        assert!(follows("[[A]]. Final: [ [B]]").is_err() && follows("[[A]]. Final: ［［B］］").is_err());
+    }
+
+    #[test]
+    fn a_long_malformed_verdict_is_shown_in_part() {
+        let why = last_verdict(&format!("[[{}]]", "x".repeat(500)), &pair(false)).expect_err("not offered");
+        let why = why.to_string();
+        assert!(why.len() < 120 && why.contains("x…]]"), "{why}");
+    }
+}
