@@ -67,10 +67,7 @@ impl HubToken {
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error, miette::Diagnostic)]
 pub(super) enum RequestError {
-    /// No connection.
-    #[error("{0}")]
-    Unreachable(String),
-    /// A connection that broke.
+    /// No connection, or one that broke.
     #[error("{0}")]
     Connection(String),
     /// The hub refused.
@@ -91,13 +88,9 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    /// Whether asking again may help.
-    pub(super) fn is_temporary(&self) -> bool {
-        match self {
-            Self::Connection(_) => true,
-            Self::Status { status, .. } => matches!(status, 408 | 429 | 500 | 502 | 503 | 504),
-            Self::Unreachable(_) | Self::Answer(_) => false,
-        }
+    /// Whether the hub asks for another attempt.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Status { status: 408 | 429 | 500 | 502 | 503 | 504, .. })
     }
 
     /// What the server asks to be waited.
@@ -110,28 +103,12 @@ impl RequestError {
 
     /// No error's text has an address in it: a signed one lets whoever reads it fetch.
     fn from_ureq(error: ureq::Error) -> Self {
-        use std::io::ErrorKind::{
-            AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
-        };
+        use ureq::Error::{BadUri, Http, Io, RequireHttpsOnly, TooManyRedirects};
         match error {
-            ureq::Error::Io(error) => match error.kind() {
-                AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable => {
-                    Self::Unreachable(error.to_string())
-                }
-                _ => Self::Connection(error.to_string()),
-            },
-            ureq::Error::HostNotFound => Self::Unreachable("its name has no address".into()),
-            ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
-                Self::Unreachable("no answer".into())
-            }
-            ureq::Error::ConnectionFailed | ureq::Error::ConnectProxyFailed(_) | ureq::Error::Rustls(_) => {
-                Self::Unreachable(error.to_string())
-            }
-            ureq::Error::RequireHttpsOnly(_) => Self::Answer("it sends us to an address that is not https".into()),
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Self::Answer("an address is not valid".into()),
-            ureq::Error::TooManyRedirects | ureq::Error::RedirectFailed | ureq::Error::Protocol(_) => {
-                Self::Answer(error.to_string())
-            }
+            RequireHttpsOnly(_) => Self::Answer("it sends us to an address that is not https".into()),
+            BadUri(_) | Http(_) => Self::Answer("an address is not valid".into()),
+            TooManyRedirects => Self::Answer(error.to_string()),
+            Io(error) => Self::Connection(error.to_string()),
             other => Self::Connection(other.to_string()),
         }
     }
@@ -188,12 +165,12 @@ impl HubClient {
         self.json(|| self.request(&format!("{}/api/{path}", self.endpoint)))
     }
 
-    /// The answer to a request, as JSON. What may pass is tried again.
+    /// The answer to a request, as JSON. A busy hub is asked again.
     pub(super) fn json(&self, request: impl Fn() -> RequestBuilder<WithoutBody>) -> Result<Value, RequestError> {
         let mut attempt = 1;
         loop {
             match self.send(request()).and_then(read_json) {
-                Err(error) if error.is_temporary() && attempt < ATTEMPTS => self.wait(attempt, &error),
+                Err(error) if error.is_busy() && attempt < ATTEMPTS => self.wait(attempt, &error),
                 other => return other,
             }
             attempt += 1;
@@ -212,7 +189,7 @@ impl HubClient {
 
     fn send(&self, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, RequestError> {
         if self.offline {
-            return Err(RequestError::Unreachable("HF_HUB_OFFLINE is set".into()));
+            return Err(RequestError::Connection("HF_HUB_OFFLINE is set".into()));
         }
         let request = request
             .config()
@@ -253,16 +230,8 @@ fn refusal(response: &Response<Body>) -> RequestError {
 
 /// A path of a URL: `/` stays, whatever else is special is encoded.
 pub(super) fn encode_path(path: &str) -> String {
-    path.split('/').map(encode).collect::<Vec<_>>().join("/")
-}
-
-/// One segment of a URL.
-pub(super) fn encode(segment: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    segment
-        .bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/');
+    path.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]
@@ -272,7 +241,6 @@ mod tests {
     #[test]
     fn names_are_encoded_as_a_url_needs_them() {
         assert_eq!(encode_path("a b/c#d?.gguf"), "a%20b/c%23d%3F.gguf");
-        assert_eq!(encode("refs/pr/1"), "refs%2Fpr%2F1");
     }
 
     #[test]

@@ -168,8 +168,11 @@ fn bring(
         bytes: file.bytes,
     };
     download(client, &wanted, &part, progress).map_err(|error| match error {
-        TransferError::Request { have, source } => HubError::of_transfer(client, &plan.name, file, have, source),
-        TransferError::Io { path, source } => HubError::io(&path, plan.missing(), source),
+        TransferError::Hub(source) => {
+            let have = fs::metadata(&part).map_or(0, |found| found.len());
+            HubError::of_transfer(client, &plan.name, file, have, source)
+        }
+        TransferError::Io(source) => HubError::io(&part, plan.missing(), source),
     })?;
     let found = hash(&part, progress)?;
     if found != file.hash.hex() {

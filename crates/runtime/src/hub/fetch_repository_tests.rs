@@ -313,3 +313,11 @@ fn a_part_of_the_full_length_is_checked_and_not_asked_for_again() {
     assert!(!part.exists());
     world.get("org/toy:Q4_K_M").expect("fetched");
 }
+
+#[test]
+fn a_renamed_repository_is_followed_with_the_token() {
+    let mut world = World::new(quants(), Faults { token: Some("hf_secret".into()), ..Faults::default() });
+    world.fetcher.token = HubToken::new("hf_secret");
+    assert_eq!(world.get("org/renamed:Q8_0").expect("fetched").commit, COMMIT);
+    assert!(locate_in(&world.fetcher.places, "org/renamed:Q8_0").is_ok());
+}

@@ -58,7 +58,8 @@ fn model(packages: PackageSource, files: Vec<(&'static str, &[u8])>) -> &'static
 }
 
 fn three_parts() -> &'static KnownModel {
-    model(PackageSource::Parts { package: "toy-part", version: "1.0", count: 3 }, vec![("toy.gguf", CONTENT)])
+    let file = |part| format!("part{part:02}.bin");
+    model(PackageSource::Parts { package: "toy-part", version: "1.0", count: 3, file }, vec![("toy.gguf", CONTENT)])
 }
 
 fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {

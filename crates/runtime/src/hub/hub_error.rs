@@ -217,9 +217,7 @@ impl HubError {
     pub(super) fn of_repository(client: &HubClient, name: &HubName, error: RequestError) -> Self {
         let (repo, endpoint, has_token) = (name.repo.clone(), client.endpoint().to_owned(), client.has_token());
         match error {
-            RequestError::Unreachable(why) | RequestError::Connection(why) => {
-                Self::Unreachable { name: name.to_string(), endpoint, why }
-            }
+            RequestError::Connection(why) => Self::Unreachable { name: name.to_string(), endpoint, why },
             RequestError::Status { code: Some(code), .. } if code == "GatedRepo" => {
                 Self::Gated { repo, name: name.to_string(), endpoint, has_token }
             }

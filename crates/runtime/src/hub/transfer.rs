@@ -1,17 +1,16 @@
 //! One file from the hub: resumed where it stopped, tried again where the connection broke; and its hash.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use sha1::Sha1;
-use sha2::digest::DynDigest;
-use sha2::{Digest, Sha256};
+use sha1::{Digest, Sha1};
 use ureq::Body;
 use ureq::http::Response;
 
 use super::TransferProgress;
 use super::client::{ATTEMPTS, HubClient, RequestError};
+use super::verify::hash_file;
 use crate::weights::hex;
 
 /// What a file must hash to.
@@ -41,50 +40,14 @@ impl ContentHash {
 
     /// The same hash of a file that lies here, in hex.
     pub(super) fn of(&self, path: &Path, progress: &mut dyn TransferProgress) -> io::Result<String> {
-        let mut file = File::open(path)?;
-        let mut hasher: Box<dyn DynDigest> = match self {
-            Self::Sha256(_) => Box::new(Sha256::new()),
-            Self::GitBlob(_) => Box::new(Sha1::new_with_prefix(format!("blob {}\0", file.metadata()?.len()))),
-        };
-        copy(&mut file, progress, |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })
-        .map_err(CopyError::into_io)?;
-        Ok(hex(&hasher.finalize()))
-    }
-}
-
-/// Which end of a copy failed.
-enum CopyError {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-impl CopyError {
-    fn into_io(self) -> io::Error {
         match self {
-            Self::Read(error) | Self::Write(error) => error,
-        }
-    }
-}
-
-/// Hands all that `reader` has to `write`.
-fn copy(
-    reader: &mut dyn Read,
-    progress: &mut dyn TransferProgress,
-    mut write: impl FnMut(&[u8]) -> io::Result<()>,
-) -> Result<(), CopyError> {
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(read) => {
-                write(&buffer[..read]).map_err(CopyError::Write)?;
-                progress.advance(read as u64);
+            Self::Sha256(_) => hash_file(path, progress),
+            Self::GitBlob(_) => {
+                let mut file = File::open(path)?;
+                let mut hasher = Sha1::new_with_prefix(format!("blob {}\0", file.metadata()?.len()));
+                io::copy(&mut file, &mut hasher)?;
+                Ok(hex(&hasher.finalize()))
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(CopyError::Read(error)),
         }
     }
 }
@@ -98,57 +61,58 @@ pub(super) struct WantedFile {
 }
 
 /// Why a file did not come. What had come is kept.
-#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(super) enum TransferError {
     /// The hub gave nothing, or stopped giving, as often as it was asked.
-    #[error("{source}")]
-    Request {
-        /// Bytes that are here.
-        have: u64,
-        /// Why.
-        #[diagnostic_source]
-        source: RequestError,
-    },
-    /// Our side failed.
-    #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Hub(RequestError),
+    /// The file cannot be written.
+    Io(io::Error),
 }
 
-/// Downloads a file to `part`, continuing what is there. Whether its content is right is the caller's to check.
+impl From<io::Error> for TransferError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Downloads a file to `part`, whose folder exists, and continues what is there. Whether its content is right is the
+/// caller's to check.
 pub(super) fn download(
     client: &HubClient,
     wanted: &WantedFile,
     part: &Path,
     progress: &mut dyn TransferProgress,
 ) -> Result<(), TransferError> {
-    let io_error = |source| TransferError::Io { path: part.to_owned(), source };
-    let mut transfer = FileTransfer::open(wanted, part, progress).map_err(io_error)?;
+    let file = OpenOptions::new().append(true).create(true).open(part)?;
+    let have = file.metadata()?.len();
+    let mut transfer = FileTransfer { wanted, file, have, began: false };
+    progress.begin(&wanted.what, Some(wanted.bytes));
+    if have > wanted.bytes {
+        transfer.start_afresh(progress)?;
+    } else if have > 0 {
+        progress.notice(&format!("{}: continuing after the {have} bytes that are here", wanted.what));
+        progress.resume(have);
+    }
     let (mut failures, mut furthest) = (0, transfer.have);
     while transfer.have < wanted.bytes {
-        let source = match transfer.attempt(client, progress) {
+        let error = match transfer.attempt(client, progress) {
             Ok(()) => break,
-            Err(AttemptError::Io(source)) => return Err(io_error(source)),
-            Err(AttemptError::Request(source)) => source,
+            Err(TransferError::Hub(error)) => error,
+            Err(error) => return Err(error),
         };
         // Compared with the furthest, not the last: where the server does not resume, each attempt begins at nothing
         // again, and would count as progress for ever.
         failures = if transfer.have > furthest { 1 } else { failures + 1 };
         furthest = furthest.max(transfer.have);
-        // A network that is lost on the way may come back; one that was never there is reported at once.
-        let lost = matches!(source, RequestError::Unreachable(_)) && transfer.began;
-        if !(source.is_temporary() || lost) || failures >= ATTEMPTS {
-            return Err(TransferError::Request { have: transfer.have, source });
+        // A connection that was lost may come back; one that was never there is reported at once.
+        let lost = transfer.began && matches!(error, RequestError::Connection(_));
+        if !(lost || error.is_busy()) || failures >= ATTEMPTS {
+            return Err(TransferError::Hub(error));
         }
-        progress.notice(&format!("{}: {source}; trying again", wanted.what));
-        client.wait(failures, &source);
+        progress.notice(&format!("{}: {error}; trying again", wanted.what));
+        client.wait(failures, &error);
     }
     // On the disk before the file gets its name, so that a loss of power leaves no name over half a file.
-    transfer.file.sync_all().map_err(io_error)
+    Ok(transfer.file.sync_all()?)
 }
 
 struct FileTransfer<'a> {
@@ -159,27 +123,7 @@ struct FileTransfer<'a> {
     began: bool,
 }
 
-enum AttemptError {
-    Request(RequestError),
-    Io(io::Error),
-}
-
-impl<'a> FileTransfer<'a> {
-    fn open(wanted: &'a WantedFile, part: &Path, progress: &mut dyn TransferProgress) -> io::Result<Self> {
-        fs::create_dir_all(part.parent().unwrap_or(Path::new(".")))?;
-        let file = OpenOptions::new().append(true).create(true).open(part)?;
-        let have = file.metadata()?.len();
-        let mut transfer = Self { wanted, file, have, began: false };
-        progress.begin(&wanted.what, Some(wanted.bytes));
-        if have > wanted.bytes {
-            transfer.start_afresh(progress)?;
-        } else if have > 0 {
-            progress.notice(&format!("{}: continuing after the {have} bytes that are here", wanted.what));
-            progress.resume(have);
-        }
-        Ok(transfer)
-    }
-
+impl FileTransfer<'_> {
     fn start_afresh(&mut self, progress: &mut dyn TransferProgress) -> io::Result<()> {
         self.file.set_len(0)?;
         self.have = 0;
@@ -188,41 +132,43 @@ impl<'a> FileTransfer<'a> {
     }
 
     /// Asks for what is missing and takes what comes.
-    fn attempt(&mut self, client: &HubClient, progress: &mut dyn TransferProgress) -> Result<(), AttemptError> {
+    fn attempt(&mut self, client: &HubClient, progress: &mut dyn TransferProgress) -> Result<(), TransferError> {
+        let broken = |why: String| Err(TransferError::Hub(RequestError::Connection(why)));
         let response = match client.get(&self.wanted.address, self.have) {
             Err(RequestError::Status { status: 416, .. }) if self.have > 0 => {
                 // What is here is not the beginning of what the hub has.
-                self.start_afresh(progress).map_err(AttemptError::Io)?;
+                self.start_afresh(progress)?;
                 client.get(&self.wanted.address, 0)
             }
             other => other,
         }
-        .map_err(AttemptError::Request)?;
+        .map_err(TransferError::Hub)?;
         self.began = true;
         let is_part = response.status() == 206;
         // A server may answer a range with the whole file, or with another range: appended, either would make a file of
         // the right length and the wrong content.
         if self.have > 0 && !(is_part && first_byte(&response) == Some(self.have)) {
             progress.notice(&format!("{}: the server does not resume; starting again", self.wanted.what));
-            self.start_afresh(progress).map_err(AttemptError::Io)?;
+            self.start_afresh(progress)?;
             if is_part {
-                return Err(AttemptError::Request(RequestError::Connection("it answered with another range".into())));
+                return broken("it answered with another range".into());
             }
         }
         let mut reader = response.into_body().into_reader().take(self.wanted.bytes - self.have);
-        let (file, have) = (&mut self.file, &mut self.have);
-        let copied = copy(&mut reader, progress, |bytes| {
-            file.write_all(bytes)?;
-            *have += bytes.len() as u64;
-            Ok(())
-        });
-        let broken = |why: String| Err(AttemptError::Request(RequestError::Connection(why)));
-        match copied {
-            Err(CopyError::Write(error)) => Err(AttemptError::Io(error)),
-            Err(CopyError::Read(error)) => broken(format!("the connection broke: {error}")),
-            Ok(()) if self.have < self.wanted.bytes => broken("the connection ended too early".into()),
-            Ok(()) => Ok(()),
+        let mut buffer = vec![0; 1 << 16];
+        while self.have < self.wanted.bytes {
+            match reader.read(&mut buffer) {
+                Ok(0) => return broken("the connection ended too early".into()),
+                Ok(read) => {
+                    self.file.write_all(&buffer[..read])?;
+                    self.have += read as u64;
+                    progress.advance(read as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return broken(format!("the connection broke: {error}")),
+            }
         }
+        Ok(())
     }
 }
 
@@ -241,7 +187,7 @@ mod tests {
     fn hashes_are_those_of_sha256sum_and_git() {
         let dir = tempfile::tempdir().expect("temp");
         let path = dir.path().join("hello");
-        fs::write(&path, "hello\n").expect("written");
+        std::fs::write(&path, "hello\n").expect("written");
         let of = |hash: ContentHash| hash.of(&path, &mut NoProgress).expect("read");
         // `printf 'hello\n' | git hash-object --stdin`, and `| sha256sum`.
         assert_eq!(of(ContentHash::GitBlob(String::new())), "ce013625030ba8dba906f756967f9e9ca394464a");
