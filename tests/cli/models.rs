@@ -21,9 +21,13 @@ fn list_tells_source_size_licence_and_hash_of_each() {
     let names: Vec<&str> = models.iter().filter_map(|model| model["name"].as_str()).collect();
     assert_eq!(
         names,
-        ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct", "all-minilm-l6-v2"]
+        [
+            "smollm2-135m-instruct", "gemma3-270m", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct",
+            "all-minilm-l6-v2",
+        ]
     );
-    assert!(models.iter().all(|model| model["path"].is_null() && model["licence"] == "Apache-2.0"));
+    assert!(models.iter().all(|model| model["path"].is_null()));
+    assert_eq!((&models[0]["licence"], &models[1]["licence"]), (&json!("Apache-2.0"), &json!("Gemma Terms of Use")));
     let text = world.run(&["model", "list"]).exits(0).stdout;
     for part in [
         "98.4 MB",
