@@ -95,8 +95,19 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }
-    for section in &summary.sections {
+    for section in summary.sections.iter().filter(|section| !section.is_detail) {
         print(&section_text(section))?;
+    }
+    let details: Vec<String> = summary
+        .sections
+        .iter()
+        .filter(|section| section.is_detail)
+        .map(|section| visible_line(&section.title))
+        .collect();
+    if !details.is_empty() {
+        let told =
+            format!("{} more (--details, summary.json): {}", counted(details.len(), "table"), details.join("; "));
+        print(&wrapped(&told, 2))?;
     }
     let cost = summary.cost;
     if summary.signature.model.is_some() {
@@ -121,7 +132,9 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
     for one in verdict {
         let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
         let trust = one.trust.to_string().to_uppercase();
-        for line in [format!("{about}{}", one.says), format!("{trust}: {}", one.because)] {
+        let says = format!("{about}{}", one.says);
+        let because = format!("{trust}: {}", one.because);
+        for line in [Some(says), one.agreement.clone(), Some(because)].into_iter().flatten() {
             text.push_str(&wrapped(&visible_line(&line), 2));
             text.push('\n');
         }

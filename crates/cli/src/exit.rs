@@ -62,7 +62,10 @@ pub(crate) fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
 /// us: it is what newcomers leave out.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
     // A closed pipe while printing help is no error either.
-    let _ = error.print();
+    let _ = match meant_gold(error) {
+        Some(meant) => meant.print(),
+        None => error.print(),
+    };
     if lacks_model(error) {
         tell(
             "\nhint: `probity model list` says which models are known and which are here, `probity model get NAME` \
@@ -70,6 +73,23 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
         );
     }
     if error.use_stderr() { ERROR } else { SUCCESS }
+}
+
+/// The same error with the option that is meant: `meta` has no `--data`, and the option with the nearest name is another
+/// one.
+fn meant_gold(error: &clap::Error) -> Option<clap::Error> {
+    let unknown = (error.kind() == clap::error::ErrorKind::UnknownArgument).then_some(error)?;
+    let is = |kind, name: &str| matches!(unknown.get(kind), Some(ContextValue::String(text)) if text == name);
+    let is_of_meta = matches!(unknown.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("probity meta "));
+    (is(ContextKind::InvalidArg, "--data") && is_of_meta).then(|| {
+        let mut meant = clap::Error::new(unknown.kind());
+        meant.insert(ContextKind::InvalidArg, ContextValue::String("--data".to_owned()));
+        meant.insert(ContextKind::SuggestedArg, ContextValue::String("--gold".to_owned()));
+        if let Some(usage) = unknown.get(ContextKind::Usage) {
+            meant.insert(ContextKind::Usage, usage.clone());
+        }
+        meant
+    })
 }
 
 /// Whether what is missing is a model.

@@ -26,7 +26,8 @@ how often the one beats the other. For each attribute or metric a line says
   worse      the 95 % interval of the difference lies below --tolerance: a build fails
   better     it lies above --minimum-effect
   same       it lies between both
-  undecided  it reaches over an end, and how many items would about decide it; a build fails with --strict
+  undecided  it reaches over an end, and how many items would about decide it; or fewer than six items differ, all alike; \
+a build fails with --strict
   noise      it would be worse or better, but the judge's choice of prompt, or of the order in which it was shown two \
 texts, moves the difference by as much as it is: no build fails by that
 
@@ -220,6 +221,7 @@ fn lines(gated: &[GatedScores]) -> String {
     let mut notes = Vec::new();
     for one in gated {
         let name = visible_line(&one.name);
+        notes.extend(one.why.as_ref().map(|why| format!("{name}: undecided: {}", visible_line(why))));
         if let Some(noise) = one.noise {
             let what = "with the prompt, or with the order of two texts";
             notes.push(format!("{name}: the difference moves by up to {} {what}", fixed(noise, 3)));
@@ -240,9 +242,10 @@ fn lines(gated: &[GatedScores]) -> String {
 fn sentence(one: &GatedScores) -> String {
     let [outcome, name, before, now, difference, interval, items, wanted] = cells(one);
     let wanted = if wanted.is_empty() { wanted } else { format!("; {wanted} items would decide it") };
+    let why = one.why.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     let lost = if one.missing > 0 { format!("; {} texts have lost their score", one.missing) } else { String::new() };
     format!(
-        "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){lost}{wanted}"
+        "{name}: {outcome}, {difference} [{interval}] over {items} items ({before} before, {now} now){lost}{why}{wanted}"
     )
 }
 

@@ -108,11 +108,12 @@ impl Evaluation {
         for one in aligned {
             for attribute in attributes(one, gold) {
                 going_on()?;
-                let figures = AgreementFigures::of(&one.contexts(gold, attribute), resampling);
+                let contexts = one.contexts(gold, attribute);
+                let figures = AgreementFigures::of(&contexts, resampling);
                 let counts = one.counts(gold, attribute);
                 let (answers, confidence) = (one.metric.answers, resampling.confidence);
                 let case = AgreementCase { unscored: counts.unscored(), answers, confidence };
-                let agreement = agreement_with_gold(&figures, case);
+                let agreement = agreement_with_gold(&figures, &contexts, case);
                 let (metric, attribute) = (one.metric.name.clone(), attribute.clone());
                 evaluation.metrics.push(EvaluatedMetric { metric, attribute, counts, figures, agreement });
             }
@@ -167,7 +168,7 @@ impl Evaluation {
             .map(|one| one.metric.as_str())
             .chain(self.preferences.iter().map(|one| one.metric.as_str()))
             .collect();
-        let stands = |name: &str| whole(name).is_none_or(|whole| !names.contains(whole));
+        let stands = |name: &str| !is_part(name, &names);
         let mut attributes: Vec<&str> = Vec::new();
         for one in &self.metrics {
             if !attributes.contains(&one.attribute.as_str()) {
@@ -178,7 +179,7 @@ impl Evaluation {
         let of_attribute = |attribute: &str| {
             let held = self.metrics.iter().filter(|one| one.attribute == attribute && stands(&one.metric));
             let found = held.filter_map(|one| Some(named(&one.metric, one.agreement.clone()?)));
-            best_agreement(Some(attribute), found.collect())
+            best_agreement(Some(attribute), found.collect(), &self.parts(attribute, &names))
         };
         let mut conclusions: Vec<Conclusion> = attributes.into_iter().filter_map(of_attribute).collect();
         let held = self.preferences.iter().filter(|one| stands(&one.metric));
@@ -186,17 +187,30 @@ impl Evaluation {
             let name = one.attribute.iter().fold(one.metric.clone(), |name, attribute| format!("{name}, {attribute}"));
             Some(named(&name, self.labelled_since(one).or(one.agreement.as_ref())?.clone()))
         });
-        conclusions.extend(best_agreement(None, found.collect()));
+        let found: Vec<Conclusion> = found.collect();
+        let parts = self.preferences.iter().filter(|one| is_part(&one.metric, &names));
+        let parts: Vec<_> = parts.filter_map(|one| Some((one.metric.clone(), one.accuracy?))).collect();
+        conclusions.extend(best_agreement(None, found, &parts));
         if conclusions.is_empty() {
             // Pairs alone have been labelled.
             let held = self.trust.iter().zip(&self.labelled);
             let found = held.filter_map(|(one, agreement)| Some(named(&one.about(), agreement.clone()?)));
-            conclusions.extend(best_agreement(None, found.collect()));
+            conclusions.extend(best_agreement(None, found.collect(), &[]));
         }
         if conclusions.is_empty() {
             conclusions.push(Conclusion::without_agreement());
         }
         conclusions
+    }
+
+    /// Spearman of what metrics tell beside their own numbers.
+    fn parts(&self, attribute: &str, names: &BTreeSet<&str>) -> Vec<(String, f64)> {
+        let of_attribute = self.metrics.iter().filter(|one| one.attribute == attribute && is_part(&one.metric, names));
+        let value = |one: &EvaluatedMetric| {
+            let spearman = &one.figures.spearman;
+            spearman.per_context.figure.mean.or(spearman.pooled.figure.coefficient)
+        };
+        of_attribute.filter_map(|one| Some((one.metric.clone(), value(one)?))).collect()
     }
 
     /// What preferences say together with pairs that were labelled since; nothing where none was.
@@ -256,6 +270,11 @@ impl Evaluation {
         };
         self.metrics.iter().map(of).chain(self.preferences.iter().map(accuracy)).collect()
     }
+}
+
+/// Whether a metric is a part of one that is there too.
+pub(crate) fn is_part(name: &str, names: &BTreeSet<&str>) -> bool {
+    whole(name).is_some_and(|whole| names.contains(whole))
 }
 
 /// Scores that say what they judge are held against gold of that name where there is any, others against all gold.

@@ -235,7 +235,9 @@ impl GoldScores {
                 self.labelled.push(LabelledPair { attribute, item, i, j, verdict: PairVerdict::of_most(&said) });
             }
         }
-        for ((item, candidate, attribute), said) in scores {
+        for ((item, candidate, attribute), mut said) in scores {
+            // A mean of the same numbers, in whichever order the labels came.
+            said.sort_by(f64::total_cmp);
             match self.items[item].candidates[candidate].scores.entry(attribute.clone()) {
                 Entry::Occupied(_) => passed_over += said.len(),
                 Entry::Vacant(entry) => {
@@ -253,21 +255,31 @@ impl GoldScores {
         Ok(self)
     }
 
+    /// Items and candidates by their ids: sums, groups and draws then do not depend on the order of rows.
+    fn by_ids(mut self) -> Self {
+        self.items.sort_by(|a, b| a.id.cmp(&b.id));
+        self.items.iter_mut().for_each(|item| item.candidates.sort_by(|a, b| a.id.cmp(&b.id)));
+        self.places = self.items.iter().enumerate().map(|(place, item)| (item.id.clone(), place)).collect();
+        self
+    }
+
     /// Only the named attributes; all where none is named. Gold without scores may have preferences.
-    pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
-        let of_pairs = self.labelled.iter().filter_map(|pair| pair.attribute.clone());
-        let mut known: Vec<String> = self.attributes.iter().cloned().chain(of_pairs).collect();
+    pub(crate) fn chosen(self, names: &[String]) -> Result<Self, MetaError> {
+        let mut chosen = self.by_ids();
+        let of_pairs = chosen.labelled.iter().filter_map(|pair| pair.attribute.clone());
+        let mut known: Vec<String> = chosen.attributes.iter().cloned().chain(of_pairs).collect();
         known.sort_unstable();
         known.dedup();
         let names = named(names, &known, "gold attribute", "attribute")?;
-        let prefers = self.items.iter().any(|item| item.preference.is_some());
-        if self.attributes.is_empty() && self.labelled.is_empty() && !prefers {
-            return Err(MetaError::NothingInGold { file: self.file });
+        let prefers = chosen.items.iter().any(|item| item.preference.is_some());
+        if chosen.attributes.is_empty() && chosen.labelled.is_empty() && !prefers {
+            return Err(MetaError::NothingInGold { file: chosen.file });
         }
-        self.attributes.retain(|name| names.is_empty() || names.contains(name));
-        self.labelled
+        chosen.attributes.retain(|name| names.is_empty() || names.contains(name));
+        chosen
+            .labelled
             .retain(|pair| pair.attribute.as_ref().is_none_or(|name| names.is_empty() || names.contains(name)));
-        Ok(self)
+        Ok(chosen)
     }
 
     /// Adds a candidate of which gold says nothing, and gives its places.

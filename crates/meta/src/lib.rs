@@ -10,6 +10,8 @@ mod evaluate;
 mod gate;
 mod gold;
 mod options;
+#[cfg(test)]
+mod order_tests;
 mod preference;
 mod scores;
 mod stage;

@@ -33,6 +33,8 @@ pub struct MetaParams {
     /// Only these gold attributes, separated by commas
     #[schemars(extend("form" = "NAMES"))]
     pub attribute: Vec<String>,
+    /// Print every table: other levels, pairs, what was compared, what labels promise
+    pub details: bool,
     /// Also average each metric's figures over the attributes
     pub average: bool,
     /// Test the difference between two metrics: Williams' test, t over contexts, randomisation; once for each pair

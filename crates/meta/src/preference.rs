@@ -3,8 +3,8 @@
 use probity_data::Preference;
 use probity_methods::{AgreementCase, Conclusion, agreement_with_preferences};
 use probity_stats::{
-    Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
-    preference_point,
+    Association, ChoiceAccuracy, ChoicePoint, Interval, KappaWeights, Resampling, association, choice_point,
+    cohen_kappa, order,
 };
 use serde::Serialize;
 
@@ -18,8 +18,10 @@ pub(crate) struct PreferenceFigures {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attribute: Option<String>,
     /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score
-    /// shared with others counts half.
+    /// that k candidates share counts 1/k.
     pub(crate) accuracy: Option<f64>,
+    /// What guessing has over the same items.
+    pub(crate) chance: Option<f64>,
     /// Its interval over items; absent where there is none to score.
     pub(crate) interval: Option<Interval>,
     /// Cohen's κ between choices, ties among them, by the candidates' places.
@@ -54,10 +56,8 @@ type CandidateChoice = Option<usize>;
 struct ItemChoices {
     preferred: CandidateChoice,
     best: CandidateChoice,
-    /// How far the metric's choice is people's.
-    hit: f64,
-    /// How far a guess would be.
-    guessing: f64,
+    /// How far the metric's choice is people's; absent where they preferred none.
+    choice: Option<ChoicePoint>,
 }
 
 pub(crate) fn preference(
@@ -70,20 +70,17 @@ pub(crate) fn preference(
     let all: Vec<Option<ItemChoices>> =
         with_preference.map(|(place, item)| ItemChoices::of(aligned, place, item)).collect();
     let chosen: Vec<ItemChoices> = all.iter().flatten().copied().collect();
-    let (hits, guesses): (Vec<f64>, Vec<f64>) =
-        chosen.iter().filter(|one| one.preferred.is_some()).map(|one| (one.hit, one.guessing)).unzip();
+    let choices: Vec<ChoicePoint> = chosen.iter().filter_map(|one| one.choice).collect();
+    let accuracy = ChoiceAccuracy::of(&choices, resampling.confidence).ok();
     let (preferred, best): (Vec<CandidateChoice>, Vec<CandidateChoice>) =
         chosen.iter().map(|one| (one.preferred, one.best)).unzip();
-    let mean = |values: &mut dyn Iterator<Item = f64>| {
-        let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
-        (count > 0).then(|| sum / count as f64)
-    };
     let unscored = (all.len() - chosen.len()) as f64 / all.len() as f64;
     (!all.is_empty()).then(|| PreferenceFigures {
         metric: aligned.metric.name.clone(),
         attribute: aligned.metric.attribute.clone(),
-        accuracy: mean(&mut hits.iter().copied()),
-        interval: mean_interval(&hits, resampling.confidence, Range::SHARE).ok(),
+        accuracy: accuracy.map(|found| found.accuracy),
+        chance: accuracy.map(|found| found.chance),
+        interval: accuracy.map(|found| found.interval),
         kappa: cohen_kappa(&preferred, &best, KappaWeights::Plain),
         association: association(&preferred, &best),
         items: chosen.len(),
@@ -91,8 +88,7 @@ pub(crate) fn preference(
         score_ties: best.iter().filter(|choice| choice.is_none()).count(),
         without_scores: all.len() - chosen.len(),
         agreement: agreement_with_preferences(
-            &hits,
-            &guesses,
+            &choices,
             AgreementCase {
                 unscored: Some(unscored),
                 answers: aligned.metric.answers,
@@ -119,7 +115,7 @@ impl ItemChoices {
             // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
             (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
         let best = if let [only] = at_best[..] { Some(only) } else { None };
-        let hit = preferred.and_then(|own| preference_point(&given, own)).unwrap_or(0.0);
-        Some(Self { preferred, best, hit, guessing: 1.0 / scores.len() as f64 })
+        let choice = preferred.and_then(|own| choice_point(&given, own));
+        Some(Self { preferred, best, choice })
     }
 }

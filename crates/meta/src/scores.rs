@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_methods::{AnswerDoubts, Conclusion};
-use probity_metrics::Direction;
+use probity_metrics::{Direction, is_count};
 use probity_store::{ANSWERS, Manifest, SUMMARY, StoreError};
 use serde::Serialize;
 use serde_json::Value;
@@ -104,9 +104,12 @@ impl AllScores {
     }
 
     /// Only those that are named; all where none is.
+    ///
+    /// What a metric counts, such as tokens beyond the model's context, says nothing of how good a text is: it is compared
+    /// with gold only where it is named.
     pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
         let names = named(names, &self.names(), "metric", "metric")?;
-        self.list.retain(|metric| names.is_empty() || names.contains(&metric.name));
+        self.list.retain(|metric| if names.is_empty() { !is_count(&metric.name) } else { names.contains(&metric.name) });
         Ok(self)
     }
 
@@ -205,6 +208,8 @@ fn own_run(file: &Path) -> Result<Option<(String, Vec<Conclusion>)>, MetaError> 
 }
 
 fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<EvaluatedScores> {
+    // A line of a table with a column for each metric has several scores.
+    let has_columns = table.rows.windows(2).any(|rows| rows[0].line == rows[1].line);
     let mut metrics: Vec<EvaluatedScores> = Vec::new();
     let mut places: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
     for row in table.rows {
@@ -219,6 +224,10 @@ fn of_table(table: ScoreTable, own_name: &str, verdict: &[Conclusion]) -> Vec<Ev
         });
         let (line, item, candidate, score) = (row.line, row.item, row.candidate, row.score);
         metrics[place].rows.push(ScoreLine { line, item, candidate, score });
+    }
+    if !has_columns {
+        // Columns have an order of their own; names in rows have none that a shuffle would keep.
+        metrics.sort_by(|a, b| (&a.name, &a.attribute).cmp(&(&b.name, &b.attribute)));
     }
     metrics
 }

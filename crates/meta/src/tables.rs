@@ -1,16 +1,20 @@
 //! What was found, as tables for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_lm::text::{counted, fixed, thousands};
 use probity_methods::{Section, lower_is_better, trust_sections};
 use probity_stats::{Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
-use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures};
+use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
 
-/// All tables, those that have rows.
-pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
+/// So many metrics of an attribute, the best, stand in the first table.
+const SHOWN_METRICS: usize = 5;
+
+/// All tables, those that have rows; without `details` the terminal has the first, and what was asked for.
+pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Section> {
     let mut sections = vec![
+        best(evaluation),
         level("Correlation per context", evaluation, per_context),
         level("Correlation between systems", evaluation, system),
         level("Correlation over all scores", evaluation, pooled),
@@ -20,20 +24,18 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         comparisons(evaluation, resampling),
         counts(evaluation),
     ];
-    sections[0].note(
-        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
-         contexts; over few of them the interval, which is made on Fisher's scale, says how sure it is, and p says too \
-         much.",
-    );
     sections[1].note(
-        "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
-         how many are left out. n: systems. p is over systems, and does not know over how few contexts their means are; \
-         over few systems Spearman's, by Student's t, says too much (0.000 of four in one order), and Kendall's is exact.",
+        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, by what \
+         gives the interval.",
     );
     sections[2].note(
-        "n: scores. p takes scores of one context for independent; the interval does not, and holds where they disagree.",
+        "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
+         how many are left out. n: systems. p is of Pearson by what gives the interval; of ranks, which have none, it is \
+         over systems, and does not know over how few contexts their means are: over few systems Spearman's, by \
+         Student's t, says too much (0.000 of four in one order), and Kendall's is exact.",
     );
-    sections[3].note(
+    sections[3].note("n: scores. p: by what gives the interval, over whole contexts.");
+    sections[4].note(
         "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
          over contexts; scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All \
          pairs: across contexts.",
@@ -41,18 +43,69 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
     sections.retain(|section| !section.rows.is_empty());
     // Before what was compared; of these one may have no more to say than why there is no promise.
     let last = sections.len().saturating_sub(1);
-    sections.splice(last..last, trust_sections(&evaluation.trust));
+    for section in &mut sections {
+        section.is_detail = !details && !SHOWN.contains(&section.title.as_str());
+    }
+    let mut trust = trust_sections(&evaluation.trust);
+    trust.iter_mut().skip(1).for_each(|section| section.is_detail = !details);
+    sections.splice(last..last, trust);
     // Behind whatever stands first: where no sample has several candidates there is no table per context.
     if let Some(first) = sections.first_mut()
         && !evaluation.lower_is_better.is_empty()
     {
         first.note(lower_is_better(&evaluation.lower_is_better));
     }
+    // What was left aside is no detail.
+    if let Some(first) = sections.first_mut() {
+        first.notes.extend(evaluation.notes.iter().cloned());
+    }
     if let Some(last) = sections.last_mut() {
-        last.notes.extend(evaluation.notes.iter().cloned());
         last.notes.extend(interval_note(evaluation, resampling));
     }
     sections
+}
+
+/// What `--average` asks for.
+const AVERAGES: &str = "Average over attributes";
+/// The first table, and those that an option asks for.
+const SHOWN: [&str; 4] = ["Agreement with people", "Preferences", AVERAGES, "Differences between metrics"];
+
+/// Which metrics agree best with each attribute. Parts of metrics stand back behind these.
+fn best(evaluation: &Evaluation) -> Section {
+    let mut section =
+        Section::new(SHOWN[0], ["attribute", "metric", "n", "Spearman", "p", "right on pairs", "between systems"]);
+    let names: BTreeSet<&str> = evaluation.metrics.iter().map(|one| one.metric.as_str()).collect();
+    let attributes: BTreeSet<&str> = evaluation.metrics.iter().map(|one| one.attribute.as_str()).collect();
+    let mut hidden = 0;
+    for attribute in attributes {
+        let shown = |one: &&EvaluatedMetric| one.attribute == attribute && !is_part(&one.metric, &names);
+        let mut ranked: Vec<(&EvaluatedMetric, (ShownFigure, usize))> = evaluation
+            .metrics
+            .iter()
+            .filter(shown)
+            .filter_map(|one| {
+                let found = per_context(one, Correlation::Spearman).or_else(|| pooled(one, Correlation::Spearman))?;
+                Some((one, found))
+            })
+            .collect();
+        let value =
+            |(_, ((value, ..), _)): &(&EvaluatedMetric, (ShownFigure, usize))| value.unwrap_or(f64::NEG_INFINITY);
+        ranked.sort_by(|a, b| value(b).total_cmp(&value(a)).then_with(|| a.0.metric.cmp(&b.0.metric)));
+        hidden += ranked.len().saturating_sub(SHOWN_METRICS);
+        for (one, ((value, interval, p), n)) in ranked.into_iter().take(SHOWN_METRICS) {
+            let system = one.figures.spearman.system.and_then(|system| system.figure.coefficient);
+            let numbers =
+                [estimate(value, interval), p_value(p), number(one.figures.pairwise.accuracy), number(system)];
+            section.push([attribute.to_owned(), one.metric.clone(), n.to_string()].into_iter().chain(numbers));
+        }
+    }
+    section.note("Spearman: mean over contexts (n), or over all scores (n) where no item has several candidates.");
+    if hidden > 0 {
+        section.note(format!(
+            "The best {SHOWN_METRICS} of each attribute; {hidden} further lines are in the other tables."
+        ));
+    }
+    section
 }
 
 /// What stands in brackets, by the kinds of intervals that the tables have; nothing where they have none.
@@ -208,7 +261,7 @@ fn averages(evaluation: &Evaluation) -> Section {
         "metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs",
         "with ties, at best ε",
     ];
-    let mut section = Section::new("Average over attributes", columns);
+    let mut section = Section::new(AVERAGES, columns);
     for one in &evaluation.averages {
         for name in ["per context", "systems", "all scores"] {
             let at = |levels: LevelFigures| match name {
@@ -227,8 +280,8 @@ fn averages(evaluation: &Evaluation) -> Section {
 
 fn preferences(evaluation: &Evaluation) -> Section {
     let columns = [
-        "metric", "attribute", "accuracy", "Cohen's κ", "Cramér's V", "items", "ties in gold", "ties of scores",
-        "without scores",
+        "metric", "attribute", "accuracy", "guessing", "Cohen's κ", "Cramér's V", "items", "ties in gold",
+        "ties of scores", "without scores",
     ];
     let mut section = Section::new("Preferences", columns);
     for one in &evaluation.preferences {
@@ -236,6 +289,7 @@ fn preferences(evaluation: &Evaluation) -> Section {
             one.metric.clone(),
             one.attribute.clone().unwrap_or_else(|| "–".to_owned()),
             estimate(one.accuracy, one.interval),
+            number(one.chance),
             number(one.kappa),
             number(one.association.map(|a| a.cramers_v)),
             one.items.to_string(),
@@ -245,8 +299,8 @@ fn preferences(evaluation: &Evaluation) -> Section {
         ]);
     }
     section.note(
-        "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V \
-         count ties as choices.",
+        "Accuracy: the preferred candidate has the best score; a best score that k candidates share counts 1/k. Guessing \
+         has 1/k among k candidates. κ and V count ties as choices.",
     );
     if evaluation.preferences.iter().any(|one| evaluation.labelled_since(one).is_some()) {
         section.note("Labels count in the first line, and not here: this table is of the preferences that gold has.");

@@ -1,6 +1,5 @@
 //! What a run says, how far that can be trusted, and why: what anybody reads first.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
@@ -8,14 +7,15 @@ use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::Direction;
 use probity_options::name;
 use probity_stats::{
-    AgreementFigures, CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, chance_p, equalised, mean_interval,
-    order, preference_point, sign_test,
+    AgreementFigures, CONFIDENCE, ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval, SystemScore, choice_point, equalised, order,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smart_default::SmartDefault;
 
-use crate::figures::{mean, share_interval, sums_by_id};
+use carried::Carried;
+
+use crate::figures::mean;
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
 // docs/trust.md tells readers this number and those below.
@@ -28,9 +28,11 @@ const MANY_LOW: f64 = 0.1;
 /// What was left unscored in more than this share was not held against people, and what that is, is no accident: texts
 /// that are too long, answers that cannot be read.
 const MANY_UNSCORED: f64 = 0.1;
-/// Agreement with gold below these is weak.
+/// Agreement with gold below these is weak: a correlation, and so much of the way from chance to all right, which is
+/// 60 % between two. The whole interval must lie above, so that the word excludes the same at any number of contexts:
+/// a point estimate of ten contexts is above where the truth is far below as often as not.
 const WEAK_CORRELATION: f64 = 0.3;
-const WEAK_ACCURACY: f64 = 0.6;
+const WEAK_ABOVE_CHANCE: f64 = 0.2;
 /// Agreement over fewer contexts is a beginning.
 const FEW_CONTEXTS: usize = 10;
 /// A difference with a greater p may be chance.
@@ -41,8 +43,11 @@ const SIGNIFICANT: f64 = 0.05;
 pub struct Conclusion {
     /// The attribute, or what else it is about; absent where there is one alone.
     pub about: Option<String>,
-    /// In a sentence.
+    /// In a sentence: who won, where systems are compared; else what was found.
     pub says: String,
+    /// Behind who won: how the scores agree with labels. Absent without labels, and where `says` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<String>,
     /// How far to trust it.
     pub trust: Trust,
     /// Why no further.
@@ -55,7 +60,7 @@ pub struct Conclusion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trust {
-    /// It was held against gold scores or preferences, and is clear of chance.
+    /// It was held against gold scores or preferences, and is clear of chance and of weak agreement.
     Reliable,
     /// It may hold; see why.
     Caution,
@@ -69,10 +74,19 @@ impl Conclusion {
         Self {
             about: None,
             says: "No verdict: no figure of agreement with people is defined".to_owned(),
+            agreement: None,
             trust: Trust::Unreliable,
             because: "there is nothing to trust; the tables say why".to_owned(),
             figures: json!({}),
         }
+    }
+
+    fn winner_text(&self) -> Option<&str> {
+        self.agreement.as_ref().map(|_| self.says.as_str())
+    }
+
+    fn agreement_text(&self) -> &str {
+        self.agreement.as_ref().unwrap_or(&self.says)
     }
 }
 
@@ -128,10 +142,17 @@ pub(crate) struct ConclusionCase<'a> {
     pub(crate) samples: &'a [Sample],
     /// By sample and candidate; higher is better, whatever the scores' own direction is.
     pub(crate) scores: &'a [Vec<Option<f64>>],
+    /// What gave the scores, in a word.
+    #[default("judge")]
+    pub(crate) judge: &'static str,
     /// In which direction the scores themselves get better; means are told as they are.
     pub(crate) direction: Direction,
     /// Agreement with gold scores.
     pub(crate) gold: Option<&'a AgreementFigures>,
+    /// Of which attribute these gold scores are.
+    pub(crate) attribute: Option<&'a str>,
+    /// The candidates with gold, context by context, where they are not in samples.
+    pub(crate) contexts: Option<&'a [Vec<SystemScore<'a>>]>,
     /// The same of the scores before debiasing, where `gold` is of debiased ones.
     pub(crate) as_judged: Option<&'a AgreementFigures>,
     /// Whether preferences in the samples may be looked at.
@@ -145,8 +166,12 @@ pub(crate) struct ConclusionCase<'a> {
 }
 
 /// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
-pub fn agreement_with_gold(figures: &AgreementFigures, case: AgreementCase) -> Option<Conclusion> {
-    ConclusionCase { gold: Some(figures), ..ConclusionCase::from(case) }.agreement()
+pub fn agreement_with_gold(
+    figures: &AgreementFigures,
+    contexts: &[Vec<SystemScore<'_>>],
+    case: AgreementCase,
+) -> Option<Conclusion> {
+    ConclusionCase { gold: Some(figures), contexts: Some(contexts), ..ConclusionCase::from(case) }.agreement()
 }
 
 impl From<AgreementCase> for ConclusionCase<'_> {
@@ -156,15 +181,19 @@ impl From<AgreementCase> for ConclusionCase<'_> {
     }
 }
 
-/// The same of preferences: a point for each sample, 1 where its preferred candidate has the best score, and what
-/// guessing has in it.
-pub fn agreement_with_preferences(points: &[f64], guesses: &[f64], case: AgreementCase) -> Option<Conclusion> {
-    Some(ConclusionCase::from(case).concluded(accuracy(points, guesses, case.confidence)?))
+/// The same of preferences, one choice of each sample.
+pub fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
+    Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, "metric")?))
 }
 
 /// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
-/// held against the same gold, and is called by what its conclusion is about; nothing where there is none.
-pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>) -> Option<Conclusion> {
+/// held against the same gold, and is called by what its conclusion is about; nothing where there is none. `parts` are
+/// the same figures of what metrics tell beside their own number, such as a recall.
+pub fn best_agreement(
+    about: Option<&str>,
+    found: Vec<Conclusion>,
+    parts: &[(String, f64)],
+) -> Option<Conclusion> {
     let agreement = |one: &Conclusion| {
         let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
         value.unwrap_or(f64::NEG_INFINITY)
@@ -199,12 +228,21 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>) -> Option<Con
         format!(". Next is {}{value}", name(next))
     });
     let others = if clear > 0 { format!("; {clear} of {all} agree beyond chance") } else { String::new() };
-    let (about, says) = if all == 1 {
-        (about.into_iter().chain(best.about.as_deref()).collect::<Vec<_>>().join(", "), best.says.clone())
+    let better = parts.iter().filter(|(_, value)| order(*value, *best_value).is_gt());
+    let better = better.max_by(|(a_name, a), (b_name, b)| a.total_cmp(b).then_with(|| b_name.cmp(a_name)));
+    let better = better
+        .map(|(part, value)| format!(". Of the parts of metrics {part} is better, with {}", fixed(*value, 3)))
+        .unwrap_or_default();
+    let (about, winner, says) = if all == 1 {
+        let about = about.into_iter().chain(best.about.as_deref()).collect::<Vec<_>>().join(", ");
+        (about, best.winner_text().map(str::to_owned), format!("{}{better}", best.agreement_text()))
     } else {
-        let says = format!("{first}. {of_first}{}{}{others}", best.says, next.unwrap_or_default());
-        (about.unwrap_or_default().to_owned(), says)
+        let of_best = best.agreement_text();
+        let says = format!("{first}. {of_first}{of_best}{}{others}{better}", next.unwrap_or_default());
+        let winner = best.winner_text().map(|winner| format!("By {}: {winner}", name(best)));
+        (about.unwrap_or_default().to_owned(), winner, says)
     };
+    let (says, agreement) = winner.map_or((says.clone(), None), |winner| (winner, Some(says)));
     let about = Some(about).filter(|about| !about.is_empty());
     // The best of many is clear of chance more often than one that was named before: Bonferroni's bound.
     let by_selection = best.figures["p"].as_f64().filter(|p| p * all as f64 > SIGNIFICANT);
@@ -216,7 +254,7 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>) -> Option<Con
         _ => (best.trust, best.because.clone()),
     };
     let found: Vec<Conclusion> = ranked.into_iter().map(|(_, one)| one).collect();
-    Some(Conclusion { about, says, trust, because, figures: json!({ "best_first": found }) })
+    Some(Conclusion { about, says, agreement, trust, because, figures: json!({ "best_first": found }) })
 }
 
 /// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
@@ -232,6 +270,10 @@ impl Finding {
     fn new(says: impl Into<String>, figures: Value, doubt: Doubt) -> Self {
         Self { says: says.into(), unbelieved: None, figures, doubt }
     }
+
+    fn says_under(self, trust: Trust) -> String {
+        self.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(self.says)
+    }
 }
 
 enum Doubt {
@@ -242,26 +284,37 @@ enum Doubt {
 }
 
 impl ConclusionCase<'_> {
-    /// What a reader should know first.
+    /// What a reader should know first: who won, and how the scores agree with labels.
     pub(crate) fn conclusion(&self) -> Conclusion {
-        // What people say comes before what needs none.
-        self.agreement().unwrap_or_else(|| self.concluded(self.best().unwrap_or_else(|| self.no_systems())))
+        self.labelled().unwrap_or_else(|| self.concluded(self.winner().unwrap_or_else(|| self.nothing_compared())))
+    }
+
+    /// The same where there are labels.
+    pub(crate) fn labelled(&self) -> Option<Conclusion> {
+        let mut found = self.agreement()?;
+        let Some(winner) = self.winner() else { return Some(found) };
+        if let (Some(all), Value::Object(more)) = (found.figures.as_object_mut(), &winner.figures) {
+            all.extend(more.clone());
+        }
+        let winner = winner.says_under(found.trust);
+        found.agreement = Some(std::mem::replace(&mut found.says, winner));
+        Some(found)
     }
 
     /// What people's judgement says of the scores, where there is any.
-    pub(crate) fn agreement(&self) -> Option<Conclusion> {
+    fn agreement(&self) -> Option<Conclusion> {
         // Gold scores before preferences: the first that can be had says most.
         Some(self.concluded(self.correlation().or_else(|| self.preference())?))
     }
 
     fn concluded(&self, said: Finding) -> Conclusion {
         let (trust, because) = self.trust(&said);
-        let says = said.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(said.says);
-        let mut figures = said.figures;
+        let mut figures = said.figures.clone();
+        let says = said.says_under(trust);
         if self.answers != AnswerDoubts::default() {
             figures[AnswerDoubts::FIELD] = json!(self.answers);
         }
-        Conclusion { about: self.about.clone(), says, trust, because, figures }
+        Conclusion { about: self.about.clone(), says, agreement: None, trust, because, figures }
     }
 
     /// What agrees with gold in spite of places or of labels that are hardly considered has some worth, which was shown;
@@ -354,7 +407,16 @@ impl ConclusionCase<'_> {
                 Doubt::Caution(format!("it was held against gold in only {}", counted(n, name.trim_end_matches('s'))))
             }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
+            Some(Interval { low, .. }) if low < WEAK_CORRELATION => {
+                Doubt::Caution(may_be_weak(&fixed(low, 3), &fixed(WEAK_CORRELATION, 1)))
+            }
             Some(_) => Doubt::None,
+        };
+        let carried = if name == "contexts" { self.carried(value, interval) } else { None };
+        let doubt = match (doubt, &carried) {
+            (Doubt::None, Some(Carried { why, .. })) => Doubt::Caution(why.clone()),
+            (Doubt::Caution(other), Some(Carried { why, .. })) => Doubt::Caution(format!("{other}; {why}")),
+            (doubt, _) => doubt,
         };
         let agrees = match doubt {
             Doubt::Unreliable(_) if interval.is_some_and(|interval| interval.high < 0.0) => "Disagrees with gold",
@@ -380,6 +442,9 @@ impl ConclusionCase<'_> {
         if let Some(as_judged) = as_judged {
             figures["spearman_as_judged"] = json!(as_judged);
         }
+        if let Some(Carried { without, .. }) = carried {
+            figures["without_systems"] = json!(without);
+        }
         Some(Finding::new(says, figures, doubt))
     }
 
@@ -391,78 +456,10 @@ impl ConclusionCase<'_> {
         let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
             let Some(Preference::Candidate(id)) = &sample.preference else { return None };
             let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
-            Some((preference_point(scores, own)?, 1.0 / sample.candidates.len() as f64))
+            choice_point(scores, own)
         };
-        let (points, guesses): (Vec<f64>, Vec<f64>) =
-            self.samples.iter().zip(self.scores).filter_map(of_sample).unzip();
-        accuracy(&points, &guesses, self.confidence)
-    }
-
-    /// The best of candidates that recur from sample to sample, against the next.
-    fn best(&self) -> Option<Finding> {
-        // Ids that occur once are names of texts, not of systems; in a single sample none can recur.
-        let least = if self.samples.len() == 1 { 1 } else { 2 };
-        let sums = sums_by_id(self.samples, self.scores);
-        let (ids, means): (Vec<&str>, Vec<f64>) =
-            sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
-        let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
-        // By name where means are equal, so that the sentence does not depend on the order of the file.
-        systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-        let [(mut first, mut mean), (mut second, mut second_mean), ..] = systems[..] else { return None };
-        let mut met = HeadToHead::of(self, first, second)?;
-        let two = systems.len() == 2;
-        // Of two the samples decide, as the sign test counts them; of more, the mean over all that they met.
-        if two && met.losses > met.wins {
-            (first, second, mean, second_mean) = (second, first, second_mean, mean);
-            met = HeadToHead::of(self, first, second)?;
-        }
-        let tie = if two { met.wins == met.losses } else { mean == second_mean };
-        let clear = met.p.is_some_and(|p| p < SIGNIFICANT);
-        // Of systems that are not in every sample, means are over different samples.
-        let led = met.wins > met.losses;
-        let doubt = match (tie, clear) {
-            (true, _) => Doubt::Caution("they are level".to_owned()),
-            (false, true) if !led => Doubt::Caution("sample by sample the next one wins".to_owned()),
-            (false, true) => Doubt::Caution("it was held against no gold".to_owned()),
-            (false, false) => Doubt::Caution(format!("the difference may be chance ({})", p_text(met.p))),
-        };
-        let level = systems.iter().filter(|(_, other)| *other == mean).count();
-        let says = match (tie, systems.len()) {
-            (true, 2) => format!("{first} and {second} are level: {}", met.text("each wins")),
-            (false, 2) if clear => format!("{first} beats {second}: {}", met.text("it wins")),
-            (false, 2) => format!("No clear winner: {}", met.text(&format!("against {second}, {first} wins"))),
-            (true, all) if level == all => format!("All {all} candidates are level"),
-            (true, all) if level == 2 => format!("Best of {all} by mean score: {first} and {second} are level"),
-            (true, all) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
-            (false, all) if clear && led => {
-                format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins"))
-            }
-            (false, all) => {
-                let met = met.text("against it, it wins");
-                format!("No clear winner of {all}: first by mean score is {first}, before {second}; {met}")
-            }
-        };
-        // An unreliable judge names no winner, whatever its figures say.
-        let unbelieved = (!tie).then(|| match systems.len() {
-            2 => {
-                let met = met.text(&format!("scores that cannot be trusted put {first} before {second} in"));
-                format!("No winner: {met}")
-            }
-            all => {
-                let met = met.text("against it, it wins");
-                format!("None of {all} is the best: first by mean score is {first}, before {second}; {met}")
-            }
-        });
-        let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));
-        Some(Finding {
-            says,
-            unbelieved,
-            figures: json!({
-                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear && led, "candidates": systems.len(), "means": means,
-                "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
-            }),
-            doubt,
-        })
+        let choices: Vec<ChoicePoint> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
+        accuracy(&choices, self.confidence, self.judge)
     }
 
     /// The share of candidates without a score.
@@ -479,7 +476,8 @@ impl ConclusionCase<'_> {
         several.peek().is_some() && several.all(level)
     }
 
-    fn no_systems(&self) -> Finding {
+    /// Where no two candidates of a sample have scores.
+    fn nothing_compared(&self) -> Finding {
         let scored: usize = self.scores.iter().flatten().flatten().count();
         let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
         let figures = json!({ "scored": scored, "candidates": all });
@@ -489,103 +487,48 @@ impl ConclusionCase<'_> {
             return Finding::new(says, figures, doubt);
         }
         let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
-        let says = format!(
-            "With scores: {} of {all} in {samples}; no two ids come in several samples, so none is the best overall",
-            thousands(scored)
-        );
+        let says = format!("With scores: {} of {all} in {samples}; no sample has two to compare", thousands(scored));
         Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))
     }
 }
 
-/// Agreement with preferences: a point for each sample, and what guessing has in it.
-fn accuracy(points: &[f64], guesses: &[f64], confidence: f64) -> Option<Finding> {
-    let share = mean(points.iter().copied())?;
-    let guessing = mean(guesses.iter().copied())?;
-    let (interval, n) = (mean_interval(points, confidence, Range::SHARE).ok(), points.len());
-    let p = chance_p(points, Range::SHARE, guessing);
-    let doubt = match interval {
+/// Agreement with preferences.
+fn accuracy(choices: &[ChoicePoint], confidence: f64, judge: &str) -> Option<Finding> {
+    let ChoiceAccuracy { accuracy, chance, interval, p, samples } = ChoiceAccuracy::of(choices, confidence).ok()?;
+    let Interval { low, high } = interval;
+    let weak = chance + WEAK_ABOVE_CHANCE * (1.0 - chance);
+    let doubt = if low <= chance && chance <= high {
         // Chance comes before few samples here too.
-        Some(Interval { low, high }) if low <= guessing && high >= guessing => {
-            let why = format!("guessing would do as well: the interval contains {}", short_percent(guessing, ' '));
-            Doubt::Unreliable(why)
-        }
-        Some(Interval { high, .. }) if high < guessing => Doubt::Unreliable("it is against the preferences".to_owned()),
-        None => Doubt::Caution("there are too few samples for an interval".to_owned()),
-        Some(_) if n < FEW_CONTEXTS => {
-            Doubt::Caution(format!("it was held against preferences in only {}", counted(n, "sample")))
-        }
-        Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
-        Some(_) => Doubt::None,
+        let why = format!("guessing would do as well: the interval contains {}", short_percent(chance, ' '));
+        Doubt::Unreliable(why)
+    } else if high < chance {
+        Doubt::Unreliable("it is against the preferences".to_owned())
+    } else if samples < FEW_CONTEXTS {
+        Doubt::Caution(format!("it was held against preferences in only {}", counted(samples, "sample")))
+    } else if accuracy < weak {
+        Doubt::Caution("it agrees with gold, though weakly".to_owned())
+    } else if low < weak {
+        Doubt::Caution(may_be_weak(&short_percent(low, '\u{a0}'), &short_percent(weak, '\u{a0}')))
+    } else {
+        Doubt::None
     };
-    let chance = format!("; guessing has {}", short_percent(guessing, '\u{a0}'));
-    let agrees = match doubt {
-        Doubt::Unreliable(_) if interval.is_some_and(|interval| interval.high < guessing) => {
-            "Disagrees with the preferences: right"
-        }
-        Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
-        _ => "Agrees with the preferences",
-    };
-    let says =
-        format!("{agrees} in {} of {}{}{chance}", percent(share), counted(n, "sample"), percents(interval, confidence));
-    Some(Finding::new(says, json!({ "accuracy": share, "interval": interval, "p": p, "samples": n }), doubt))
+    let count = |is: fn(&ChoicePoint) -> bool| choices.iter().filter(|choice| is(choice)).count();
+    let (right, level) = (count(|choice| choice.point == 1.0), count(|choice| choice.is_shared()));
+    let level = if level == 0 { String::new() } else { format!(" and level on {level}") };
+    let says = format!(
+        "The {judge} is right on {right} of your {}{level}: {}{}; chance is {}",
+        counted(samples, "label"),
+        percent(accuracy),
+        percents(Some(interval), confidence),
+        short_percent(chance, '\u{a0}')
+    );
+    let figures = json!({ "accuracy": accuracy, "interval": interval, "p": p, "samples": samples, "chance": chance });
+    Some(Finding::new(says, figures, doubt))
 }
 
-/// How two candidates fare against each other in the samples that have scores of both.
-struct HeadToHead {
-    wins: usize,
-    ties: usize,
-    losses: usize,
-    share: f64,
-    interval: Option<Interval>,
-    /// Of a two-sided sign test.
-    p: Option<f64>,
-}
-
-impl HeadToHead {
-    fn of(case: &ConclusionCase<'_>, first: &str, second: &str) -> Option<Self> {
-        let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
-            let score = |id: &str| {
-                sample.candidates.iter().zip(scores).find(|(candidate, _)| candidate.id == id)?.1.as_ref().copied()
-            };
-            Some(point(score(first)?, score(second)?))
-        };
-        let points: Vec<f64> = case.samples.iter().zip(case.scores).filter_map(of_sample).collect();
-        let count = |value: f64| points.iter().filter(|point| **point == value).count();
-        let (wins, ties, losses) = (count(1.0), count(0.5), count(0.0));
-        let share = mean(points.iter().copied())?;
-        Some(Self { wins, ties, losses, share, interval: share_interval(&points).ok(), p: sign_test(wins, losses) })
-    }
-
-    fn text(&self, wins: &str) -> String {
-        let Self { wins: won, ties, losses, .. } = self;
-        format!(
-            "{wins} {} of {}{} ({}, {}, {}; {})",
-            percent(self.share),
-            counted(won + ties + losses, "sample"),
-            percents(self.interval, CONFIDENCE),
-            counted(won, "win"),
-            counted(ties, "tie"),
-            counted(losses, "loss"),
-            p_text(self.p)
-        )
-    }
-}
-
-/// 1 where the first is greater, ½ where rounding alone parts them.
-fn point(first: f64, second: f64) -> f64 {
-    match order(first, second) {
-        Ordering::Greater => 1.0,
-        Ordering::Equal => 0.5,
-        Ordering::Less => 0.0,
-    }
-}
-
-fn p_text(p: Option<f64>) -> String {
-    match p {
-        None => "no sign test".to_owned(),
-        Some(p) if p < 0.001 => "sign test p < 0.001".to_owned(),
-        Some(p) => format!("sign test p = {p:.3}"),
-    }
+/// Why agreement that seems strong enough is not known to be: `low` is the interval's low end, `weak` the limit.
+fn may_be_weak(low: &str, weak: &str) -> String {
+    format!("the agreement may be weak: the interval reaches down to {low}, and below {weak} is weak")
 }
 
 /// `33.3 %`.
@@ -613,6 +556,9 @@ fn bracket(interval: Option<Interval>, confidence: f64) -> String {
 fn level(confidence: f64) -> String {
     if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence, '\u{a0}')) }
 }
+
+mod carried;
+mod winner;
 
 #[cfg(test)]
 mod tests;

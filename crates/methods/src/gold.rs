@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use probity_data::{Candidate, Sample};
-use probity_stats::{AgreementFigures, Interval, Resampling, SystemScore};
+use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, verdict_interval};
 use serde::Serialize;
 
 use crate::attributes;
-use crate::figures::{bounds, mean, number, share_interval, sums_by_id};
+use crate::figures::{bounds, mean, number, sums_by_id};
 use crate::{MethodError, Section};
 
 /// More systems than this are left to the files.
@@ -75,18 +75,33 @@ fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> MethodError 
 }
 
 /// Compares `scores[item][candidate]` with gold over the candidates that have both.
-pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
+pub(crate) fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
+    AgreementFigures::of(&contexts(samples, attribute, scores), &Resampling::default())
+}
+
+/// The same candidates, context by context.
+pub(crate) fn contexts<'a>(
+    samples: &'a [Sample],
+    attribute: &str,
+    scores: &[Vec<Option<f64>>],
+) -> Vec<Vec<SystemScore<'a>>> {
     let score = |candidate: &'a Candidate, predicted: Option<f64>| {
         Some(SystemScore { system: &candidate.id, predicted: predicted?, gold: *candidate.scores.get(attribute)? })
     };
     let context = |(sample, scores): (&'a Sample, &Vec<Option<f64>>)| {
-        sample.candidates.iter().zip(scores).filter_map(|(candidate, predicted)| score(candidate, *predicted)).collect()
+        let scored = sample.candidates.iter().zip(scores);
+        let mut found: Vec<_> = scored.filter_map(|(candidate, predicted)| score(candidate, *predicted)).collect();
+        found.sort_by(|a, b| a.system.cmp(b.system));
+        found
     };
-    let contexts: Vec<Vec<SystemScore<'_>>> = samples.iter().zip(scores).map(context).collect();
-    AgreementFigures::of(&contexts, &Resampling::default())
+    // By ids: groups of the jackknife, and sums to their last digit, do not depend on the order of the data.
+    let mut by_id: Vec<(&Sample, &Vec<Option<f64>>)> = samples.iter().zip(scores).collect();
+    by_id.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    by_id.into_iter().map(context).collect()
 }
 
-/// Agreement with preferences. A tie counts as half; what was not decided does not count and is told.
+/// Agreement with preferences. A best score that k candidates share counts as 1/k: a tie between two as half. What was not
+/// decided does not count and is told.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(crate) struct PreferenceAgreement {
     pub(crate) accuracy: Option<f64>,
@@ -98,13 +113,13 @@ pub(crate) struct PreferenceAgreement {
 
 impl PreferenceAgreement {
     pub(crate) fn of(points: &[f64]) -> Self {
-        let count = |value: f64| points.iter().filter(|point| **point == value).count();
+        let count = |is: fn(f64) -> bool| points.iter().filter(|point| is(**point)).count();
         Self {
             accuracy: mean(points.iter().copied()),
-            interval: share_interval(points).ok(),
-            correct: count(1.0),
-            tied: count(0.5),
-            wrong: count(0.0),
+            interval: verdict_interval(points, CONFIDENCE).ok(),
+            correct: count(|point| point == 1.0),
+            tied: count(|point| point > 0.0 && point < 1.0),
+            wrong: count(|point| point == 0.0),
         }
     }
 }
@@ -175,9 +190,7 @@ pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Op
 /// Notes that any method owes its reader.
 pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
     let absent = uses.iter().filter(|one| !one.present).map(|GoldUse { attribute, .. }| {
-        // Nothing else would tell that a known attribute was misspelt: any word will do.
-        let meant = probity_lm::nearest(attribute, attributes::KNOWN.iter().map(|known| known.name))
-            .filter(|_| attributes::lookup(attribute).is_none());
+        let meant = attributes::near_known_attribute(attribute);
         meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
     });
     let absent: Vec<String> = absent.collect();

@@ -41,6 +41,15 @@ pub fn whole(label: &str) -> Option<&str> {
     parts.contains(&part).then_some(whole)
 }
 
+/// Whether a label is of a count beside a metric, such as `bert-score.left-out`, the tokens that the model did not see: it
+/// is no score of a text.
+pub fn is_count(label: &str) -> bool {
+    whole(label).is_some() && label.ends_with(LEFT_OUT)
+}
+
+/// The ending of the part that counts tokens.
+const LEFT_OUT: &str = ".left-out";
+
 /// Labels are `NAME`, `NAME:OPTIONS` and either with `.PART`; before them may stand what they were held against, as in
 /// `adapted/bleu`. Tables of other tools write names as they like, `TER` say.
 fn definition(label: &str) -> Option<&'static dyn DynDefinition> {
@@ -68,6 +77,12 @@ mod tests {
         assert_eq!(whole("rouge-l:stem=yes.recall"), Some("rouge-l:stem=yes"));
         assert_eq!(whole("adapted/meteor:alpha=0.85"), None, "the point is the option's");
         assert_eq!(["rouge-l", "rouge-l.other", "x.recall"].map(whole), [None; 3]);
+    }
+
+    #[test]
+    fn counts_beside_a_metric_are_no_scores() {
+        assert!(is_count("bert-score.left-out") && is_count("adapted/mover-score:n=2.left-out"));
+        assert!(!is_count("bert-score.recall") && !is_count("mine.left-out") && !is_count("left-out"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use probity_metrics::{Direction, whole};
 use probity_stats::{
     Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy,
-    per_context, preference_point, ratio_interval, spearman, system_coverage, system_estimate,
+    per_context, choice_point, ratio_interval, spearman, system_coverage, system_estimate,
 };
 use serde::Serialize;
 
@@ -254,7 +254,7 @@ fn pairwise_unit(group: &[ScoredCandidate]) -> (f64, f64) {
     (result.correct as f64 + result.tied as f64 / 2.0, (result.correct + result.wrong + result.tied) as f64)
 }
 
-/// Of samples with a preference and scores of all their candidates, as everywhere: see [`preference_point`].
+/// Of samples with a preference and scores of all their candidates, as everywhere: see [`choice_point`].
 fn preference_unit(facts: &RunFacts, group: &[ScoredCandidate]) -> (f64, f64) {
     let sample = &facts.samples[group[0].sample as usize];
     let Some(own) = sample.preferred.and_then(|id| group.iter().position(|s| s.candidate == id)) else {
@@ -263,7 +263,7 @@ fn preference_unit(facts: &RunFacts, group: &[ScoredCandidate]) -> (f64, f64) {
     let mut scores: Vec<Option<f64>> = group.iter().map(|s| Some(s.score)).collect();
     // Those without a score have no row here.
     scores.resize(scores.len().max(sample.candidates), None);
-    preference_point(&scores, own).map_or((0.0, 0.0), |point| (point, 1.0))
+    choice_point(&scores, own).map_or((0.0, 0.0), |choice| (choice.point, 1.0))
 }
 
 fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>) {

@@ -170,7 +170,7 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     if used(Of::Preference) {
         table.note(
             "Preference accuracy: the candidate that people preferred has the best score; a tie with the best \
-                    counts as half. Guessing has 0.5 for pairs.",
+                    counts as 1/k of k. Guessing has 1/k among k.",
         );
     }
     (!table.rows.is_empty()).then_some(table)

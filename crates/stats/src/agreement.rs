@@ -1,11 +1,12 @@
 //! How well predicted scores agree with gold: in each context, and between systems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::correlation::{Correlation, Tested, Undefined};
-use crate::interval::{FigureEstimate, Interval, NoInterval, Range, jackknife};
+use crate::equal::are_exact;
+use crate::interval::{FigureEstimate, Interval, Jackknifed, NoInterval, Range, mean_interval};
 use crate::significance::mean_p;
 
 /// A correlation in each context, then the mean.
@@ -13,7 +14,8 @@ use crate::significance::mean_p;
 pub struct PerContext {
     /// The mean over the counted contexts; absent where there is none.
     pub mean: Option<f64>,
-    /// Two-sided, of the mean being 0: Student's t over the counted contexts. Absent below two, or where all are equal.
+    /// Two-sided, of the mean being 0: Student's t over the counted contexts; of
+    /// [`AgreementFigures`](crate::AgreementFigures) by what gives the interval. Absent below two, or where all are equal.
     pub p: Option<f64>,
     /// Contexts in the mean, those with constant predictions among them.
     pub contexts: usize,
@@ -67,6 +69,58 @@ pub(crate) fn per_context_values<'a>(
     result.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     result.p = mean_p(&values);
     (result, values)
+}
+
+/// More systems than this are left out one at a time only: their pairs would take long, and none of them weighs much.
+const MOST_IN_PAIRS: usize = 40;
+/// A correlation of fewer is ±1 or close to it.
+const LEAST_LEFT: usize = 3;
+
+/// Agreement without a system or two.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WithoutSystems {
+    /// Those left out.
+    pub systems: Vec<String>,
+    /// The mean over contexts of Spearman's ρ of the others.
+    #[serde(flatten)]
+    pub spearman: FigureEstimate<PerContext>,
+}
+
+/// The lowest agreement without one system, and without two: whether a few systems carry it. Nothing where fewer than
+/// three would be left, or systems do not recur.
+pub fn lowest_without_systems(contexts: &[Vec<SystemScore<'_>>], confidence: f64) -> Vec<WithoutSystems> {
+    let coverage = system_coverage(contexts) * contexts.iter().filter(|context| !context.is_empty()).count() as f64;
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for context in contexts {
+        let ids: BTreeSet<&str> = context.iter().map(|score| score.system).collect();
+        ids.into_iter().for_each(|id| *seen.entry(id).or_default() += 1);
+    }
+    let ids: Vec<&str> = seen.into_iter().filter(|(_, count)| *count as f64 >= coverage).map(|(id, _)| id).collect();
+    let without = |left_out: &[&str]| {
+        let kept = |context: &Vec<SystemScore<'_>>| -> (Vec<f64>, Vec<f64>) {
+            let others = context.iter().filter(|score| !left_out.contains(&score.system));
+            others.map(|score| (score.predicted, score.gold)).unzip()
+        };
+        let lists: Vec<(Vec<f64>, Vec<f64>)> = contexts.iter().map(kept).collect();
+        let slices = lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
+        per_context_values(Correlation::Spearman, slices)
+    };
+    let lowest = |sets: Vec<Vec<&str>>| {
+        let found = sets.into_iter().map(|set| (without(&set), set)).filter(|((figure, _), _)| figure.mean.is_some());
+        let ((figure, values), set) = found
+            .min_by(|((a, _), _), ((b, _), _)| a.mean.unwrap_or_default().total_cmp(&b.mean.unwrap_or_default()))?;
+        let interval = mean_interval(&values, confidence, Range::Correlation);
+        let systems = set.into_iter().map(str::to_owned).collect();
+        Some(WithoutSystems { systems, spearman: FigureEstimate::new(figure, interval) })
+    };
+    let single = (ids.len() > LEAST_LEFT).then(|| ids.iter().map(|id| vec![*id]).collect());
+    let pairs = (LEAST_LEFT + 2..=MOST_IN_PAIRS).contains(&ids.len()).then(|| {
+        ids.iter()
+            .enumerate()
+            .flat_map(|(place, one)| ids[..place].iter().map(move |other| vec![*other, *one]))
+            .collect()
+    });
+    single.into_iter().chain(pairs).filter_map(lowest).collect()
 }
 
 /// One candidate's scores, with the system that wrote it.
@@ -145,7 +199,16 @@ pub(crate) struct Systems {
 impl Systems {
     pub(crate) fn new(contexts: &[Vec<SystemScore<'_>>], coverage: f64) -> Self {
         let with_scores = contexts.iter().filter(|c| !c.is_empty()).count();
-        let sums: Vec<BTreeMap<&str, (f64, f64, usize)>> = contexts.iter().map(|context| sums(context)).collect();
+        // Whole numbers count from the first one on, which moves no correlation: of means beside which differences are
+        // small, these would be taken for rounding.
+        let scores = || contexts.iter().flatten();
+        let origin = |of: fn(&SystemScore<'_>) -> f64| {
+            let first = scores().next().map_or(0.0, of);
+            if scores().all(|score| are_exact(&[of(score)])) { first } else { 0.0 }
+        };
+        let origins = (origin(|score| score.predicted), origin(|score| score.gold));
+        let sums: Vec<BTreeMap<&str, (f64, f64, usize)>> =
+            contexts.iter().map(|context| sums(context, origins)).collect();
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         sums.iter().flat_map(BTreeMap::keys).for_each(|system| *seen.entry(system).or_default() += 1);
         let all = seen.len();
@@ -188,13 +251,18 @@ impl Systems {
 
     /// The interval over contexts; the systems stay the same.
     pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
+        self.jackknifed(of).map(|found| found.interval(confidence))
+    }
+
+    /// What the interval is made of.
+    pub(crate) fn jackknifed(&self, of: Correlation) -> Result<Jackknifed, NoInterval> {
         if self.level(of).coefficient.is_none() {
             return Err(NoInterval::Undefined);
         }
         if let Some(why) = self.no_interval(of) {
             return Err(why);
         }
-        jackknife(self.contexts.len(), confidence, Range::Correlation, |kept| {
+        Jackknifed::of(self.contexts.len(), Range::Correlation, |kept| {
             let means = self.means(kept.iter().copied())?;
             of.coefficient(&means.0, &means.1)
         })
@@ -211,11 +279,12 @@ impl Systems {
     }
 }
 
-fn sums<'a>(context: &[SystemScore<'a>]) -> BTreeMap<&'a str, (f64, f64, usize)> {
+/// By system, scores counted from an origin.
+fn sums<'a>(context: &[SystemScore<'a>], (predicted, gold): (f64, f64)) -> BTreeMap<&'a str, (f64, f64, usize)> {
     let mut sums: BTreeMap<&'a str, (f64, f64, usize)> = BTreeMap::new();
     for score in context {
         let sum = sums.entry(score.system).or_default();
-        *sum = (sum.0 + score.predicted, sum.1 + score.gold, sum.2 + 1);
+        *sum = (sum.0 + (score.predicted - predicted), sum.1 + (score.gold - gold), sum.2 + 1);
     }
     sums
 }
@@ -223,9 +292,32 @@ fn sums<'a>(context: &[SystemScore<'a>]) -> BTreeMap<&'a str, (f64, f64, usize)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::{AgreementFigures, golden};
 
     const SPEARMAN: Correlation = Correlation::Spearman;
+
+    #[test]
+    fn a_system_that_carries_the_agreement_is_found() {
+        // Five systems that the scores do not tell apart, and one that both call far worse.
+        let ids = ["a", "b", "c", "d", "e", "bad"];
+        let context = |k: usize| -> Vec<SystemScore<'static>> {
+            let place = |at: usize| {
+                let (predicted, gold) =
+                    if at < 5 { ((at * (k + 2) + k * k) % 5, (at * (3 * k + 1) + k) % 5) } else { (0, 0) };
+                let far = if at < 5 { 10 } else { 0 };
+                SystemScore { system: ids[at], predicted: (predicted + far) as f64, gold: (gold + far) as f64 }
+            };
+            (0..6).map(place).collect()
+        };
+        let contexts: Vec<_> = (0..20).map(context).collect();
+        let all = AgreementFigures::of(&contexts, &crate::Resampling::default()).spearman.per_context;
+        let found = lowest_without_systems(&contexts, 0.95);
+        assert_eq!(found[0].systems, ["bad"]);
+        assert!(found[0].spearman.figure.mean < all.figure.mean, "{found:?} {all:?}");
+        assert!(
+            lowest_without_systems(&contexts.iter().map(|one| one[..3].to_vec()).collect::<Vec<_>>(), 0.95).is_empty()
+        );
+    }
 
     #[test]
     fn constant_gold_is_skipped_and_constant_predictions_count_as_zero() {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::agreement::{SystemScore, Systems, system_coverage};
 use crate::correlation::{Correlation, Undefined};
+use crate::equal::order;
 use crate::figures::POOLED_LIMIT;
 use crate::interval::Range;
 use crate::pairwise::pairwise_accuracy;
@@ -167,7 +168,8 @@ impl<'a> Duel<'a> {
             (weight > 0.0).then(|| parts.iter().map(|part| part.0[side as usize]).sum::<f64>() / weight)
         };
         let difference = |parts: &mut dyn Iterator<Item = Part>| {
-            let (sum, weight) = parts.fold((0.0, 0.0), |(sum, total), ([a, b], weight)| (sum + a - b, total + weight));
+            let (sum, weight) =
+                parts.fold((0.0, 0.0), |(sum, total), ([a, b], weight)| (sum + gap(a, b), total + weight));
             (weight > 0.0).then(|| sum / weight)
         };
         let turned = |([a, b], weight): Part, swap: bool| (if swap { [b, a] } else { [a, b] }, weight);
@@ -262,6 +264,12 @@ impl<'a> Duel<'a> {
             williams: test.and_then(|(a, b)| tested_by_williams(of, figures[0], figures[1], &a.0, &b.0)),
         }
     }
+}
+
+/// The first less the second; nothing where rounding alone parts them, or a metric on another scale would differ from
+/// itself.
+fn gap(first: f64, second: f64) -> f64 {
+    if order(first, second).is_eq() { 0.0 } else { first - second }
 }
 
 fn tested_by_williams(

@@ -184,7 +184,9 @@ fn centred(values: &[f64]) -> Option<Vec<f64>> {
     let largest = |v: &[f64]| v.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     // A power of two, so that scaling rounds nothing.
     let scale = 2.0_f64.powi(-(largest(values).log2() as i32).clamp(-1022, 1022));
-    let scaled: Vec<f64> = values.iter().map(|v| v * scale).collect();
+    // From the first value on: of values that lie close together these differences are exact, and the mean is not of
+    // their common part, whose rounding can be as large as they are (whole numbers beyond 10^12).
+    let scaled: Vec<f64> = values.iter().map(|v| v * scale - values[0] * scale).collect();
     let mean = scaled.iter().sum::<f64>() / scaled.len() as f64;
     let deviations: Vec<f64> = scaled.iter().map(|v| v - mean).collect();
     let spread = largest(&deviations);
@@ -253,6 +255,17 @@ mod tests {
                 assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {n} {modulus}: {found:?} {coefficient}");
                 assert!((found.p.expect("defined") - p).abs() <= 1e-10 * p, "{of} {n} {modulus}: {found:?} {p}");
             }
+        }
+    }
+
+    #[test]
+    fn whole_numbers_of_any_size_are_told_apart() {
+        // scipy 1.16: pearsonr, spearmanr and kendalltau of these are -1.
+        let large: Vec<f64> = (0..4).map(|k| 1e15 + f64::from(k)).collect();
+        let reversed: Vec<f64> = large.iter().rev().copied().collect();
+        for of in Correlation::ALL {
+            let found = of.test(&large, &reversed).expect("defined").coefficient;
+            assert!((found + 1.0).abs() < 1e-12, "{of}: {found}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps,
 //! differs in its last digits. Ranked, that noise becomes a verdict. So whatever ranks values, or asks which of two is
-//! greater, first makes those equal that rounding alone tells apart.
+//! greater, first makes those equal that rounding alone tells apart. Whole numbers are exact: nothing rounded them.
 
 use std::cmp::Ordering;
 
@@ -10,12 +10,24 @@ use std::cmp::Ordering;
 /// below it; values that people or models tell apart do not come near it.
 pub const TIE_TOLERANCE: f64 = 1e-12;
 
-/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`].
+/// The largest magnitude below which every whole number is an `f64` of its own: 2⁵³.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Whether all values are whole numbers of which each is told apart from the next, so that none was rounded.
+pub(crate) fn are_exact(values: &[f64]) -> bool {
+    values.iter().all(|value| value.fract() == 0.0 && value.abs() <= MOST_EXACT)
+}
+
+/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`]. Whole numbers up to 2⁵³
+/// equal only themselves.
 ///
 /// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What
 /// stands for a group is its middle value. Values that are not finite stay as they are.
 #[must_use]
 pub fn equalised(values: &[f64]) -> Vec<f64> {
+    if are_exact(values) {
+        return equalised_within(values, 0.0);
+    }
     let largest = values.iter().copied().filter(|v| v.is_finite()).fold(0.0_f64, |m, v| m.max(v.abs()));
     equalised_within(values, TIE_TOLERANCE * largest)
 }
@@ -36,11 +48,18 @@ pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
     result
 }
 
+/// Whether two values are nearer to each other than that share of the larger; whole numbers only where they are equal.
+#[must_use]
+pub fn are_level(first: f64, second: f64, share: f64) -> bool {
+    let tolerance = if are_exact(&[first, second]) { 0.0 } else { share * first.abs().max(second.abs()) };
+    (first - second).abs() <= tolerance
+}
+
 /// Which of two is greater; equal where rounding alone may part them: [`equalised`] for a list of two.
 #[must_use]
 pub fn order(first: f64, second: f64) -> Ordering {
     let largest = first.abs().max(second.abs());
-    let near = largest.is_finite() && (first - second).abs() <= TIE_TOLERANCE * largest;
+    let near = largest.is_finite() && are_level(first, second, TIE_TOLERANCE);
     if near { Ordering::Equal } else { first.total_cmp(&second) }
 }
 
@@ -65,6 +84,15 @@ mod tests {
             (Ordering::Less, Ordering::Greater, Ordering::Equal)
         );
         assert_eq!(order(f64::INFINITY, 1.0), Ordering::Greater);
+    }
+
+    #[test]
+    fn whole_numbers_are_exact_however_large() {
+        let large = [1e15, 1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0, -0.0, 0.0];
+        assert_eq!(equalised(&large), large);
+        assert_eq!((order(1e15, 1e15 + 1.0), order(-0.0, 0.0)), (Ordering::Less, Ordering::Equal));
+        // Beyond 2^53 neighbours are two apart and more: what was read may have been rounded.
+        assert_eq!(order(1e17, 1e17 + 16.0), Ordering::Equal);
     }
 
     #[test]

@@ -12,13 +12,13 @@ use crate::ties::{TieCalibration, tie_calibration};
 /// More scores than this get no interval for their pooled correlations: it would take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
 
-/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one
-/// context are not.
+/// A correlation over all scores, whatever their context.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PooledCorrelation {
     /// The coefficient; absent where it is not defined.
     pub coefficient: Option<f64>,
-    /// Its two-sided p-value, as [`Correlation::test`] has it.
+    /// Its two-sided p-value over contexts, by what gives the interval; where there is none, as [`Correlation::test`] has
+    /// it of scores each of which is alone in its context.
     pub p: Option<f64>,
     /// Why there is no coefficient.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,9 @@ impl CorrelatedContext<'_> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
         let mean = Ratio::mean(&values, Range::Correlation);
         let of_verdicts = mean.as_ref().is_ok_and(Ratio::is_of_verdicts);
+        // By what gives the interval, so that one does not contain 0 where the other excludes it.
         let p = mean.as_ref().ok().map(|mean| mean.p(0.0));
+        let figure = PerContext { p, ..figure };
         let interval = mean.map(|mean| mean.interval(self.resampling.confidence));
         CorrelationFigures {
             per_context: FigureEstimate::new(figure, interval).with_p(p),
@@ -128,8 +130,12 @@ impl CorrelatedContext<'_> {
 
     fn system(&self, of: Correlation) -> Option<FigureEstimate<SystemLevel>> {
         let figure = self.systems.level(of);
-        (figure.systems >= 2)
-            .then(|| FigureEstimate::new(figure, self.systems.interval(of, self.resampling.confidence)))
+        let found = self.systems.jackknifed(of);
+        let p = found.as_ref().ok().map(|found| found.p(0.0));
+        // Between ranks of systems no interval is known to cover: their p is over systems.
+        let figure = SystemLevel { p: p.or(figure.p), ..figure };
+        let interval = found.map(|found| found.interval(self.resampling.confidence));
+        (figure.systems >= 2).then(|| FigureEstimate::new(figure, interval))
     }
 
     fn pooled(&self, of: Correlation) -> FigureEstimate<PooledCorrelation> {
@@ -150,8 +156,11 @@ impl CorrelatedContext<'_> {
             Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
             Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
         };
-        let interval = found.map(|found| found.interval(self.resampling.confidence));
-        FigureEstimate::new(figure, interval).with_p(found.ok().map(|found| found.p(0.0)))
+        let p = found.as_ref().ok().map(|found| found.p(0.0));
+        // Scores of one context hang together; where each has a context of its own they are independent.
+        let is_independent = lists.iter().all(|(scores, _)| scores.len() == 1);
+        let figure = PooledCorrelation { p: p.or(figure.p.filter(|_| is_independent)), ..figure };
+        FigureEstimate::new(figure, found.map(|found| found.interval(self.resampling.confidence))).with_p(p)
     }
 }
 
@@ -226,6 +235,58 @@ mod tests {
         assert_eq!((pooled.figure.coefficient, pooled.figure.undefined), (None, Some(Undefined::ConstantPredictions)));
         assert_eq!((pooled.interval, figures.kendall.system.expect("three").interval), (None, None));
         assert_eq!(figures.kendall.per_context.figure.constant_predictions, 2);
+    }
+
+    #[test]
+    fn large_whole_numbers_have_every_figure() {
+        let row = |k: u32| -> Vec<(f64, f64)> {
+            (0..3).map(|c| (1e15 + f64::from(c + k % 2), 1e15 + f64::from(3 - c))).collect()
+        };
+        let rows: Vec<Vec<(f64, f64)>> = (0..12).map(row).collect();
+        let rows: Vec<&[(f64, f64)]> = rows.iter().map(Vec::as_slice).collect();
+        let figures = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+        for of in Correlation::ALL {
+            let one = figures.correlation(of);
+            let system = one.system.expect("three systems").figure.coefficient;
+            for value in [one.per_context.figure.mean, system] {
+                assert!((value.expect("defined") + 1.0).abs() < 1e-12, "{of}: {one:?}");
+            }
+        }
+        assert_eq!((figures.pairwise.accuracy, figures.pairwise.wrong), (Some(0.0), 36));
+    }
+
+    #[test]
+    fn a_p_never_contradicts_its_interval() {
+        let mut state = 7_u32;
+        let mut draw = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(state >> 20)
+        };
+        for n in [4, 6, 11, 25] {
+            let rows: Vec<Vec<(f64, f64)>> = (0..n)
+                .map(|_| {
+                    (0..4)
+                        .map(|c| {
+                            let gold = draw();
+                            (0.4 * gold + draw(), gold + f64::from(c))
+                        })
+                        .collect()
+                })
+                .collect();
+            let rows: Vec<&[(f64, f64)]> = rows.iter().map(Vec::as_slice).collect();
+            let figures = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
+            for of in Correlation::ALL {
+                let one = figures.correlation(of);
+                let per_context = (one.per_context.figure.p, one.per_context.interval);
+                let pooled = (one.pooled.figure.p, one.pooled.interval);
+                let system = one.system.map(|system| (system.figure.p, system.interval));
+                for (p, interval) in [Some(per_context), Some(pooled), system].into_iter().flatten() {
+                    if let (Some(p), Some(interval)) = (p, interval) {
+                        assert_eq!(p > 0.05, interval.low <= 0.0 && interval.high >= 0.0, "{of} {p} {interval:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -298,6 +298,14 @@ impl Ratio {
         }
     }
 
+    /// A mean of verdicts and of parts of verdicts, such as a tie among three.
+    pub(crate) fn verdicts(values: &[f64], range: Range) -> Result<Self, NoInterval> {
+        let ends = range.ends().ok_or(NoInterval::Undefined)?;
+        let units: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
+        let points = points(&units, ends).filter(|points| !points.is_empty()).ok_or(NoInterval::TooFew)?;
+        Ok(Self::Verdicts { hits: points.iter().sum(), n: points.len(), ends })
+    }
+
     /// A mean of values.
     pub(crate) fn mean(values: &[f64], range: Range) -> Result<Self, NoInterval> {
         Self::of(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), range)
@@ -345,6 +353,15 @@ pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<In
     Ratio::mean(values, range).map(|found| found.interval(confidence))
 }
 
+/// The interval of a mean of verdicts, each between 0 and 1: Clopper and Pearson's, a part of a hit (a tie among three)
+/// counting as such.
+///
+/// # Errors
+/// Of no verdict.
+pub fn verdict_interval(points: &[f64], confidence: f64) -> Result<Interval, NoInterval> {
+    Ratio::verdicts(points, Range::SHARE).map(|found| found.interval(confidence))
+}
+
 /// How many units the t interval of a mean would about need to reach so far to either side, were the spread as it is in
 /// `units` units over which it reaches as far as `half`. Absent beyond ten million.
 pub fn units_to_reach(half: f64, units: usize, wanted: f64, confidence: f64) -> Option<usize> {
@@ -362,12 +379,7 @@ pub fn units_to_reach(half: f64, units: usize, wanted: f64, confidence: f64) -> 
     Some(many)
 }
 
-/// Two-sided p of a mean being what chance has, by what gives [`mean_interval`]; `None` where that gives none.
-pub fn chance_p(values: &[f64], range: Range, chance: f64) -> Option<f64> {
-    Ratio::mean(values, range).ok().map(|found| found.p(chance))
-}
-
-/// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says,
+/// Clopper and Pearson's interval (1934) of a share, with ties as parts of a hit: it covers at least as often as it says,
 /// for any n.
 pub(crate) fn proportion(hits: f64, n: usize, confidence: f64) -> Interval {
     let (misses, tail) = (n as f64 - hits, (1.0 - confidence) / 2.0);
@@ -460,13 +472,13 @@ mod tests {
             (&many, Range::Unbounded, 0.0),
             (&[0.25, 0.75, 0.8, 0.3, 1.0], Range::SHARE, 1.0 / 3.0),
         ] {
-            let p = chance_p(values, range, chance).expect("defined");
+            let p = Ratio::mean(values, range).expect("defined").p(chance);
             let found = mean_interval(values, 1.0 - p, range).expect("defined");
             let ends = [found.low, found.high].map(|end| (end - chance).abs());
             assert!(ends[0].min(ends[1]) < 1e-6, "{values:?} {p} {found:?}");
         }
-        assert_eq!((chance_p(&[], Range::SHARE, 0.5), chance_p(&[0.3], Range::Correlation, 0.0)), (None, None));
-        assert_eq!(chance_p(&[0.5; 4], Range::SHARE, 0.5), Some(1.0));
+        assert!(Ratio::mean(&[], Range::SHARE).is_err() && Ratio::mean(&[0.3], Range::Correlation).is_err());
+        assert_eq!(Ratio::mean(&[0.5; 4], Range::SHARE).expect("ties are verdicts").p(0.5), 1.0);
     }
 
     #[test]

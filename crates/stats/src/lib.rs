@@ -24,20 +24,22 @@ mod ties;
 mod trust;
 
 pub use agreement::{
-    PerContext, SystemLevel, SystemScore, per_context, system_coverage, system_estimate, system_level,
+    PerContext, SystemLevel, SystemScore, WithoutSystems, lowest_without_systems, per_context, system_coverage,
+    system_estimate, system_level,
 };
 pub use alpha::{MeasurementLevel, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{PositionBias, PositionDebias, order_gap};
-pub use equal::{TIE_TOLERANCE, equalised, equalised_within, order};
+pub use equal::{TIE_TOLERANCE, are_level, equalised, equalised_within, order};
 pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation};
 pub use interval::{
-    FigureEstimate, Interval, NoInterval, Range, chance_p, jackknife, mean_interval, ratio_interval, units_to_reach,
+    FigureEstimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval, units_to_reach,
+    verdict_interval,
 };
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
-pub use preference::preference_point;
+pub use preference::{ChoiceAccuracy, ChoicePoint, choice_point};
 pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, PairComparison,
     ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
@@ -46,6 +48,6 @@ pub use resample::{ALL_SWAPS, CONFIDENCE, PairedDifference, Resampling, quantile
 pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
 pub use trust::{
-    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
-    SelectionRuleError, conformal_items, drawn, prediction_powered, thresholds,
+    CheckedVerdict, ConformalScores, CorrectedShare, NoConformal, NoSelection, PredictionPowered, Selection,
+    SelectionRule, SelectionRuleError, conformal_items, corrected_share, drawn, prediction_powered, thresholds,
 };

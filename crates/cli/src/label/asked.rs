@@ -123,6 +123,8 @@ impl LabelArgs {
     /// Under each attribute, in an order that the seed draws.
     fn shuffled(&self, tasks: impl Iterator<Item = LabelTask>) -> Vec<LabelTask> {
         let mut tasks: Vec<LabelTask> = tasks.flat_map(|task| self.under_each(&task)).collect();
+        // From the order of ids: the same seed draws the same order however the samples are sorted.
+        tasks.sort_by_cached_key(LabelTask::key);
         tasks.shuffle(&mut rng_for(self.seed, &["label", "order"]));
         tasks
     }

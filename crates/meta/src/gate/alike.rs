@@ -51,8 +51,7 @@ pub(super) fn differences(run: &Path, baseline: &Path, unlike: bool) -> Result<V
             "model" | "model.fingerprint" | "model.precision" | "model.device" | "other_models" => {
                 judges.push(found.in_words());
             }
-            // Names and folders of the same weights; that no gold is compared with changes no score.
-            "arguments.method.no_gold" => {}
+            // Names and folders of the same weights.
             setting if setting.starts_with("model.") => {}
             setting if setting.starts_with("versions.") || setting.starts_with("arguments.method.") => {
                 others.push(found.in_words());

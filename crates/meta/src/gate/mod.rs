@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use probity_metrics::Direction;
-use probity_stats::{Interval, Range, mean_interval, units_to_reach};
+use probity_stats::{Interval, Range, are_level, mean_interval, sign_test, units_to_reach};
 use serde::Serialize;
 
 use crate::MetaError;
@@ -17,6 +17,9 @@ use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, compared, side};
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
+
+/// So many items that differ alike a sign test at that level can tell from chance: 2 / 2⁶ is below .05.
+const FEWEST_ALIKE: usize = 6;
 
 /// Values that are equal may differ so much, in parts of them, by how they were computed.
 const ROUNDING: f64 = 1e-9;
@@ -60,7 +63,7 @@ pub enum GateOutcome {
     Better,
     /// It lies between both.
     Same,
-    /// It reaches over an end of that.
+    /// It reaches over an end of that, or no test of the stated level can decide.
     Undecided,
     /// The judge's own choice of prompt or order moves the difference by as much as it is.
     Noise,
@@ -93,6 +96,9 @@ pub struct GatedScores {
     pub difference: Option<f64>,
     /// Its 95 % interval over items; absent where items do not say how they differ.
     pub interval: Option<Interval>,
+    /// Why it is undecided where there is no interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Items that both have scores of.
     pub items: usize,
     /// Items that have no score on one side, or on both.
@@ -185,8 +191,8 @@ fn against(
     }
     let gain = |[there, here]: [f64; 2]| {
         let gain = direction.upwards(here) - direction.upwards(there);
-        // What rounding alone parts is equal.
-        if gain.abs() <= ROUNDING * here.abs().max(there.abs()) { 0.0 } else { gain }
+        // What rounding alone parts is equal; whole numbers are exact.
+        if are_level(here, there, ROUNDING) { 0.0 } else { gain }
     };
     let gains: Vec<f64> = paired.iter().map(|(_, means)| gain(*means)).collect();
     let difference = average(&gains);
@@ -204,7 +210,7 @@ fn against(
     let noise = difference
         .filter(|_| by_way.len() > 1)
         .map(|difference| by_way.iter().map(|gain| (gain - difference).abs()).fold(0.0, f64::max));
-    let outcome = outcome(&gains, interval, options);
+    let (outcome, why) = outcome(&gains, interval, options);
     let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
     let is_noise = is_decided && Option::zip(noise, difference).is_some_and(|(noise, gain)| noise >= gain.abs());
     let mean = |side: usize| average(&paired.iter().map(|(_, means)| means[side]).collect::<Vec<_>>());
@@ -219,13 +225,17 @@ fn against(
         means: Option::zip(mean(0), mean(1)).map(|(there, here)| [there, here]),
         difference,
         interval,
+        why: why.filter(|_| missing == 0 || options.missing),
         items: paired.len(),
         unpaired: all - paired.len(),
         missing,
         noise,
-        items_to_decide: interval
-            .filter(|_| outcome == GateOutcome::Undecided)
-            .and_then(|interval| items_to_decide(difference?, interval, paired.len(), options)),
+        items_to_decide: (outcome == GateOutcome::Undecided)
+            .then(|| match interval {
+                Some(interval) => items_to_decide(difference?, interval, paired.len(), options),
+                None => (paired.len() < FEWEST_ALIKE).then_some(FEWEST_ALIKE),
+            })
+            .flatten(),
     }))
 }
 
@@ -233,18 +243,28 @@ fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// What differences of items come to, by themselves.
-fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> GateOutcome {
+/// What differences of items come to, by themselves, and why nothing is decided where there is no interval.
+fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> (GateOutcome, Option<String>) {
     let GateOptions { tolerance, minimum_effect, .. } = options;
     let (low, high) = match (interval, gains) {
         (Some(Interval { low, high }), _) => (low, high),
-        // Every item says the same, but for the last digits.
-        (None, [first, _, ..]) if gains.iter().all(|gain| (gain - first).abs() <= ROUNDING * gain.abs()) => {
+        (None, [first, ..]) if gains.iter().all(|gain| (gain - first).abs() <= ROUNDING * gain.abs()) => {
+            // Equal differences have no spread, so no t: what can be tested is their sign. That nothing changed needs no
+            // test.
+            let p = sign_test(gains.len(), 0).filter(|_| *first != 0.0);
+            if let Some(p) = p.filter(|p| *p > 1.0 - CONFIDENCE) {
+                let items =
+                    if gains.len() == 1 { "one item says".to_owned() } else { format!("{} items say", gains.len()) };
+                let why = format!(
+                    "{items} the same, and a sign test of these has p {p:.3}: from {FEWEST_ALIKE} items on it can decide"
+                );
+                return (GateOutcome::Undecided, Some(why));
+            }
             (*first, *first)
         }
-        _ => return GateOutcome::Undecided,
+        _ => return (GateOutcome::Undecided, Some("no interval over these items is known to cover".to_owned())),
     };
-    if high < -tolerance {
+    let outcome = if high < -tolerance {
         GateOutcome::Worse
     } else if low > *minimum_effect {
         GateOutcome::Better
@@ -252,7 +272,8 @@ fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> 
         GateOutcome::Same
     } else {
         GateOutcome::Undecided
-    }
+    };
+    (outcome, None)
 }
 
 /// So many items that an interval of the same spread ends before the nearest end of what is neither loss nor gain.

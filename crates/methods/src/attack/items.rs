@@ -23,7 +23,9 @@ pub(super) struct AttackedItem<'s> {
 impl<'s> AttackedItem<'s> {
     /// The worse one of a sample, by people where they said so; none of a sample without two texts.
     fn of(sample: &'s Sample, params: &AttackParams) -> Option<Self> {
-        let shown: Vec<&Candidate> = sample.candidates.iter().filter(|one| !one.text.trim().is_empty()).collect();
+        let mut shown: Vec<&Candidate> = sample.candidates.iter().filter(|one| !one.text.trim().is_empty()).collect();
+        // By id: which of two equals is attacked does not depend on their order in the file.
+        shown.sort_by(|a, b| a.id.cmp(&b.id));
         let [first, .., last] = shown[..] else { return None };
         let by_people = by_scores(&shown, &params.attribute).or_else(|| by_preference(sample, &shown));
         let (attacked, other) = by_people.unwrap_or_else(|| {
@@ -60,6 +62,8 @@ pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result
         let why = "no sample has two candidates with a text";
         return MethodError::refuse("--data", why, "an attacked candidate is held against another one of its sample");
     }
+    // From the order of ids: the same samples are drawn however the file is sorted.
+    places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
     places.shuffle(&mut rng_for(params.seed, &["attacked items"]));
     places.truncate(params.items as usize);
     places.sort_unstable();

@@ -168,10 +168,17 @@ pub(super) fn score(
         // A preference was learnt from preferences; scores are not held against them.
         let preferences = !params.no_gold && head.attribute.is_none();
         let case = ConclusionCase { about, samples, scores: &scores, preferences, ..ConclusionCase::default() };
-        let mut conclusion = ConclusionCase { gold: found.as_ref(), ..case }.conclusion();
+        let attribute = head.attribute.as_deref();
+        let mut conclusion = ConclusionCase { gold: found.as_ref(), attribute, ..case }.conclusion();
         let warnings = warnings(head, &own, samples, &model);
         let by = head.way();
-        conclusion.says = format!("{}; scored by {by}, {} in cross-validation", conclusion.says, head.agreement_text());
+        let said = conclusion.agreement.as_mut().unwrap_or(&mut conclusion.says);
+        // Without gold nothing is known of these texts: how far they are from those that it learnt from is next to it.
+        *said = format!(
+            "{said}; scored by {by}, {} in cross-validation on other data; {} % of these texts are unlike those",
+            head.agreement_text(),
+            fixed(100.0 * head.profile.far(&own) as f64 / own.rows().max(1) as f64, 1),
+        );
         let unclear = (!head.is_clear)
             .then_some((Trust::Unreliable, "in cross-validation what scores did not agree with labels beyond chance"));
         let warned = warnings.first().map(|first| (Trust::Caution, first.as_str()));

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use probity_data::{Preference, Sample};
-use probity_metrics::{ChosenMetric, Direction, MetricScores};
+use probity_metrics::{ChosenMetric, Direction, MetricScores, is_count};
+use probity_stats::{Correlation, per_context};
 
 use super::material::MetricMaterial;
 use crate::conclusion::{Conclusion, ConclusionCase, best_agreement};
@@ -20,6 +21,8 @@ struct MetricVerdict {
     label: String,
     direction: Direction,
     scores: Vec<Vec<Option<f64>>>,
+    /// What it tells beside its own number, by label; no counts.
+    parts: Vec<(String, Vec<Vec<Option<f64>>>)>,
 }
 
 impl<'s> MetricConclusions<'s> {
@@ -29,8 +32,10 @@ impl<'s> MetricConclusions<'s> {
 
     pub(super) fn add(&mut self, choice: &ChosenMetric, material: &MetricMaterial<'_>, scores: &MetricScores) {
         let direction = Direction::of(choice.definition());
-        let scores = material.upwards(direction, scores);
-        self.metrics.push(MetricVerdict { label: choice.label().to_owned(), direction, scores });
+        let labels = choice.components().into_iter().enumerate().skip(1).filter(|(_, label)| !is_count(label));
+        let parts = labels.map(|(part, label)| (label, material.upwards(direction, scores, part))).collect();
+        let scores = material.upwards(direction, scores, 0);
+        self.metrics.push(MetricVerdict { label: choice.label().to_owned(), direction, scores, parts });
     }
 
     /// Where people were asked, for each attribute which metric agrees best with them; else what each metric finds
@@ -41,16 +46,23 @@ impl<'s> MetricConclusions<'s> {
         let of_attribute = |attribute: &&str| {
             let agreement = |metric: &MetricVerdict| {
                 let figures = gold::against(self.samples, attribute, &metric.scores);
-                ConclusionCase { gold: Some(&figures), ..self.case(metric) }.agreement()
+                let (gold, attribute) = (Some(&figures), Some(*attribute));
+                ConclusionCase { gold, attribute, ..self.case(metric) }.labelled()
             };
-            best_agreement(Some(attribute), self.metrics.iter().filter_map(agreement).collect())
+            let found = self.metrics.iter().filter_map(agreement).collect();
+            best_agreement(Some(attribute), found, &self.parts(|scores| spearman(self.samples, attribute, scores)))
         };
         let mut agreed: Vec<Conclusion> = attributes.iter().filter_map(of_attribute).collect();
         let preferred = |sample: &Sample| matches!(sample.preference, Some(Preference::Candidate(_)));
         if self.samples.iter().any(preferred) {
             let agreement =
-                |metric: &MetricVerdict| ConclusionCase { preferences: true, ..self.case(metric) }.agreement();
-            agreed.extend(best_agreement(None, self.metrics.iter().filter_map(agreement).collect()));
+                |metric: &MetricVerdict| ConclusionCase { preferences: true, ..self.case(metric) }.labelled();
+            let found = self.metrics.iter().filter_map(agreement).collect();
+            let accuracy = |scores: &[Vec<Option<f64>>]| {
+                let case = ConclusionCase { samples: self.samples, preferences: true, ..ConclusionCase::default() };
+                ConclusionCase { scores, ..case }.labelled()?.figures["accuracy"].as_f64()
+            };
+            agreed.extend(best_agreement(None, found, &self.parts(accuracy)));
         }
         if agreed.is_empty() {
             agreed.extend(self.metrics.iter().map(|metric| self.case(metric).conclusion()));
@@ -58,9 +70,29 @@ impl<'s> MetricConclusions<'s> {
         agreed
     }
 
-    fn case<'c>(&'c self, metric: &'c MetricVerdict) -> ConclusionCase<'c> {
-        let MetricVerdict { label, direction, scores } = metric;
-        let about = Some(label.clone());
-        ConclusionCase { about, samples: self.samples, scores, direction: *direction, ..ConclusionCase::default() }
+    /// A figure of each part that has it.
+    fn parts(&self, figure: impl Fn(&[Vec<Option<f64>>]) -> Option<f64>) -> Vec<(String, f64)> {
+        let parts = self.metrics.iter().flat_map(|metric| &metric.parts);
+        parts.filter_map(|(label, scores)| Some((label.clone(), figure(scores)?))).collect()
     }
+
+    fn case<'c>(&'c self, metric: &'c MetricVerdict) -> ConclusionCase<'c> {
+        let MetricVerdict { label, direction, scores, .. } = metric;
+        let about = Some(label.clone());
+        let case = ConclusionCase { about, judge: "metric", ..ConclusionCase::default() };
+        ConclusionCase { samples: self.samples, scores, direction: *direction, ..case }
+    }
+}
+
+/// The mean over contexts; over all scores where no sample has several candidates.
+fn spearman(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Option<f64> {
+    let contexts = gold::contexts(samples, attribute, scores);
+    let lists: Vec<(Vec<f64>, Vec<f64>)> =
+        contexts.iter().map(|context| context.iter().map(|one| (one.predicted, one.gold)).unzip()).collect();
+    let slices = lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
+    per_context(Correlation::Spearman, slices).mean.or_else(|| {
+        let (predicted, gold): (Vec<f64>, Vec<f64>) =
+            contexts.iter().flatten().map(|one| (one.predicted, one.gold)).unzip();
+        probity_stats::spearman(&predicted, &gold)
+    })
 }

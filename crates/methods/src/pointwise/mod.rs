@@ -1,6 +1,7 @@
 //! Methods that score each candidate by itself: the questions, the rows and the summary they have in common.
 
 mod asking;
+mod beside;
 mod questions;
 mod report;
 mod rows;

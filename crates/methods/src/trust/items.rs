@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_stats::CheckedVerdict;
+use probity_stats::{CheckedVerdict, order};
 
 /// A candidate's score, with people's where they gave one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,13 +35,16 @@ pub(super) fn pairs<'a, 'i>(
 
 /// How far the scores of two are apart.
 pub(super) fn apart(first: &JudgedText<'_>, second: &JudgedText<'_>) -> f64 {
-    (first.score - second.score).abs()
+    // What rounding alone parts is level, however the scores were summed.
+    if order(first.score, second.score).is_eq() { 0.0 } else { (first.score - second.score).abs() }
 }
 
 impl<'a> JudgedItems<'a> {
     /// Adds a candidate of an item.
     pub fn add(&mut self, item: &'a str, text: JudgedText<'a>) {
-        self.items.entry(item).or_default().push(text);
+        let texts = self.items.entry(item).or_default();
+        // By id, so that what is drawn of them does not depend on the order of rows.
+        texts.insert(texts.partition_point(|before| before.candidate <= text.candidate), text);
     }
 
     /// Adds that people like one of a pair better.
@@ -98,7 +101,8 @@ impl<'a> JudgedItems<'a> {
             (false, true) => -1.0,
             _ => first.people? - second.people?,
         };
-        (people != 0.0).then_some((first.score - second.score) * people <= 0.0)
+        let scores = order(first.score, second.score) as i8;
+        (people != 0.0).then_some(f64::from(scores) * people <= 0.0)
     }
 
     /// How many items have a pair that nobody has seen, and none of which people have said that one is better.

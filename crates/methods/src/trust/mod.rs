@@ -8,7 +8,7 @@ mod sections;
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_stats::{
-    CheckedVerdict, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
+    CheckedVerdict, ChoicePoint, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
     conformal_items, drawn, prediction_powered, thresholds, units_to_reach,
 };
 use serde::Serialize;
@@ -80,6 +80,8 @@ pub struct TrustedPairs {
     /// Items with labels of which a pair was drawn, and how often people say otherwise in these.
     pub(crate) labelled: usize,
     pub(crate) disagreements: usize,
+    /// Of these, pairs whose scores are equal: no verdict, which a promise counts as the other one.
+    pub(crate) level: usize,
     /// Pairs that nobody has seen and that are not left to the metric.
     pub(crate) handed_back: usize,
     /// Items of which no pair has a label and one could get it.
@@ -87,6 +89,10 @@ pub struct TrustedPairs {
     /// How many more labels of as good a kind would promise something, where none do; absent too where none would.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) labels_still_needed: Option<usize>,
+    /// The fewest labels more that could do, if they are of the surest pairs and all agree; absent where something is
+    /// promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) labels_needed_at_least: Option<usize>,
 }
 
 /// The mean of a system's scores by people, with the metric's help.
@@ -145,9 +151,16 @@ impl Trusted {
 
     /// What the pairs that people have seen say of the metric, one of each item; absent without any.
     pub fn agreement(&self, case: AgreementCase) -> Option<Conclusion> {
-        let TrustedPairs { labelled, disagreements, .. } = self.pairs;
-        let points: Vec<f64> = (0..labelled).map(|place| f64::from(u8::from(place >= disagreements))).collect();
-        agreement_with_preferences(&points, &vec![0.5; labelled], case)
+        let TrustedPairs { labelled, disagreements, level, .. } = self.pairs;
+        // Equal scores leave a pair to chance, here as in samples with preferences.
+        let point = |place| match place {
+            place if place < level => 0.5,
+            place if place < disagreements => 0.0,
+            _ => 1.0,
+        };
+        let choices: Vec<ChoicePoint> =
+            (0..labelled).map(|place| ChoicePoint { point: point(place), chance: 0.5 }).collect();
+        agreement_with_preferences(&choices, case)
     }
 
     /// Of a metric and an attribute, with what people should look at.
@@ -228,6 +241,7 @@ fn of_pairs(
     let kept = threshold.map_or(0, |threshold| all.iter().filter(|apart| **apart >= threshold).count());
     let trusted = TrustedPairs {
         labels_still_needed: selection.err().and_then(|why| promise.rule.still_needed(why)),
+        labels_needed_at_least: selection.err().map(|_| promise.rule.fewest_needed(&verdicts)),
         selection: selection.into(),
         pairs: all.len(),
         kept,
@@ -235,6 +249,7 @@ fn of_pairs(
         labelled: verdicts.len(),
         unlabelled: items.unlabelled(are_scores),
         disagreements: verdicts.iter().filter(|verdict| verdict.disagrees).count(),
+        level: verdicts.iter().filter(|verdict| verdict.confidence == 0.0).count(),
     };
     (trusted, threshold)
 }

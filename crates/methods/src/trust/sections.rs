@@ -36,7 +36,7 @@ fn left_to_it(found: &[Trusted]) -> Section {
         if let Promised::Broken(why @ NoSelection::TooFew { .. }) = &pairs.selection {
             let next = match pairs.labels_still_needed {
                 _ if pairs.unlabelled == 0 => "; all items are labelled, so more samples are needed".to_owned(),
-                Some(needed) => format!("; label {needed} more: `probity label` asks about to_label.jsonl"),
+                Some(needed) => format!("; label {needed} more, or more still: `probity label` asks about to_label.jsonl"),
                 None => String::new(),
             };
             section.note(format!("{}: {why}{next}", heads(one).join(", ")));
@@ -54,7 +54,12 @@ fn left_to_it(found: &[Trusted]) -> Section {
         };
         let needed = match (&pairs.selection, pairs.labels_still_needed) {
             (Promised::Kept(_), _) => "none".to_owned(),
-            (Promised::Broken(_), needed) => needed.map_or_else(|| "–".to_owned(), thousands),
+            (Promised::Broken(_), needed) => match (pairs.labels_needed_at_least, needed) {
+                (None, needed) => needed.map_or_else(|| "–".to_owned(), thousands),
+                (Some(least), Some(needed)) if least >= needed => thousands(needed),
+                (Some(least), Some(needed)) => format!("{} to {}", thousands(least), thousands(needed)),
+                (Some(least), None) => format!("{} or more", thousands(least)),
+            },
         };
         section.push(heads(one).into_iter().chain([pairs.labelled.to_string(), alone]).chain(selected).chain([needed]));
         if let Promised::Broken(why) = &pairs.selection {
@@ -75,8 +80,14 @@ fn left_to_it(found: &[Trusted]) -> Section {
     section.note(
         "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
          δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these. Labels still needed: \
-         about so many before something can be left to it, if they turn out as those there are; a dash where none would do.",
+         from so many, if they are of the surest pairs and all agree, to so many, if as many disagree as until now.",
     );
+    if found.iter().any(|one| matches!(one.pairs.selection, Promised::Kept(_))) {
+        section.note(
+            "δ is over all labels that might have been drawn. Of a judge that is too weak for α chance alone has anything \
+             left to it, and where it has, people disagree with more than α in up to half of the cases (docs/promises.md).",
+        );
+    }
     section.note(
         "δ is of one look at labels whose number was fixed beforehand: who asks for more until something is trusted is \
          misled more often (docs/promises.md).",

@@ -115,6 +115,15 @@ impl SelectionRule {
         Some(enough.saturating_sub(labelled))
     }
 
+    /// How many labels more could promise something at least: as many as the first test lacks of surest verdicts with
+    /// which nobody disagrees. Each may push a disagreement out of that test.
+    pub fn fewest_needed(self, verdicts: &[CheckedVerdict]) -> usize {
+        let surest_wrong = verdicts.iter().filter(|one| one.disagrees).map(|one| one.confidence);
+        let surest_wrong = surest_wrong.fold(f64::NEG_INFINITY, f64::max);
+        let agreeing = verdicts.iter().filter(|one| !one.disagrees && one.confidence > surest_wrong).count();
+        self.labels_needed().saturating_sub(agreeing).max(1)
+    }
+
     /// The disagreement r of which so few are seen with probability δ: BinomCDF(k; n, r) = δ.
     fn bound(self, disagreements: usize, labelled: usize) -> f64 {
         if disagreements == labelled {
@@ -230,6 +239,24 @@ mod tests {
         assert!(rule.select(&verdicts(22, false), &[1.0]).is_ok_and(|found| found.labelled == 22));
         let wrong = rule.select(&verdicts(40, true), &[1.0]);
         assert_eq!(wrong, Err(NoSelection::Disagrees { labelled: 40, disagreements: 40, bound: 1.0 }));
+    }
+
+    /// Twelve labels, the tenth surest of which disagrees: 21 more would do if as many disagree, two that agree and are
+    /// surer do, and one that disagrees leaves it at that.
+    #[test]
+    fn two_agreeing_labels_may_be_enough_and_the_range_of_what_is_needed_says_so() {
+        let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
+        let at = |confidence: f64, disagrees: bool| CheckedVerdict { confidence, disagrees };
+        let mut verdicts: Vec<CheckedVerdict> = (0..12_u8).map(|k| at(1.0 - f64::from(k) / 20.0, k == 9)).collect();
+        let grid: Vec<f64> = (0..40).map(|k| 2.0 - f64::from(k) / 20.0).collect();
+        let why = rule.select(&verdicts, &grid).expect_err("one of eleven disagrees");
+        assert_eq!(why, NoSelection::Disagrees { labelled: 11, disagreements: 1, bound: rule.bound(1, 11) });
+        assert_eq!((rule.still_needed(why), rule.fewest_needed(&verdicts)), (Some(21), 2));
+        verdicts.push(at(0.2, true));
+        let again = rule.select(&verdicts, &grid).expect_err("the same test");
+        assert_eq!((rule.still_needed(again), rule.fewest_needed(&verdicts)), (Some(21), 2));
+        verdicts.extend([at(1.9, false), at(1.8, false)]);
+        assert!(rule.select(&verdicts, &grid).is_ok_and(|found| found.labelled == 11), "they push it out of the test");
     }
 
     #[test]

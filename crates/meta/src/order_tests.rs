@@ -1,0 +1,135 @@
+//! Results that must not depend on the order of rows.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde_json::{Value, json};
+
+use probity_methods::{DynMethod, MemoryOutput, Run};
+
+use crate::{GateOptions, Meta, gate};
+
+/// Rows of a table in an order that the seed draws.
+fn shuffled(rows: &[String], seed: u64) -> String {
+    let mut rows = rows.to_vec();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for last in (1..rows.len()).rev() {
+        rows.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+    }
+    rows.concat()
+}
+
+/// Scores by two metrics, gold by two attributes and labels, of items with three candidates each.
+fn tables(items: usize) -> [Vec<String>; 3] {
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let mut draw = |below: u64| random.next_u64() % below;
+    let (mut scores, mut gold, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+    for item in 0..items {
+        for candidate in ["a", "b", "c"] {
+            let quality = draw(5);
+            for metric in ["m", "n"] {
+                let score = (quality + draw(4)) as f64 / 3.0;
+                scores.push(
+                    json!({"item": item.to_string(), "candidate": candidate, "metric": metric, "score": score})
+                        .to_string()
+                        + "\n",
+                );
+            }
+            // Half of the items have gold, which is what promises are for.
+            if item % 2 == 0 {
+                gold.push(
+                    json!({"item": item.to_string(), "candidate": candidate, "attribute": "x", "score": quality})
+                        .to_string()
+                        + "\n",
+                );
+                gold.push(
+                    json!({"item": item.to_string(), "candidate": candidate, "attribute": "y", "score": draw(5)})
+                        .to_string()
+                        + "\n",
+                );
+            }
+        }
+        if item % 3 == 1 {
+            labels.push(json!({"item": item.to_string(), "attribute": "x", "candidate_i": "a", "candidate_j": "c", "preference": if draw(2) == 0 { "a" } else { "c" }}).to_string() + "\n");
+        }
+    }
+    [scores, gold, labels]
+}
+
+fn evaluated(folder: &Path) -> (Value, Vec<String>) {
+    let given = json!({
+        "scores": [folder.join("scores.jsonl")], "gold": folder.join("gold.jsonl"), "labels": [folder.join("labels.jsonl")],
+        "compare": ["m,n"], "rounds": 50, "alpha": 0.4,
+    });
+    let meta = Meta.with(given.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
+    let mut output = MemoryOutput::default();
+    let summary = meta.run(&[], &mut Run::without_model(&mut output)).unwrap_or_else(|error| panic!("{error}"));
+    let tables = ["to_label", "scores_to_label"].map(|name| format!("{:?}", output.rows(name)));
+    (json!({"values": summary.values, "verdict": summary.verdict}), tables.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn meta_says_the_same_in_any_order_of_scores_gold_and_labels(seed in any::<u64>()) {
+        let [scores, gold, labels] = tables(24);
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |seed: Option<u64>| {
+            for (place, (name, rows)) in [("scores", &scores), ("gold", &gold), ("labels", &labels)].into_iter().enumerate() {
+                let text = seed.map_or_else(|| rows.concat(), |seed| shuffled(rows, seed ^ place as u64));
+                fs::write(folder.path().join(format!("{name}.jsonl")), text).expect("written");
+            }
+        };
+        write(None);
+        let expected = evaluated(folder.path());
+        write(Some(seed));
+        prop_assert_eq!(evaluated(folder.path()), expected);
+    }
+
+    #[test]
+    fn gate_says_the_same_in_any_order_of_both_tables(seed in any::<u64>()) {
+        let [scores, ..] = tables(24);
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (now, before) = (folder.path().join("now.jsonl"), folder.path().join("before.jsonl"));
+        let gated = |seed: Option<u64>| {
+            let text = |place: u64| seed.map_or_else(|| scores.concat(), |seed| shuffled(&scores, seed ^ place));
+            fs::write(&before, text(0)).expect("written");
+            fs::write(&now, text(1).replace(":1.0}", ":0.5}")).expect("written");
+            let found = gate(&now, Some(&before), &GateOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+            serde_json::to_string(&found).expect("plain values")
+        };
+        prop_assert_eq!(gated(Some(seed)), gated(None));
+    }
+}
+
+#[test]
+fn a_gate_over_two_items_that_differ_alike_is_undecided_and_says_why() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let outcome = |items: usize, now: f64| {
+        let write = |name: &str, score: f64| {
+            let rows: Vec<String> = (0..items).map(|item| format!("{item},a,{score}\n")).collect();
+            let path = folder.path().join(name);
+            fs::write(&path, format!("item,candidate,m\n{}", rows.concat())).expect("written");
+            path
+        };
+        let (before, now) = (write("before.csv", 1.0), write("now.csv", now));
+        gate(&now, Some(&before), &GateOptions::default())
+            .unwrap_or_else(|error| panic!("{error}"))
+            .attributes
+            .remove(0)
+    };
+    let two = outcome(2, 0.0);
+    assert_eq!((two.outcome.name(), two.interval, two.items_to_decide), ("undecided", None, Some(6)));
+    assert_eq!(
+        two.why.as_deref(),
+        Some("2 items say the same, and a sign test of these has p 0.500: from 6 items on it can decide")
+    );
+    assert_eq!(outcome(5, 0.0).outcome.name(), "undecided", "p is 0.0625");
+    assert_eq!(outcome(6, 0.0).outcome.name(), "worse", "p is 0.031");
+    assert_eq!(outcome(6, 2.0).outcome.name(), "better");
+    assert_eq!((outcome(1, 0.0).outcome.name(), outcome(2, 1.0).outcome.name()), ("undecided", "same"));
+}

@@ -1,0 +1,106 @@
+//! What stands beside scores of texts: figures that need no model, and one score told under two names.
+
+use probity_data::Sample;
+use probity_lm::text::fixed;
+use probity_stats::{Correlation, per_context};
+
+use super::report::Scores;
+use crate::gold;
+use crate::{Conclusion, Trust};
+
+/// Two lists that order the texts of a context so much alike are one.
+const ALIKE: f64 = 0.95;
+
+/// What knows nothing of a text's quality agrees with gold so well (Spearman, mean over contexts).
+pub(super) struct Baseline {
+    name: &'static str,
+    spearman: f64,
+}
+
+/// The number of words, in the direction that agrees better, and a constant for each system: the mean of what people gave
+/// its texts in the other samples. Of the candidates that have a score and gold.
+pub(super) fn baselines(samples: &[Sample], attribute: &str, scores: &Scores) -> Vec<Baseline> {
+    let by_text = |score: &dyn Fn(usize, usize) -> Option<f64>| {
+        let of_sample = |(item, row): (usize, &Vec<Option<f64>>)| {
+            (0..row.len()).map(|candidate| row[candidate].and_then(|_| score(item, candidate))).collect()
+        };
+        let scores: Vec<Vec<Option<f64>>> = scores.iter().enumerate().map(of_sample).collect();
+        spearman(samples, attribute, &scores)
+    };
+    let words = |item: usize, candidate: usize| {
+        Some(samples[item].candidates[candidate].text.split_whitespace().count() as f64)
+    };
+    let of_system = |item: usize, candidate: usize| {
+        let id = &samples[item].candidates[candidate].id;
+        let others = samples.iter().enumerate().filter(|(other, _)| *other != item);
+        let golds = others.filter_map(|(_, sample)| sample.candidate(id)?.scores.get(attribute).copied());
+        let (sum, count) = golds.fold((0.0, 0usize), |(sum, count), gold| (sum + gold, count + 1));
+        (count > 0).then(|| sum / count as f64)
+    };
+    let length = by_text(&words).map(|rho| Baseline {
+        name: if rho < 0.0 { "length (shorter is better)" } else { "length" },
+        spearman: rho.abs(),
+    });
+    let system = by_text(&of_system).map(|spearman| Baseline { name: "a constant for each system", spearman });
+    length.into_iter().chain(system).collect()
+}
+
+fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64> {
+    let contexts = gold::contexts(samples, attribute, scores);
+    let lists: Vec<(Vec<f64>, Vec<f64>)> =
+        contexts.iter().map(|context| context.iter().map(|one| (one.predicted, one.gold)).unzip()).collect();
+    per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean
+}
+
+/// Puts baselines beside what a conclusion says of agreement with gold; one that agrees as well makes it doubtful.
+pub(super) fn tell_baselines(found: &mut Conclusion, baselines: &[Baseline]) {
+    let Some(own) = found.figures["spearman"].as_f64().filter(|_| !baselines.is_empty()) else { return };
+    let shown: Vec<String> =
+        baselines.iter().map(|one| format!("{} has {}", one.name, fixed(one.spearman, 3))).collect();
+    let said = found.agreement.as_mut().unwrap_or(&mut found.says);
+    *said = format!("{said}; {}", shown.join(", "));
+    for one in baselines {
+        found.figures["baselines"][one.name] = one.spearman.into();
+    }
+    let best = baselines.iter().filter(|one| one.spearman >= own).max_by(|a, b| a.spearman.total_cmp(&b.spearman));
+    if let Some(best) = best.filter(|_| found.trust != Trust::Unreliable) {
+        let why = format!("{} agrees as well without reading a text", best.name);
+        found.because = match found.trust {
+            Trust::Reliable => why,
+            _ => format!("{}; {why}", found.because),
+        };
+        found.trust = Trust::Caution;
+    }
+}
+
+/// Says of each attribute's conclusion where its scores order texts as those of an earlier one do.
+pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[(&str, Vec<Vec<Option<f64>>>)]) {
+    for (place, (name, scores)) in asked.iter().enumerate() {
+        let alike =
+            asked[..place].iter().filter_map(|(other, before)| Some((other, rank_correlation(before, scores)?)));
+        let Some((other, rho)) = alike.filter(|(_, rho)| *rho >= ALIKE).max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            continue;
+        };
+        for found in verdict.iter_mut().filter(|found| found.about.as_deref() == Some(name)) {
+            let because = &found.because;
+            found.because = format!(
+                "{because}; but these scores order texts as those of {other} do (Spearman {}): one score under two names",
+                fixed(rho, 3)
+            );
+            found.figures["same_as"] = (*other).into();
+        }
+    }
+}
+
+/// The mean over samples of Spearman between two lists of scores; over all where no sample has several candidates.
+fn rank_correlation(first: &Scores, second: &Scores) -> Option<f64> {
+    let both = |(a, b): (&Vec<Option<f64>>, &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
+        a.iter().zip(b).filter_map(|(a, b)| a.zip(*b)).unzip()
+    };
+    let lists: Vec<(Vec<f64>, Vec<f64>)> = first.iter().zip(second).map(both).collect();
+    let mean = per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean;
+    mean.or_else(|| {
+        let all = |of: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| lists.iter().flat_map(of).copied().collect::<Vec<f64>>();
+        probity_stats::spearman(&all(|lists| &lists.0), &all(|lists| &lists.1))
+    })
+}
