@@ -170,3 +170,17 @@ fn every_method_has_a_page_and_every_metric_a_row() {
         assert!(metrics.contains(&row) && readme.contains(&row), "{file}");
     }
 }
+
+/// Figures are comparable with a paper's only if the prompts are, so each page says whose wording they have.
+#[test]
+fn pages_beside_a_papers_figures_say_whose_wording_their_prompts_have() {
+    for name in [
+        "methods/checklist", "methods/compare", "methods/g-eval", "methods/gpt-score", "methods/judge",
+        "methods/parapluie", "methods/prompt-scoring", "methods/revise", "methods/reviseval", "methods/revision",
+        "comparative-table", "reviseval-table",
+    ] {
+        let page = page(&format!("docs/{name}.md"));
+        let says = |line: &str| line.contains("worded by us") || (line.contains("wording") && line.contains("ours"));
+        assert!(prose(&page.text).any(|(_, line)| says(&line)), "{}", page.name);
+    }
+}

@@ -18,9 +18,24 @@ use crate::metric::{
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct BartScoreOptions {
+    /// Which probability is the score
+    #[default(ScoreDirection::F)]
+    direction: ScoreDirection,
     /// Which score of several references is taken
     #[default(Several::Max)]
     several: Several,
+}
+
+/// Which of the two directions is the score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ScoreDirection {
+    /// The mean of both
+    F,
+    /// The candidate given the reference
+    Precision,
+    /// The reference given the candidate
+    Recall,
 }
 
 /// Of scores against several references.
@@ -37,7 +52,7 @@ enum Several {
 pub(crate) struct BartScore {
     model: Arc<dyn LanguageModel>,
     description: ModelDescription,
-    several: Several,
+    options: BartScoreOptions,
 }
 
 /// `BARTScore` of candidates, given their source; see [`Definition::LONG_ABOUT`].
@@ -56,8 +71,9 @@ Mean log-probability of candidate given reference and the reverse, by a seq2seq 
 
 `precision` is the mean over the candidate's tokens of log P(token | reference, tokens before), `recall` that of the \
 reference's tokens given the \
-candidate, and the score itself, the paper's F, their mean; all are at most 0. Any sequence-to-sequence model can be \
-asked; scores are comparable \
+candidate. The score itself is their mean, the paper's F, or with `direction` one of the two; all are at most 0. \
+RevisEval (Zhang et al. 2024) takes recall, so `probity reviseval` does so by default. Any sequence-to-sequence model \
+can be asked; scores are comparable \
 between runs of one model alone, which the signature names. The published script also counts the tokens that its \
 tokenizer puts around \
 each text, here only the text's own count. An empty candidate or reference is undefined, and so is what is longer than \
@@ -70,7 +86,7 @@ items together: the mean.";
     fn build(options: BartScoreOptions, models: &MetricModels) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
         let description = describe(&*model);
-        Ok(Box::new(Self { model, description, several: options.several }))
+        Ok(Box::new(Self { model, description, options }))
     }
 }
 
@@ -104,11 +120,17 @@ fn describe(model: &dyn LanguageModel) -> ModelDescription {
 
 impl Metric for BartScore {
     fn settings(&self) -> MetricSettings {
-        let several = match self.several {
+        let direction = match self.options.direction {
+            ScoreDirection::F => "f",
+            ScoreDirection::Precision => "precision",
+            ScoreDirection::Recall => "recall",
+        };
+        let several = match self.options.several {
             Several::Max => "max",
             Several::Mean => "mean",
         };
-        settings(&self.description).into_iter().chain([("several", several.to_owned())]).collect()
+        let own = [("direction", direction.to_owned()), ("several", several.to_owned())];
+        settings(&self.description).into_iter().chain(own).collect()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
@@ -118,15 +140,25 @@ impl Metric for BartScore {
         let rows = items.iter().map(|item| {
             let of_item: Vec<&[Score]> = scores.by_ref().take(item.references.len()).collect();
             let part = |direction: usize| self.over_references(of_item.iter().map(|pair| pair[direction]));
-            let mean = |pair: &&[Score]| match (pair[0], pair[1]) {
-                (Score::Value(precision), Score::Value(recall)) => Score::Value(f64::midpoint(precision, recall)),
-                (undefined @ Score::Undefined(_), _) | (_, undefined) => undefined,
+            let (precision, recall) = (part(0), part(1));
+            let score = match self.options.direction {
+                ScoreDirection::F => self.over_references(of_item.iter().map(|pair| f_score(pair[0], pair[1]))),
+                ScoreDirection::Precision => precision,
+                ScoreDirection::Recall => recall,
             };
-            vec![self.over_references(of_item.iter().map(mean)), part(0), part(1)]
+            vec![score, precision, recall]
         });
         let rows = rows.collect();
         watch(items.len()).map_err(MetricError::Stopped)?;
         Ok(MetricScores::with_means(rows))
+    }
+}
+
+/// The mean of both directions; the first that is undefined says why there is none.
+fn f_score(precision: Score, recall: Score) -> Score {
+    match (precision, recall) {
+        (Score::Value(precision), Score::Value(recall)) => Score::Value(f64::midpoint(precision, recall)),
+        (undefined @ Score::Undefined(_), _) | (_, undefined) => undefined,
     }
 }
 
@@ -140,7 +172,7 @@ impl BartScore {
     fn over_references(&self, scores: impl Iterator<Item = Score>) -> Score {
         let scores: Vec<Score> = scores.collect();
         let values = || scores.iter().filter_map(|score| score.value());
-        match self.several {
+        match self.options.several {
             _ if values().next().is_none() => {
                 scores.first().copied().unwrap_or(Score::Undefined("there is no reference"))
             }
@@ -243,6 +275,16 @@ mod tests {
         assert_eq!(rows[0], [-6.0, -8.0, -4.0].map(Score::Value));
         assert_eq!(rows[1], [-1.0; 3].map(Score::Value));
         assert_eq!(scored("bart-score-source", &[item("a bc", &[])])[0], [Score::Value(-6.0)]);
+    }
+
+    #[test]
+    fn one_direction_can_be_the_score() {
+        let items = [item("a bc", &["abcdefgh"])];
+        assert_eq!(scored("bart-score:direction=precision", &items)[0], [-8.0, -8.0, -4.0].map(Score::Value));
+        assert_eq!(scored("bart-score:direction=recall", &items)[0], [-4.0, -8.0, -4.0].map(Score::Value));
+        // A direction does not depend on the other one being defined.
+        let impossible = scored("bart-score:direction=recall", &[item("impossible", &["a"])]);
+        assert_eq!(impossible[0][0], Score::Value(-10.0));
     }
 
     #[test]

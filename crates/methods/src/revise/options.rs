@@ -193,19 +193,19 @@ written_as_text!(OwnTemplate);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GoodDraft {
-    /// The model is told not to hand it back.
+    /// The model may return it unchanged, as in the paper (Figures 8 and 9).
     #[default]
-    Improve,
-    /// It may be given back as it is (the paper's Figures 8 and 9).
     Keep,
+    /// The model must change it.
+    Improve,
 }
 
 impl GoodDraft {
     /// The sentence of the prompt.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
-            Self::Improve => "The draft can be improved, so do not hand it back as it is.",
             Self::Keep => "Where nothing about the draft needs to change, repeat it word for word.",
+            Self::Improve => "The draft can be improved, so do not hand it back as it is.",
         }
     }
 }
@@ -222,8 +222,7 @@ pub struct ReviserOptions {
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(10)]
     pub diversify: u16,
-    /// What becomes of a draft that is good already: `improve` asks for another text all the same, `keep` lets the
-    /// draft be given back, as the paper's prompts do.
+    /// What to do with a draft that is already good.
     pub good_draft: GoodDraft,
     /// A template of your own for a kind of reference. May be given for several kinds.
     #[schemars(extend("form" = "KIND=FILE"))]

@@ -85,7 +85,7 @@ pub struct RevisEvalParams {
     #[schemars(extend("conflicts" = ["judge_model", "rate"]))]
     pub no_judge: bool,
     /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair
-    /// the better score is preferred; several metrics vote.
+    /// the better score is preferred; several metrics vote. `bart-score` has the paper's direction, recall, by default.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
     /// The models that metrics ask.
@@ -201,6 +201,7 @@ impl RevisEvalParams {
 
     fn choices(&self) -> Result<Chosen, MethodError> {
         let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
+        let metrics: Vec<ChosenMetric> = metrics.into_iter().map(as_in_the_paper).collect();
         let mut similarity = choose(self.similarity())?;
         if similarity.len() > 1 {
             let hint = "leave it out for bert-score or rouge-l";
@@ -214,5 +215,31 @@ impl RevisEvalParams {
             }
         }
         Ok(Chosen { metrics, similarity })
+    }
+}
+
+/// `BARTScore` in the paper's direction (appendix E), where the user names none: how probable the reference is, given
+/// the text.
+fn as_in_the_paper(metric: ChosenMetric) -> ChosenMetric {
+    if metric.definition().name() == "bart-score" { metric.with_default("direction", "recall".into()) } else { metric }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bart_score_has_the_papers_direction_unless_one_is_given() {
+        for (metric, direction) in [
+            ("bart-score", "recall"),
+            ("bart-score:several=mean", "recall"),
+            ("bart-score:direction=precision", "precision"),
+            ("bart-score:direction=f", "f"),
+        ] {
+            let params = RevisEvalParams { metric: vec![metric.to_owned()], ..RevisEvalParams::default() };
+            let chosen = params.choices().expect("known");
+            assert_eq!(chosen.metrics[0].options_in_force()["direction"], direction, "{metric}");
+            assert_eq!(chosen.metrics[0].label(), metric);
+        }
     }
 }

@@ -430,8 +430,8 @@ fn the_papers_accuracy_counts_ties_and_pairs_without_a_verdict_as_not_right() {
 }
 
 #[test]
-fn a_good_draft_may_be_given_back_where_that_is_asked_for() {
-    for (option, sentence) in [("", "do not hand it back"), (" --good-draft keep", "repeat it word for word")] {
+fn a_good_draft_may_be_kept_as_in_the_paper_unless_improve_is_chosen() {
+    for (option, sentence) in [("", "repeat it word for word"), (" --good-draft improve", "do not hand it back")] {
         let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |request: &GenerateRequest| {
             assert!(request.prompt.text().contains(sentence), "{}", request.prompt.text());
             generated("quality=1")

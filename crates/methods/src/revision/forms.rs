@@ -63,12 +63,14 @@ impl Form {
         let mut questions = vec![
             question(
                 "related_a",
-                "Does revision A do what the author wanted: strictly, with more changes besides, or not?",
+                "Does revision A do what the author wanted: strictly, with more changes as well, or not? Its quality \
+                 does not matter here.",
                 &RELATEDNESS[..],
             ),
             question(
                 "related_b",
-                "Does revision B do what the author wanted: strictly, with more changes besides, or not?",
+                "Does revision B do what the author wanted: strictly, with more changes as well, or not? Its quality \
+                 does not matter here.",
                 &RELATEDNESS,
             ),
             question(
@@ -83,7 +85,8 @@ impl Form {
             ),
             question(
                 "best",
-                "Which revision is the best? Say both where neither is better, and none where neither is acceptable.",
+                "Which revision is the best? Choose A or B if you can, both only if they are truly equal, and none only \
+                 if neither is acceptable.",
                 &CHOICE,
             ),
         ];

@@ -209,6 +209,22 @@ fn a_hybrid_is_of_evaluators_that_are_there() {
 }
 
 #[test]
+fn default_metrics_and_hybrid_have_the_papers_sari() {
+    let (summary, _) = summary("revision --judge parapluie");
+    let names: Vec<&str> = summary.values["alignment"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["by"].as_str().expect("a name"))
+        .filter(|name| name.starts_with("sari"))
+        .collect();
+    assert_eq!(names, ["sari-hf"]);
+    let steps: Vec<&Value> =
+        summary.values["hybrid"].as_array().expect("a list").iter().map(|one| &one["by"]).collect();
+    assert_eq!(steps, ["parapluie", "sari-hf", "gleu-napoles"]);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let refused = |args: &str, samples: &[Sample]| told(&run(args, samples, &model()).0.expect_err("refused"));
     let mut bare = samples();
