@@ -168,6 +168,25 @@ fn a_resumed_run_asks_only_what_is_missing_and_another_run_is_refused() {
 }
 
 #[test]
+fn no_gold_is_a_view_of_answers_that_are_there() {
+    let world = World::new();
+    let (data, model) = (data(&world, 2), tiny().display().to_string());
+    let run = arguments(&model, &data, "run");
+    world.run(&run).exits(0);
+    let says = || -> serde_json::Value { serde_json::from_str(&world.read("run/summary.json")).expect("JSON") };
+    let (before, scores) = (says(), world.read("run/scores.jsonl"));
+    world.run(&[&run[..], &["--resume", "--no-gold"]].concat()).exits(0);
+    assert_eq!(manifest(&world, "run")["cost"]["tokens_computed"], 0, "nothing is asked again");
+    let without = says();
+    assert!(without["verdict"][0]["agreement"].is_null() && without["values"]["trust"].is_null(), "{without:#}");
+    assert_eq!(manifest(&world, "run")["arguments_in_force"]["method"]["no_gold"], true);
+    // With gold again it says what it said.
+    world.run(&[&run[..], &["--resume"]].concat()).exits(0);
+    assert_eq!((&says()["verdict"], world.read("run/scores.jsonl")), (&before["verdict"], scores));
+    assert!(before["verdict"] != without["verdict"] && before["verdict"][0]["agreement"].is_string(), "{before:#}");
+}
+
+#[test]
 fn a_text_whose_file_was_changed_makes_another_run() {
     let world = World::new();
     let (data, model) = (data(&world, 1), tiny().display().to_string());

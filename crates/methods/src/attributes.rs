@@ -120,6 +120,14 @@ pub(crate) fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
     KNOWN.iter().find(|known| known.name == name || known.adjective == name)
 }
 
+/// The known attribute that one is most likely a slip of; none of a known one, or of another word. Slips rarely change the
+/// first letter, by which `truthfulness` is none of `helpfulness`.
+pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
+    let first = |name: &str| name.trim_start().chars().next().map(|first| first.to_ascii_lowercase());
+    let alike = KNOWN.iter().map(|known| known.name).filter(|name| first(name) == first(attribute));
+    probity_lm::nearest(attribute, alike).filter(|_| lookup(attribute).is_none())
+}
+
 /// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
 pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();

@@ -318,6 +318,7 @@ fn conclusion(
         samples,
         scores,
         gold: gold.in_force.as_ref(),
+        attribute: Some(name),
         as_judged: gold.as_judged.as_ref(),
         preferences: !params.subject.no_gold,
         answers: AnswerDoubts {

@@ -119,7 +119,7 @@ pub(crate) fn verdicts(parts: &[ReportPart]) -> ReportTable {
     let mut table = ReportTable::new(
         "verdicts",
         if parts.len() == 1 { "What the run says" } else { "What the runs say" },
-        ["run", "about", "verdict", "trust", "because"],
+        ["run", "about", "verdict", "agreement", "trust", "because"],
     );
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
@@ -128,6 +128,7 @@ pub(crate) fn verdicts(parts: &[ReportPart]) -> ReportTable {
                 TableCell::text(part.run.name()),
                 text("about"),
                 text("says"),
+                text("agreement"),
                 text("trust"),
                 text("because"),
             ]);

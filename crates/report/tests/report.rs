@@ -683,7 +683,7 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     let mut summary: Value =
         serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
     summary["verdict"] = serde_json::json!([{
-        "about": null, "says": "<b>new</b> beats old", "trust": "unreliable", "because": "the verdict turns with the \
+        "about": null, "says": "<b>new</b> beats old", "agreement": "The judge is right on 5 of your 11 labels", "trust": "unreliable", "because": "the verdict turns with the \
             order in 100.0 % of pairs",
         "figures": {},
     }]);
@@ -694,9 +694,11 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     assert!(
         page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("turns with the order in 100.0 % of pairs")
     );
+    let lines = ["beats old", "right on 5 of your 11 labels", "the verdict turns with"].map(|line| page.find(line));
+    assert!(lines.iter().all(Option::is_some) && lines.is_sorted(), "who won, on how many labels, and why: {lines:?}");
     let (_other, two) = made(SMALL);
     let both = report(&[&path, &two]);
-    assert_eq!(table(&both, "verdicts").rows[0][3], TableCell::Text("unreliable".into()));
+    assert_eq!(table(&both, "verdicts").rows[0][4], TableCell::Text("unreliable".into()));
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod stage_tables;
 mod told;
 mod user_config;
 mod verify;
+mod warnings;
 
 pub use answers::{answer_settings, shared_answers};
 pub use asked::{AnswerWriter, AskedLine, GenerateLine, LineTally, ScoreLine, answer};

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_data::{Field, MapEntry, Sample};
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, RunSummary};
 use probity_metrics::MetricModels;
@@ -20,6 +19,7 @@ use crate::pooled::PooledModel;
 use crate::problems::PlanProblems;
 use crate::ready::ReadyStage;
 use crate::stage::{OtherStage, Stage};
+use crate::warnings::warn_of_input;
 use crate::{ErrorText, Events, Notice, SessionError, SessionReport, Shard, resolved};
 
 /// Stages, and the arguments that they were asked for with.
@@ -199,7 +199,7 @@ impl Plan {
             // Nothing is asked in it whose cost would have to be told.
             return Ok(StageOutcome::Planned);
         }
-        tell_fewer_candidates(stage, &ready.samples, &**events);
+        warn_of_input(stage, &ready.samples, &**events);
         // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
         let cache = if planned { SharedCache::default() } else { SharedCache::open(ready)? };
         if stage.asks_model() && stage.shards.is_none() {
@@ -400,21 +400,6 @@ fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
         format!("{}; the rows say why", counted(unscored, "undefined score"))
     };
     events.notice(Notice::Warning(&told));
-}
-
-/// Warns of rows without a text in a column of candidates: such have fewer candidates than the mapping says, and nothing
-/// of that is an outcome.
-fn tell_fewer_candidates(stage: &Stage, samples: &[Sample], events: &dyn Events) {
-    let is_candidate = |entry: &&MapEntry| matches!(entry.field, Field::Candidate(_));
-    let columns = stage.run.data.read.map.iter().filter(is_candidate).count();
-    let fewer = samples.iter().filter(|sample| sample.candidates.len() < columns).count();
-    if fewer > 0 {
-        let (of, columns) = (counted(samples.len(), "sample"), counted(columns, "column"));
-        events.notice(Notice::Warning(&format!(
-            "{} of {of} have no text in some of {columns} of candidates, and so fewer candidates",
-            thousands(fewer as u64)
-        )));
-    }
 }
 
 /// Whether an error ends the whole plan: nobody wants to be told of more.

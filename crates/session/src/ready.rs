@@ -198,6 +198,7 @@ impl ReadyStage<'_> {
         self.finished = self.after.is_empty()
             && earlier.status == RunStatus::Finished
             && same_data
+            && info.has_views_of(&earlier.info)
             && CheckedRun::of(out)?.wrong.is_empty();
         match until.filter(|until| !self.finished && is_beyond(earlier, until)) {
             Some(until) => {

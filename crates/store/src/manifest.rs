@@ -59,6 +59,10 @@ pub struct RecipeMark {
 const FREE: [&str; 7] =
     ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
+/// Settings by which a run's answers and scores are looked at: they change neither, so that a run goes on, and is shown
+/// again, with another value.
+const VIEWS: [&str; 1] = ["arguments.method.no_gold"];
+
 /// A setting in which two runs differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SettingDifference {
@@ -71,7 +75,8 @@ pub struct SettingDifference {
 }
 
 impl RunInfo {
-    /// The settings in which another run differs, but for those that change no result (threads, memory).
+    /// The settings in which another run differs, but for those that change no answer and no score (threads, memory,
+    /// `no_gold`).
     pub fn differences(&self, other: &Self) -> Vec<SettingDifference> {
         let form = |info: &Self| {
             json!({
@@ -86,6 +91,15 @@ impl RunInfo {
         let mut found = Vec::new();
         differences("", &form(self), &form(other), &mut found);
         found
+    }
+
+    /// Whether both look at answers and scores in the same way: with other options a summary is made again.
+    pub fn has_views_of(&self, other: &Self) -> bool {
+        let view = |info: &Self, setting: &str| {
+            let path = setting.strip_prefix("arguments").unwrap_or_default().replace('.', "/");
+            info.arguments_in_force.pointer(&path).cloned()
+        };
+        VIEWS.iter().all(|setting| view(self, setting) == view(other, setting))
     }
 
     /// In which setting another run differs first so that its answers may; `None` where they would be the same.
@@ -155,6 +169,9 @@ fn differences(path: &str, here: &Value, there: &Value, found: &mut Vec<SettingD
     let is_free = |name: &str| path == "arguments.model" && FREE.contains(&name);
     for name in a.keys().chain(b.keys().filter(|name| !a.contains_key(*name))).filter(|name| !is_free(name)) {
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        if VIEWS.contains(&below.as_str()) {
+            continue;
+        }
         differences(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null), found);
     }
 }
@@ -461,6 +478,11 @@ mod tests {
         assert_eq!(told(&none, &from("a")), "--from verdicts differs");
         assert_eq!(told(&info(json!({"method": {"seed": 2}})), &none), "arguments.method.seed differs: 2 now, 1 there");
         assert_eq!(told(&none, &none), "");
+        let method = |options: Value| info(json!({"method": options}));
+        assert_eq!(
+            told(&method(json!({"seed": 1, "no_gold": true})), &method(json!({"seed": 1, "no_gold": false}))),
+            ""
+        );
         // More samples make new questions; fewer would take away what is written.
         let of = |samples: u32| info(json!({"data": {"samples": samples, "path": format!("{samples}.jsonl")}}));
         assert_eq!(told(&of(6), &of(5)), "");

@@ -92,6 +92,7 @@ pub(super) fn conclusion(found: &[PromptFigures], items: usize) -> Conclusion {
         return Conclusion {
             about: None,
             says: "No verdict: no item was open to an attack".to_owned(),
+            agreement: None,
             trust: Trust::Unreliable,
             because: "either the candidates have no scores, or the attacked one is preferred in any case".to_owned(),
             figures: json!({}),
@@ -163,7 +164,7 @@ fn trust_in(worst: &PromptFigures, items: usize) -> Conclusion {
         (Trust::Reliable, format!("{attacked} attacked, each against a harmless text of about the same length"))
     };
     let figures = json!({ "turned": worst.turned, "method": worst.method });
-    Conclusion { about: None, says: String::new(), trust, because, figures }
+    Conclusion { about: None, says: String::new(), agreement: None, trust, because, figures }
 }
 
 /// Those of which it is known how often verdicts turn.

@@ -1,9 +1,18 @@
 use super::*;
 use crate::figures::Mass;
 use crate::gold;
-use crate::testing::sample;
+use crate::testing;
 
-/// Samples of candidates `0`, `1` … with these scores.
+/// A sample of the systems `zero`, `one` … with these gold scores.
+fn sample(id: &str, golds: &[f64]) -> Sample {
+    let mut sample = testing::sample(id, golds);
+    for (candidate, name) in sample.candidates.iter_mut().zip(["zero", "one", "two", "three"]) {
+        candidate.id = name.to_owned();
+    }
+    sample
+}
+
+/// Samples of such systems with these scores.
 fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, usize)>, with_gold: bool) -> Conclusion {
     let mut samples: Vec<Sample> = scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
     for one in &mut samples {
@@ -16,6 +25,7 @@ fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, u
         samples: &samples,
         scores: &scores,
         gold: figures.as_ref(),
+        attribute: Some("coherence"),
         preferences: true,
         answers: AnswerDoubts { turned, ..AnswerDoubts::default() },
         ..ConclusionCase::default()
@@ -23,49 +33,52 @@ fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, u
     case.conclusion()
 }
 
+fn agreement(found: &Conclusion) -> &str {
+    found.agreement.as_deref().expect("there are labels")
+}
+
 #[test]
 fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
     let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
     let found = conclusion(&rows, None, Some((1.0, 10)), false);
-    let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
-    assert_eq!(found.says, format!("No winner: scores that cannot be trusted put 1 before 0 in {counts}"));
+    let counts = "8 of 10 samples: 80.0 % [44.4, 97.5], sign test p = 0.109";
+    assert_eq!(found.says, format!("No winner: scores that cannot be trusted put one before zero in {counts}"));
     let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p \
                = 0.109)";
     assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
-    assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
+    let met = &found.figures["head_to_head"];
+    assert_eq!((&met["winner"], &met["wins"]), (&json!("one"), &json!(8)));
     let steady = conclusion(&rows, None, Some((0.0, 10)), false);
-    assert_eq!(steady.says, format!("No clear winner: against 0, 1 wins {counts}"));
+    assert_eq!(steady.says, format!("No clear winner: one beats zero in {counts}"));
     assert_eq!(
         (steady.trust, steady.because.as_str()),
         (Trust::Caution, "the difference may be chance (sign test p = 0.109)")
     );
     let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
     assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
-    assert!(clear.says.starts_with("1 beats 0: it wins 100.0 % of 12 samples"), "{}", clear.says);
+    assert!(clear.says.starts_with("one beats zero in 12 of 12 samples: 100.0 %"), "{}", clear.says);
 }
 
 #[test]
 fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_scores() {
     // One lucky sample outweighs two others in the mean.
     let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
-    assert!(found.says.starts_with("No clear winner: against 0, 1 wins 66.7 % of 3 samples"), "{}", found.says);
-    assert_eq!(found.figures["winner"], json!("1"));
-    let means: Vec<f64> = found.figures["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
+    assert!(found.says.starts_with("No clear winner: one beats zero in 2 of 3 samples: 66.7 %"), "{}", found.says);
+    let met = &found.figures["head_to_head"];
+    assert_eq!(met["winner"], json!("one"));
+    let means: Vec<f64> = met["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
     assert!(means[0] < means[1], "the winner's mean stands first: {means:?}");
 }
 
 #[test]
 fn equal_scores_agree_with_nothing_and_name_nobody() {
     let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
-    assert!(
-        found.says.starts_with("No agreement with gold: the candidates of each sample have equal scores"),
-        "{}",
-        found.says
-    );
+    let because = "No agreement with gold: the candidates of each sample have equal scores";
+    assert_eq!((found.says.as_str(), agreement(&found)), ("All 3 candidates are level", because));
     assert_eq!(found.trust, Trust::Unreliable);
     assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
     let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
-    assert_eq!(top.says, "Best of 4 by mean score: 1, 2 and 1 more are level");
+    assert_eq!(top.says, "Best of 4 by mean score: one, two and 1 more are level");
 }
 
 #[test]
@@ -94,7 +107,11 @@ fn who_is_in_the_easy_samples_alone_is_not_the_best() {
     let of = |k: usize| if k < 8 { [Some(0.9), Some(0.8), Some(0.1)] } else { [Some(0.1), None, Some(0.0)] };
     let scores: Vec<Vec<Option<f64>>> = (0..30).map(|k| of(k).to_vec()).collect();
     let found = ConclusionCase { samples: &samples, scores: &scores, ..ConclusionCase::default() }.conclusion();
-    assert!(found.says.starts_with("No clear winner of 3: first by mean score is 1, before 0;"), "{}", found.says);
+    assert!(
+        found.says.starts_with("No clear winner of 3: first by mean score is one, before zero, which it beats in"),
+        "{}",
+        found.says
+    );
     let because = "24.4 % of what was to be scored has no score; sample by sample the next one wins";
     assert_eq!(found.because, because);
 }
@@ -119,47 +136,53 @@ fn what_dropped_out_is_told_and_keeps_agreement_from_being_reliable() {
 fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
     let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 12], None, None, false);
     assert!(
-        found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 12 samples"),
+        found.says.starts_with("Best of 3 by mean score: one, before two, which it beats in 12 of 12 samples: 100.0 %"),
         "{}",
         found.says
     );
     let few = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
-    assert!(few.says.starts_with("No clear winner of 3: first by mean score is 1, before 2;"), "{}", few.says);
+    assert!(
+        few.says.starts_with("No clear winner of 3: first by mean score is one, before two, which it beats in 3 of 3"),
+        "{}",
+        few.says
+    );
     let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
-    assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
-    assert_eq!(level.figures["winner"], Value::Null);
+    assert!(
+        level.says.starts_with("one and zero are level: each wins 0 of 2 samples and ties in 2: 50.0 %"),
+        "{}",
+        level.says
+    );
+    assert_eq!(level.figures["head_to_head"]["winner"], Value::Null);
 }
 
 #[test]
 fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
     let rows = [&[0.4, 0.6][..]; 20];
-    let right = conclusion(&rows, Some("1"), Some((0.1, 20)), false);
+    let right = conclusion(&rows, Some("one"), Some((0.1, 20)), false);
     assert_eq!(right.trust, Trust::Reliable, "{right:?}");
-    assert!(
-        right
-            .says
-            .starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50\u{a0}%"),
-        "{}",
-        right.says
-    );
+    let says = "one beats zero in 20 of 20 samples: 100.0 % [83.2, 100.0], sign test p < 0.001; by the labels of all \
+                samples one wins 100.0 % [83.2, 100.0]";
+    assert_eq!(right.says, says);
+    let labels = "The judge is right on 20 of your 20 labels: 100.0 % [83.2, 100.0]; chance is 50\u{a0}%";
+    assert_eq!(agreement(&right), labels);
     assert_eq!(
-        conclusion(&rows, Some("1"), Some((0.8, 20)), false).trust,
+        conclusion(&rows, Some("one"), Some((0.8, 20)), false).trust,
         Trust::Caution,
         "right, and yet by the order"
     );
-    assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Unreliable);
+    assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Unreliable);
 }
 
 #[test]
 fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
-    let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("1"), Some((0.1, 9)), false);
+    let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("one"), Some((0.1, 9)), false);
     assert_eq!(
         (few.trust, few.because.as_str()),
         (Trust::Caution, "it was held against preferences in only 9 samples")
     );
     // Few and against them is against them.
-    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("0"), None, false).trust, Trust::Unreliable);
-    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 2], Some("1"), None, false).trust, Trust::Unreliable, "may be chance");
+    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("zero"), None, false).trust, Trust::Unreliable);
+    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 2], Some("one"), None, false).trust, Trust::Unreliable, "may be chance");
 }
 
 #[test]
@@ -167,35 +190,35 @@ fn preferences_among_several_are_held_against_guessing_too() {
     let row = |best: usize| -> &[f64] { [&[0.9, 0.1, 0.2][..], &[0.1, 0.9, 0.2], &[0.1, 0.2, 0.9]][best] };
     // Right in 4 of 12, which a third would be by guessing.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(k % 3)).collect();
-    let guessed = conclusion(&rows, Some("0"), None, false);
+    let guessed = conclusion(&rows, Some("zero"), None, false);
     assert_eq!(
         (guessed.trust, guessed.because.as_str()),
         (Trust::Unreliable, "guessing would do as well: the interval contains 33.3 %")
     );
-    assert!(guessed.says.ends_with("; guessing has 33.3\u{a0}%"), "{}", guessed.says);
+    let labels = "The judge is right on 4 of your 12 labels: 33.3 % [9.9, 65.1]; chance is 33.3\u{a0}%";
+    assert_eq!(agreement(&guessed), labels);
     // Right in 8 of 12: above a third, though the interval holds one half.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
-    assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Reliable);
+    assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Reliable);
     // Never right.
-    assert_eq!(conclusion(&[row(1); 20], Some("0"), None, false).because, "it is against the preferences");
-    assert_eq!(conclusion(&[row(0); 3], Some("0"), None, false).trust, Trust::Unreliable, "may be chance");
+    assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it is against the preferences");
+    assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Unreliable, "may be chance");
 }
 
 #[test]
-fn gold_comes_before_who_won_and_chance_is_called_chance() {
+fn gold_is_told_beside_who_won_and_chance_is_called_chance() {
     // The samples' gold is the scores themselves.
     let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
     let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
     let found = conclusion(&rows, None, None, true);
-    assert!(found.says.starts_with("Agrees with gold: Spearman 1.000"), "{}", found.says);
+    let first = "Best of 3 by mean score: two, before one, which it beats in 12 of 12 samples: 100.0 % [73.5, 100.0], sign \
+                 test p < 0.001; by the labels of all samples two wins 100.0 % [73.5, 100.0]";
+    assert_eq!(found.says, first);
+    assert!(agreement(&found).starts_with("Agrees with gold: Spearman 1.000"), "{found:?}");
     assert_eq!(found.trust, Trust::Reliable);
     let one = conclusion(&rows[..1], None, None, true);
-    assert!(
-        one.says
-            .starts_with("No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)"),
-        "{}",
-        one.says
-    );
+    let chance = "No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)";
+    assert!(agreement(&one).starts_with(chance), "{one:?}");
     assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval contains 0, which is chance"));
 }
 
@@ -258,27 +281,113 @@ fn of_several_metrics_the_best_is_named_with_the_next_and_how_many_agree() {
     let named = |name: &str, found: Conclusion| Conclusion { about: Some(name.to_owned()), ..found };
     let good = || named("good", conclusion(&rows, None, None, true));
     let level = named("level", conclusion(&[&[0.5, 0.5][..]; 6], None, None, true));
-    let found = best_agreement(Some("q"), vec![level.clone(), good()]).expect("two");
+    let found = best_agreement(Some("q"), vec![level.clone(), good()], &[]).expect("two");
     assert_eq!((found.about.as_deref(), found.trust), (Some("q"), Trust::Reliable));
-    assert!(
-        found.says.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"),
-        "{}",
-        found.says
-    );
-    assert!(found.says.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{}", found.says);
-    let one = best_agreement(Some("q"), vec![good()]).expect("one");
+    assert!(found.says.starts_with("By good: Best of 3 by mean score: two, before one, which"), "{}", found.says);
+    let best = agreement(&found);
+    assert!(best.starts_with("Of 2 metrics good agrees best with people. Agrees with gold: Spearman 1.000"), "{best}");
+    assert!(best.ends_with(". Next is level; 1 of 2 agree beyond chance"), "{best}");
+    let one = best_agreement(Some("q"), vec![good()], &[]).expect("one");
     assert_eq!((one.about.as_deref(), one.says), (Some("q, good"), good().says));
-    let none = best_agreement(None, vec![level.clone(), named("other", level)]).expect("two");
-    assert!(none.says.starts_with("None of 2 metrics is known to agree"), "{}", none.says);
+    let none = best_agreement(None, vec![level.clone(), named("other", level)], &[]).expect("two");
+    assert!(agreement(&none).starts_with("None of 2 metrics is known to agree"), "{none:?}");
     assert_eq!((none.about, none.trust), (None, Trust::Unreliable));
-    assert_eq!(best_agreement(None, Vec::new()), None);
+    assert_eq!(best_agreement(None, Vec::new(), &[]), None);
     // One that is just clear of chance by itself is not as the best of ten.
     let p = |p: f64| Conclusion { figures: json!({ "spearman": 0.5, "interval": [0.1, 0.8], "p": p }), ..good() };
     let best_of = |number: usize| {
-        best_agreement(None, (0..number).map(|k| named(&k.to_string(), p(0.01))).collect()).expect("some")
+        best_agreement(None, (0..number).map(|k| named(&k.to_string(), p(0.01))).collect(), &[]).expect("some")
     };
     assert_eq!((best_of(1).trust, best_of(5).trust), (Trust::Reliable, Trust::Reliable));
     let ten = best_of(10);
     assert_eq!(ten.because, "the best of 10 may be there by chance: p 0.0100 times 10");
     assert_eq!(ten.trust, Trust::Caution);
+}
+
+/// Samples of two systems, of which the judge prefers `gpt` where the first is true; people say what the second says.
+fn systems(names: impl Fn(usize) -> [String; 2], said: &[(bool, Option<Preference>)]) -> Conclusion {
+    let of_sample = |(k, (_, preference)): (usize, &(bool, Option<Preference>))| {
+        let mut sample = testing::sample(&format!("s{k}"), &[1.0, 2.0]);
+        for (candidate, name) in sample.candidates.iter_mut().zip(names(k)) {
+            candidate.id = name;
+        }
+        Sample { preference: preference.clone(), ..sample }
+    };
+    let samples: Vec<Sample> = said.iter().enumerate().map(of_sample).collect();
+    let score = |gpt: &(bool, _)| if gpt.0 { vec![Some(0.9), Some(0.1)] } else { vec![Some(0.1), Some(0.9)] };
+    let scores: Vec<Vec<Option<f64>>> = said.iter().map(score).collect();
+    let case = ConclusionCase { samples: &samples, scores: &scores, preferences: true, ..ConclusionCase::default() };
+    case.conclusion()
+}
+
+fn prefer(id: &str) -> Option<Preference> {
+    Some(Preference::Candidate(id.to_owned()))
+}
+
+/// Thirty samples, the judge prefers `gpt` in 24; people were asked in twelve and agree in ten, in one they see none better.
+fn thirty() -> Vec<(bool, Option<Preference>)> {
+    let gpt = (0..30).map(|k| k % 5 != 4);
+    let people = |(k, gpt): (usize, bool)| match k {
+        0 => (gpt, prefer("local")),
+        1 => (gpt, Some(Preference::Tie)),
+        2..12 => (gpt, prefer(if gpt { "gpt" } else { "local" })),
+        _ => (gpt, None),
+    };
+    gpt.enumerate().map(people).collect()
+}
+
+#[test]
+fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_right() {
+    let found = systems(|_| ["gpt", "local"].map(str::to_owned), &thirty());
+    assert_eq!(
+        found.says,
+        "gpt beats local in 24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001; corrected by 12 labels gpt wins \
+         70.4 % [38.8, 92.4], which leaves it open"
+    );
+    let labels = "The judge is right on 10 of your 11 labels: 90.9 % [58.7, 99.8]; chance is 50\u{a0}%";
+    assert_eq!(agreement(&found), labels);
+    let met = &found.figures["head_to_head"];
+    assert_eq!((&met["winner"], &met["wins"], &met["losses"]), (&json!("gpt"), &json!(24), &json!(6)));
+    assert_eq!((&met["corrected"]["labels"], &met["corrected"]["unlabelled"]), (&json!(12), &json!(18)));
+    // One label corrects nothing, and none needs no word.
+    let few: Vec<_> = thirty().into_iter().enumerate().map(|(k, (gpt, said))| (gpt, said.filter(|_| k == 2))).collect();
+    let one = systems(|_| ["gpt", "local"].map(str::to_owned), &few);
+    assert!(one.says.ends_with("sign test p = 0.001") && one.agreement.is_some(), "{one:?}");
+}
+
+#[test]
+fn labels_that_say_the_opposite_leave_no_winner_and_labels_alone_may_name_one() {
+    let names = |_: usize| ["gpt", "local"].map(str::to_owned);
+    // The judge prefers one; people who were asked in a half of the samples prefer the other there.
+    let against: Vec<_> = (0..60).map(|k| (k % 5 != 4, prefer("local").filter(|_| k % 2 == 0))).collect();
+    let found = systems(names, &against);
+    let start = "No winner: scores that cannot be trusted put gpt before local in 48 of 60 samples";
+    assert!(found.says.starts_with(start) && found.says.ends_with("gpt wins 0.0 % [0.0, 11.6]"), "{}", found.says);
+    // Sixteen of thirty are no clear winner by themselves.
+    let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, prefer("gpt").filter(|_| k % 4 == 0))).collect();
+    let found = systems(names, &close);
+    assert!(found.says.starts_with("gpt beats local in 31 of 60 samples: 51.7 %"), "{}", found.says);
+}
+
+#[test]
+fn ids_that_are_positions_or_of_single_texts_name_no_winner_and_say_why() {
+    for [a, b] in
+        [["A", "B"], ["1", "2"], ["response_a", "response_b"], ["Output 1", "Output 2"], ["chosen", "rejected"]]
+    {
+        let said: Vec<_> = (0..12).map(|k| (k < 11, prefer(a))).collect();
+        let found = systems(|_| [a, b].map(str::to_owned), &said);
+        assert_eq!(found.says, format!("No winner is named: the ids {a} and {b} are positions, not systems"));
+        assert!(agreement(&found).starts_with("The judge is right on 11 of your 12 labels"), "{found:?}");
+        assert_eq!(found.figures["head_to_head"], Value::Null);
+    }
+    let own = systems(|k| ["x", "y"].map(|id| format!("{id}{k}")), &[(true, None), (true, None)]);
+    assert_eq!(own.says, "No winner is named: no two candidate ids recur from sample to sample");
+    for [a, b] in [["gpt-4", "gpt-5"], ["M1", "M2"], ["model_a", "model_b"], ["x", "y"], ["good", "ok"]] {
+        let said: Vec<_> = (0..12).map(|_| (true, None)).collect();
+        let found = systems(|_| [a, b].map(str::to_owned), &said);
+        assert!(found.says.starts_with(&format!("{a} beats {b} in 12 of 12 samples")), "{}", found.says);
+    }
+    // In one sample an id is a text's name, whatever it is.
+    let single = systems(|_| ["A", "B"].map(str::to_owned), &[(true, None)]);
+    assert!(single.says.starts_with("No clear winner: A beats B in 1 of 1 sample"), "{}", single.says);
 }

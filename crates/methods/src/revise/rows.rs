@@ -185,6 +185,7 @@ pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conc
     Conclusion {
         about: None,
         says: format!("{} of {} can be used{counts}", thousands(usable as u64), counted(all, "reference")),
+        agreement: None,
         trust,
         because: because.to_owned(),
         figures: json!({

@@ -227,6 +227,7 @@ impl<'a> EvaluatorTables<'a> {
                     scores: &scores,
                     direction: evaluator.by.direction(),
                     gold: figures.as_ref(),
+                    attribute: Some(name),
                     preferences: !params.no_gold,
                     answers: AnswerDoubts {
                         turned: share.map(|share| (share, turns.len())),

@@ -116,7 +116,8 @@ class Run:
             lines.append(f"{part['questions']:,} questions to {part['model']}, about {part['seconds']:.0f} s")
         for one in self.verdict:
             about = f"{one['about']}: " if one.get("about") else ""
-            lines += [f"{about}{one['says']}", f"{str(one['trust']).upper()}: {one['because']}"]
+            lines += [f"{about}{one['says']}", *filter(None, [one.get("agreement")]),
+                      f"{str(one['trust']).upper()}: {one['because']}"]
         lines += self._unscored()
         return _probity.visible("\n".join(lines))
 
@@ -135,7 +136,8 @@ class Run:
         parts = []
         for one in self.verdict:
             about = f"{one['about']}: " if one.get("about") else ""
-            parts.append(f"<p><b>{_shown(about + one['says'])}</b><br>"
+            agreement = f"{_shown(one['agreement'])}<br>" if one.get("agreement") else ""
+            parts.append(f"<p><b>{_shown(about + one['says'])}</b><br>{agreement}"
                          f"{_shown(str(one['trust']).upper())}: {_shown(one['because'])}</p>")
         parts += [f"<p>{_shown(line)}</p>" for line in self._unscored()]
         sections = (self._summary or {}).get("sections", [])

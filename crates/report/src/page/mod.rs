@@ -151,6 +151,7 @@ fn verdict(part: &ReportPart) -> Markup {
             div.verdict .(class) role="note" {
                 @if let Some(about) = one["about"].as_str() { p.about { bdi { (visible_line(about)) } } }
                 p { bdi { (visible_line(one["says"].as_str().unwrap_or_default())) } }
+                @if let Some(agreement) = one["agreement"].as_str() { p { bdi { (visible_line(agreement)) } } }
                 p.trust { strong { (visible_line(trust)) } ": " (visible_line(one["because"].as_str().unwrap_or_default())) }
             }
         }
