@@ -136,7 +136,7 @@ impl<'a> LearntSubject<'a> {
             probity_options::name(&subject.measure): learnt.value, "interval": learnt.interval, "usable": head.usable,
             "uses": head.uses, "labels": subject.labels(), "without": best.map(|best| best.agreement.value),
         });
-        Conclusion { about, says, trust, because, figures }
+        Conclusion { about, says, agreement: None, trust, because, figures }
     }
 }
 
