@@ -1,12 +1,14 @@
 //! Chat templates: a conversation as the text that the model was trained on.
 
-use std::collections::BTreeSet;
+mod json;
+mod methods;
+mod python;
+mod source;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use minijinja::machinery::{Token, WhitespaceConfig, tokenize};
-use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::{Message, Role};
 use serde::Serialize;
@@ -39,8 +41,6 @@ const MAX_TOLD: usize = 1_000;
 /// optimisation. Pages never used cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
 const STACK_LEVEL: usize = 4 << 10;
-/// Levels of JSON that `tojson` writes: each is indented by all above it.
-const MAX_JSON_DEPTH: usize = 128;
 const NAME: &str = "chat template";
 
 /// Why a chat could not be laid out.
@@ -138,7 +138,6 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE {
             return Err(ChatError::Invalid(format!("it has {} bytes, more than {MAX_TEMPLATE}", source.len())));
         }
-        namespace_kept_inside(source)?;
         let limits = WorkLimits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
         let environment =
@@ -228,47 +227,6 @@ impl TemplateParts {
     }
 }
 
-/// Refuses a template in which a namespace could come to hold itself, and then be written without end: the engine
-/// recurses over values, and a namespace is the only one that changes. So it is made by `{% set NAME = namespace(…) %}`
-/// alone, and NAME is only ever asked for what it holds, set, or tested (`NAME.x`, `NAME['x']`, `NAME is defined`).
-fn namespace_kept_inside(source: &str) -> Result<(), ChatError> {
-    let tokens: Vec<Token<'_>> = tokenize(source, false, minijinja::syntax::SyntaxConfig, WhitespaceConfig::default())
-        // What cannot be read is told by the compiler.
-        .map_while(Result::ok)
-        .map(|(token, _)| token)
-        .collect();
-    let word =
-        |at: usize| tokens.get(at).and_then(|token| if let Token::Ident(word) = token { Some(*word) } else { None });
-    let makes = |at: usize| {
-        word(at) == Some("set")
-            && matches!(tokens.get(at + 2), Some(Token::Assign))
-            && word(at + 3) == Some("namespace")
-    };
-    let names: BTreeSet<&str> = (0..tokens.len()).filter(|&at| makes(at)).filter_map(|at| word(at + 1)).collect();
-    for at in 0..tokens.len() {
-        let Some(name) = word(at) else { continue };
-        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
-        let after = tokens.get(at + 1);
-        let is_attribute = matches!(before, Some(Token::Dot));
-        let is_argument = matches!(after, Some(Token::Assign)) && !matches!(before, Some(Token::Ident("set")));
-        let is_made_or_set =
-            matches!(before, Some(Token::Ident("set"))) && matches!(after, Some(Token::Assign | Token::Dot));
-        let is_asked = matches!(after, Some(Token::Dot | Token::BracketOpen | Token::Ident("is")));
-        let kept = match name {
-            "namespace" => at >= 3 && makes(at - 3) && matches!(after, Some(Token::ParenOpen)),
-            name if names.contains(name) => is_made_or_set || is_asked || is_argument,
-            _ => true,
-        };
-        if !is_attribute && !kept {
-            return Err(ChatError::Invalid(format!(
-                "it hands `{name}` on as a value; a namespace may hold itself then, so it may only be made by `set \
-                 NAME = namespace(…)` and asked as `NAME.x`"
-            )));
-        }
-    }
-    Ok(())
-}
-
 fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -276,15 +234,9 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     // As in transformers: what is not defined is empty text, and templates rely on that.
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_recursion_limit(64);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
-    environment.add_filter("tojson", tojson);
-    // They indent nested values without a bound.
-    environment.remove_filter("pprint");
-    environment.remove_global("debug");
+    python::extend(&mut environment);
     environment
-        .add_template_owned(NAME, without_generation_marks(source))
+        .add_template_owned(NAME, source::rewritten(source)?)
         .map_err(|e| ChatError::Invalid(describe(&e)))?;
     Ok(environment)
 }
@@ -314,12 +266,6 @@ const REFUSED: &str = "\u{1}refused\u{1}";
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{REFUSED}{message}")))
-}
-
-/// A day, in the form that Python's `strftime` knows.
-fn strftime_now(form: &str) -> Result<String, Error> {
-    let day = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
-    jiff::fmt::strtime::format(form, day).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
 /// An answer, or what it says behind its thoughts where `chat` has that alone.
@@ -375,93 +321,6 @@ fn describe(error: &Error) -> String {
         Some(detail) => format!("{}: {detail}{line}", error.kind()),
         None => format!("{}{line}", error.kind()),
     }
-}
-
-/// transformers lets templates mark the assistant's part with `{% generation %}`; for rendering the marks mean nothing.
-fn without_generation_marks(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(len) = rest[start..].find("%}") else { break };
-        let tag = &rest[start..start + len + 2];
-        let word = tag.trim_start_matches(['{', '%', '-', '+']).trim_end_matches(['}', '%', '-', '+']).trim();
-        text.push_str(&rest[..start]);
-        match word {
-            // A block in place of a block: trimmed white space and nesting stay as they are.
-            "generation" => text.push_str(&tag.replacen("generation", "if true", 1)),
-            "endgeneration" => text.push_str(&tag.replacen("endgeneration", "endif", 1)),
-            _ => text.push_str(tag),
-        }
-        rest = &rest[start + len + 2..];
-    }
-    text.push_str(rest);
-    text
-}
-
-/// JSON as Python's `json.dumps(…, ensure_ascii=False)` writes it: a space after commas and colons unless indented.
-/// Nothing is escaped for HTML.
-#[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
-fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
-    options.assert_all_used()?;
-    // Escaping would also take away the marks by which a special token's text in a message is told from the token.
-    if ensure_ascii == Some(true) {
-        return Err(Error::new(ErrorKind::InvalidOperation, "`tojson(ensure_ascii=true)` is not supported"));
-    }
-    let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
-    let mut text = String::new();
-    // A template may ask for any width: with the depth, this bounds what a line takes.
-    write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text)?;
-    Ok(Value::from_safe_string(text))
-}
-
-fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) -> Result<(), Error> {
-    use serde_json::Value as Json;
-    if depth > MAX_JSON_DEPTH {
-        return Err(Error::new(
-            ErrorKind::BadSerialization,
-            format!("more than {MAX_JSON_DEPTH} values inside one another"),
-        ));
-    }
-    let line = |depth: usize, text: &mut String| {
-        if let Some(indent) = indent {
-            text.push('\n');
-            text.extend(std::iter::repeat_n(' ', indent * depth));
-        }
-    };
-    let separator = if indent.is_some() { "," } else { ", " };
-    let (open, close, count) = match json {
-        Json::Array(items) => ('[', ']', items.len()),
-        Json::Object(fields) => ('{', '}', fields.len()),
-        scalar => {
-            text.push_str(&scalar.to_string());
-            return Ok(());
-        }
-    };
-    text.push(open);
-    let keys: Vec<Option<&String>> =
-        json.as_object().map_or_else(|| vec![None; count], |fields| fields.keys().map(Some).collect());
-    let values: Vec<&Json> = match json {
-        Json::Object(fields) => fields.values().collect(),
-        other => other.as_array().into_iter().flatten().collect(),
-    };
-    for (index, (key, value)) in keys.into_iter().zip(values).enumerate() {
-        if index > 0 {
-            text.push_str(separator);
-        }
-        line(depth + 1, text);
-        if let Some(key) = key {
-            text.push_str(&Json::String(key.clone()).to_string());
-            text.push_str(": ");
-        }
-        write_json(value, indent, depth + 1, text)?;
-    }
-    if count > 0 {
-        line(depth, text);
-    }
-    text.push(close);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -594,6 +453,9 @@ mod tests {
             "[".repeat(50),
             "]".repeat(50)
         );
+        let written = lists.replacen("9999", "1500", 1) + "{{ ns.x }}";
+        let written = render(&format!("{{% set ns = namespace(x=1) %}}{written}"), &[]);
+        assert_eq!(written.map(|text| text.len()), Ok(2 * 50 * 1500 + 1));
         let deepest = render(&format!("{{% set ns = namespace(x=1) %}}{lists}"), &[]);
         assert!(matches!(&deepest, Err(ChatError::Failed(why)) if why.contains("too long")), "{deepest:?}");
     }
@@ -639,10 +501,9 @@ mod tests {
     }
 
     #[test]
-    fn json_in_ascii_alone_is_refused_rather_than_written_otherwise() {
-        assert_eq!(render("{{ ['é'] | tojson(ensure_ascii=false) }}", &[]).as_deref(), Ok("[\"é\"]"));
-        let refused = render("{{ ['é'] | tojson(ensure_ascii=true) }}", &[]);
-        assert!(matches!(&refused, Err(ChatError::Failed(why)) if why.contains("ensure_ascii")), "{refused:?}");
+    fn json_in_ascii_keeps_the_marks_that_part_special_tokens() {
+        let source = "{{ messages[0].content | tojson(ensure_ascii=true) }}";
+        assert_eq!(render(source, &[(Role::User, "é<\u{fdd0}s>")]).as_deref(), Ok("\"\\u00e9<\u{fdd0}s>\""));
     }
 
     #[test]

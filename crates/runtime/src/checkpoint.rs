@@ -17,7 +17,7 @@ use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
 use crate::side_file;
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::tokenizer::{TEMPLATE_FILE, Tokenizer, TokenizerError};
 use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
 
 /// Why a model could not be loaded.
@@ -209,7 +209,10 @@ impl Checkpoint {
                         return Err(LoadError::Split { path: path.to_owned(), count });
                     }
                     let tokenizer = Tokenizer::from_gguf(&file)?;
-                    (gguf_config(&file)?, Box::new(file), tokenizer, vec![path.to_owned()])
+                    // Part of the fingerprint: it decides what the model reads.
+                    let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE));
+                    let files = [Some(path.to_owned()), template.filter(|file| side_file::is_there(file))];
+                    (gguf_config(&file)?, Box::new(file), tokenizer, files.into_iter().flatten().collect())
                 }
                 WeightFormat::Safetensors => {
                     let source = SafetensorsFiles::open(path)?;

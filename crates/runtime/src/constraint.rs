@@ -8,8 +8,10 @@
 //! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between
 //! values, so a model cannot fill its limit with blanks. Objects have their properties in the schema's order. A schema
 //! that bounds nothing (strings without `maxLength`, arrays without `maxItems`, numbers without a range) lets a text go
-//! on until its limit of tokens, where it is cut.
+//! on until its limit of tokens, where it is cut. A schema is kept exactly, or the part that cannot be kept is refused by
+//! its path.
 
+mod exact;
 mod schema;
 
 use std::fmt;
@@ -110,6 +112,9 @@ pub(crate) enum ConstraintError {
     )]
     #[diagnostic(help("leave it out, and check it in the answers; {kept} are kept"))]
     Keyword { keyword: String, place: String, nearest: Option<&'static str>, kept: String },
+    #[error("schema {place}: {why}")]
+    #[diagnostic(help("leave this part out, and check it in the answers"))]
+    Part { place: String, why: String },
     #[error("`oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)")]
     #[diagnostic(help("use `anyOf`"))]
     OneOf,
@@ -512,6 +517,43 @@ mod tests {
                 let most = text.matches([':', ',']).count() + blanks(&value.to_string());
                 assert!(blanks(&text) <= most && text.trim() == text, "{text:?}");
             }
+        }
+    }
+
+    /// Whether a text can be written under a constraint, in the tokens that the tokenizer makes of it.
+    fn admits(tokenizer: &Tokenizer, schema: &Value, text: &str) -> bool {
+        let mut written = grammars(tokenizer).start(&Constraint::JsonSchema(schema.clone())).expect("a constraint");
+        let ids = tokenizer.encode_text(text).expect("encodable");
+        let follows = ids.iter().all(|id| {
+            let allowed = written.allows(*id).expect("a token or none");
+            allowed && written.advance(*id).is_ok()
+        });
+        follows && tokenizer.ends().iter().any(|end| written.allows(*end).expect("a token or none"))
+    }
+
+    #[test]
+    fn a_schema_is_kept_exactly() {
+        let tokenizer = tokenizer("tiny-bpe-smollm.gguf");
+        let step = json!({"type": "number", "multipleOf": 0.1, "minimum": 0.3, "maximum": 0.3});
+        let open = json!({"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": true});
+        let steps = json!({"type": "number", "multipleOf": 0.1, "minimum": 0.3, "maximum": 0.8});
+        let large = json!({"type": "integer", "minimum": 9_007_199_254_740_989_i64, "exclusiveMaximum": 9_007_199_254_740_991_i64});
+        for (schema, text, is_one) in [
+            (&step, "0.3", true),
+            (&step, "0.4", false),
+            (&steps, "0.7", true),
+            (&steps, "0.75", false),
+            (&open, r#"{"a": 1}"#, true),
+            (&open, r#"{"b": 2}"#, true),
+            (&open, r#"{"a": 2}"#, false),
+            (&open, r#"{"\u0061": 2}"#, false),
+            (&open, r#"{"a": 1, "\u0061": 2}"#, false),
+            (&open, r#"{"a": 1, "a": 2}"#, false),
+            (&large, "9007199254740990", true),
+            (&large, "9007199254740991", false),
+        ] {
+            assert_eq!(admits(&tokenizer, schema, text), is_one, "{text} under {schema}");
+            assert!(!is_one || validates(schema, text), "{text} under {schema}");
         }
     }
 

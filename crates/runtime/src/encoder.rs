@@ -407,7 +407,7 @@ impl PromptEncoder {
             return Err(EncodeError::ClassesAlone { names: self.classes.clone() });
         }
         if let Some(start) = &self.answer_start {
-            return self.open_answer(prompt, start);
+            return self.open_answer(prompt, start, suffixes);
         }
         match prompt {
             Prompt::Tokens(ids) => Ok(Open { before: self.known(ids)?, source: 0, text: None, spaces: String::new() }),
@@ -427,8 +427,8 @@ impl PromptEncoder {
                 let others: Vec<&str> =
                     [answer_prefix.as_str()].into_iter().chain(suffixes.iter().map(String::as_str)).collect();
                 let mut text = self.marked_chat(template, messages, &others, true)?;
-                let sentinel = text.sentinel.expect("a chat is marked");
-                text.text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
+                // From the user, not from data: it may hold tokens that steer (`<|channel|>final<|message|>`).
+                text.text.push_str(prefix);
                 let text = Some(text);
                 Ok(Open { before: Vec::new(), source: 0, text, spaces: spaces.to_owned() })
             }
@@ -436,7 +436,7 @@ impl PromptEncoder {
     }
 
     /// The same for an encoder-decoder, whose last text is what the answer begins with.
-    fn open_answer(&self, prompt: &Prompt, start: &[u32]) -> Result<Open, EncodeError> {
+    fn open_answer(&self, prompt: &Prompt, start: &[u32], suffixes: &[String]) -> Result<Open, EncodeError> {
         let after = |source: Vec<u32>, answer: &[u32]| (source.len(), [&source, answer].concat());
         let ((source, before), text) = match prompt {
             Prompt::Tokens(ids) => (after(self.known(ids)?, start), Some("")),
@@ -449,7 +449,14 @@ impl PromptEncoder {
             }
         };
         let (body, spaces) = split_trailing_spaces(text.unwrap_or_default());
-        Ok(Open { before, source, text: text.map(|_| Marked::ordinary(body)), spaces: spaces.to_owned() })
+        // The answer's prefix is the user's, and what follows it may be data.
+        let sentinel = if body.is_empty() {
+            None
+        } else {
+            Some(Tokenizer::sentinel(&suffixes.iter().map(String::as_str).chain([body]))?)
+        };
+        let text = text.map(|_| Marked { text: body.to_owned(), sentinel });
+        Ok(Open { before, source, text, spaces: spaces.to_owned() })
     }
 
     /// Token ids, refused where the vocabulary does not have one.

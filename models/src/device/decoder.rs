@@ -35,13 +35,11 @@ impl DeviceDecoder {
             types: None,
             norm: None,
         };
-        let embeddings = DeviceEmbeddings::load(loader, &embeddings)?;
-        let weight = match config.head() {
-            (EMBEDDING, _) => embeddings.tokens.clone(),
-            (name, outputs) => {
-                let loader = if config.classes.is_empty() { loader.under("") } else { loader.in_f32() };
-                loader.tensor(name, &[outputs, config.hidden_size])?
-            }
+        let (name, outputs) = config.head();
+        let embeddings = DeviceEmbeddings::load(loader, &embeddings, name == EMBEDDING)?;
+        let weight = match name {
+            EMBEDDING => embeddings.tokens.clone(),
+            name => loader.in_f32().tensor(name, &[outputs, config.hidden_size])?,
         };
         Ok(Self {
             embeddings,

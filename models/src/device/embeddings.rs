@@ -1,14 +1,16 @@
 //! What a stack begins with, over candle's operations: what [`crate::embeddings`] computes with our kernels.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
 use super::layer::{DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::embeddings::{EmbeddedText, EmbeddingsConfig, PositionTable, token_places};
 use crate::layer::WeightLoader as _;
 
 pub(super) struct DeviceEmbeddings {
-    /// `(vocab_size, width)`: the output head as well, where that is tied.
+    /// `(vocab_size, width)`: the output head as well, where that is tied; then in f32, as heads are.
     pub(super) tokens: Tensor,
+    /// Of the rows that are read.
+    dtype: DType,
     scale: Option<f32>,
     /// From the first position's row on.
     positions: Option<Tensor>,
@@ -18,12 +20,15 @@ pub(super) struct DeviceEmbeddings {
 }
 
 impl DeviceEmbeddings {
+    /// `is_head` where the rows of tokens are the output head too.
     pub(super) fn load(
         loader: &DeviceLoader<'_>,
         config: &EmbeddingsConfig,
+        is_head: bool,
     ) -> std::result::Result<Self, DeviceLoadError> {
         let name = loader.weights.first_of(config.tokens);
-        Self::with_tokens(loader, config, loader.tensor(name, &[config.vocab_size, config.width])?)
+        let of_tokens = if is_head { loader.in_f32() } else { loader.under("") };
+        Self::with_tokens(loader, config, of_tokens.tensor(name, &[config.vocab_size, config.width])?)
     }
 
     /// Those of a stack whose rows of tokens are there already.
@@ -38,6 +43,7 @@ impl DeviceEmbeddings {
         };
         Ok(Self {
             tokens,
+            dtype: loader.dtype,
             scale: config.scale,
             positions: config.positions.map(positions).transpose()?,
             kinds: config.types.map(|(name, rows)| loader.tensor(name, &[rows, config.width])).transpose()?,
@@ -54,7 +60,7 @@ impl DeviceEmbeddings {
         if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
             bail!("token {token} is outside the vocabulary of {vocabulary}");
         }
-        let mut x = of_table(&self.tokens, tokens)?;
+        let mut x = of_table(&self.tokens, tokens)?.to_dtype(self.dtype)?;
         if let Some(scale) = self.scale {
             x = (x * f64::from(scale))?;
         }

@@ -32,9 +32,9 @@ pub(super) struct DeviceEncoder {
 impl DeviceEncoder {
     pub(super) fn load(loader: &DeviceLoader<'_>, config: &EncoderShape) -> std::result::Result<Self, DeviceLoadError> {
         let model = loader.of(loader.weights.under_optional(config.prefix, config.embeddings.tokens));
-        let embeddings = DeviceEmbeddings::load(&model, &config.embeddings)?;
         // The head stands beside the encoder, not under its prefix. One that tells classes apart may have its names.
         let has_head = config.classes.is_empty() && loader.has(config.head.sign);
+        let embeddings = DeviceEmbeddings::load(&model, &config.embeddings, has_head && config.tie_word_embeddings)?;
         let head = has_head.then(|| DeviceMaskedHead::load(loader, &embeddings, config)).transpose()?;
         Ok(Self {
             embeddings,
@@ -95,7 +95,7 @@ impl DeviceMaskedHead {
         let weight = if config.tie_word_embeddings {
             embeddings.tokens.clone()
         } else {
-            loader.tensor(&format!("{}.weight", c.output), &[config.vocab_size, width])?
+            loader.in_f32().tensor(&format!("{}.weight", c.output), &[config.vocab_size, width])?
         };
         let bias =
             (!c.bias.is_empty()).then(|| loader.in_f32().tensor(loader.weights.first_of(c.bias), &[config.vocab_size]));

@@ -38,13 +38,13 @@ impl DeviceStacks {
     ) -> std::result::Result<Self, DeviceLoadError> {
         let (of_encoder, of_decoder) = (&config.encoder.0, &config.decoder.0);
         let model = loader.of(loader.weights.under_optional(config.prefix, of_decoder.tokens));
-        let decoder = DeviceEmbeddings::load(&model, of_decoder)?;
+        let decoder = DeviceEmbeddings::load(&model, of_decoder, config.tie_word_embeddings)?;
         // Both read the same rows as a rule, which are on the device once.
         let is_shared = model.weights.first_of(of_encoder.tokens) == model.weights.first_of(of_decoder.tokens);
         let encoder = if is_shared {
             DeviceEmbeddings::with_tokens(&model, of_encoder, decoder.tokens.clone())?
         } else {
-            DeviceEmbeddings::load(&model, of_encoder)?
+            DeviceEmbeddings::load(&model, of_encoder, false)?
         };
         Ok(Self {
             encoder: (encoder, DeviceStack::load(&model, config.encoder.1.clone())?),
@@ -104,7 +104,7 @@ impl DeviceEncoderDecoder {
         let weight = if config.tie_word_embeddings {
             stacks.decoder.0.tokens.clone()
         } else {
-            loader.tensor(OUTPUT, &[config.vocab_size, config.hidden_size])?
+            loader.in_f32().tensor(OUTPUT, &[config.vocab_size, config.hidden_size])?
         };
         // A buffer and no weight: some exports leave it out.
         let bias = config.head_bias.filter(|name| loader.weights.contains(name));

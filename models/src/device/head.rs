@@ -10,8 +10,7 @@ const HEAD_ROWS: usize = 64;
 
 /// `scale · x · Wᵀ + b` over the vocabulary.
 pub(super) struct DeviceHead {
-    /// The embedding where that serves. Of classes it is f32, whatever the model computes in: a text has one row of them,
-    /// and nothing is won by rounding it.
+    /// In f32, whatever the model computes in: a product in bf16 would round the logits. The embedding where that serves.
     pub(super) weight: Tensor,
     /// In f32.
     pub(super) bias: Option<Tensor>,

@@ -66,8 +66,7 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
     }
 
     fn unrounded(&self) -> Self {
-        // Its inputs are of the device's type.
-        self.under("")
+        self.in_f32()
     }
 
     fn linear(
@@ -335,7 +334,8 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
         let Some((router, choice)) = self.router.as_ref().zip(choice) else {
             return self.products[0].forward(x, self.activation);
         };
-        let logits = router.forward(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
+        // In f32 throughout: rounded logits tie, and another expert is chosen.
+        let logits = router.forward(&x.to_dtype(DType::F32)?)?.to_vec2::<f32>()?;
         let mut of_experts: Vec<(Vec<u32>, Vec<f32>)> = vec![Default::default(); choice.count];
         for (row, logits) in logits.iter().enumerate() {
             for (expert, weight) in chosen_experts(logits, choice) {
@@ -343,15 +343,15 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
                 of_experts[expert].1.push(weight);
             }
         }
-        let mut sum = x.zeros_like()?;
+        let mut sum = Tensor::zeros(x.shape(), DType::F32, x.device())?;
         for (products, (rows, weights)) in self.products.iter().zip(of_experts).filter(|(_, of)| !of.0.is_empty()) {
             let count = rows.len();
             let rows = Tensor::from_vec(rows, count, x.device())?;
-            let weights = Tensor::from_vec(weights, (count, 1), x.device())?.to_dtype(x.dtype())?;
-            let y = products.forward(&x.index_select(&rows, 0)?, self.activation)?.broadcast_mul(&weights)?;
-            sum = sum.index_add(&rows, &y, 0)?;
+            let weights = Tensor::from_vec(weights, (count, 1), x.device())?;
+            let y = products.forward(&x.index_select(&rows, 0)?, self.activation)?.to_dtype(DType::F32)?;
+            sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
         }
-        Ok(sum)
+        sum.to_dtype(x.dtype())
     }
 }
 

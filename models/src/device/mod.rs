@@ -205,7 +205,8 @@ impl DeviceChoice {
 ///
 /// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere weights are dequantised once: to f32, in which
 /// [exact](Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which activations and the cache are kept
-/// too, while rotation, summands of scores, softmax, norms of mean and variance, class heads and logits are f32.
+/// too, while rotation, summands of scores, softmax, norms of mean and variance, and the weights and products of output
+/// heads, class heads and routers of experts are f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,

@@ -4,6 +4,11 @@ use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value};
 
 use super::ConstraintError;
+use super::exact::{check_numbers, list_few_multiples};
+
+/// How strings may escape a character. Not by its number: a name of an object would have a second spelling, under which a
+/// property escapes its schema.
+const ESCAPES: &str = "nrbtf\\\"";
 
 /// Keywords whose meaning is kept.
 const KEPT: [&str; 27] = [
@@ -21,11 +26,12 @@ const SILENT: [&str; 13] = [
     "$id",
 ];
 
-/// The schema as the library takes it, or which keyword of it cannot be kept.
+/// The schema as the library takes it, or which part of it cannot be kept.
 pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
-    check(schema, "#")?;
+    let mut schema = schema.clone();
+    prepare(&mut schema, "#")?;
     let mut schema = match schema {
-        Value::Object(fields) => fields.clone(),
+        Value::Object(fields) => fields,
         Value::Bool(true) => Map::new(),
         _ => {
             return Err(ConstraintError::NoText);
@@ -36,14 +42,15 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
         key_separator: ": ?".into(),
         // Free white space would let a model fill its limit of tokens with it.
         whitespace_flexible: false,
+        json_allowed_escapes: Some(ESCAPES.into()),
         ..JsonCompileOptions::default()
     };
     schema.insert("x-guidance".into(), serde_json::to_value(options).map_err(ConstraintError::library)?);
     Ok(Value::Object(schema))
 }
 
-/// Whether every keyword of a schema, and of those in it, is known.
-fn check(schema: &Value, place: &str) -> Result<(), ConstraintError> {
+/// Refuses keywords that are not known, and what the library would not keep exactly, in a schema and in those in it.
+fn prepare(schema: &mut Value, place: &str) -> Result<(), ConstraintError> {
     let fields = match schema {
         Value::Bool(_) => return Ok(()),
         Value::Object(fields) => fields,
@@ -51,27 +58,54 @@ fn check(schema: &Value, place: &str) -> Result<(), ConstraintError> {
             return Err(ConstraintError::NoSchema { place: place.to_owned(), found: other.to_string() });
         }
     };
+    let known =
+        |keyword: &str| KEPT.contains(&keyword) || SILENT.contains(&keyword) && (keyword != "$id" || place == "#");
+    if let Some(keyword) = fields.keys().find(|keyword| !known(keyword)) {
+        return Err(unknown(keyword, place));
+    }
+    check_numbers(fields, place)?;
+    check_names(fields, place)?;
+    list_few_multiples(fields, place)?;
     for (keyword, value) in fields {
         let within = format!("{place}/{keyword}");
-        let known = KEPT.contains(&keyword.as_str())
-            || SILENT.contains(&keyword.as_str()) && (keyword != "$id" || place == "#");
-        if !known {
-            return Err(unknown(keyword, place));
-        }
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
                 // The keys in here are names that the schema gives, and no keywords.
-                schemas.iter().try_for_each(|(name, schema)| check(schema, &format!("{within}/{name}")))?;
+                schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &format!("{within}/{name}")))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 schemas
-                    .iter()
+                    .iter_mut()
                     .enumerate()
-                    .try_for_each(|(index, schema)| check(schema, &format!("{within}/{index}")))?;
+                    .try_for_each(|(index, schema)| prepare(schema, &format!("{within}/{index}")))?;
             }
-            ("items" | "additionalItems" | "additionalProperties", schema) => check(schema, &within)?,
+            ("items" | "additionalItems" | "additionalProperties", schema) => prepare(schema, &within)?,
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Refuses what would make an object's names ambiguous.
+fn check_names(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
+    let part = |keyword: &str, why: String| ConstraintError::Part { place: format!("{place}/{keyword}"), why };
+    let object = |keyword: &str| fields.get(keyword).and_then(Value::as_object).into_iter().flatten();
+    for (pattern, _) in object("patternProperties") {
+        let keyword = format!("patternProperties/{pattern}");
+        let regex = regex::Regex::new(pattern).map_err(|error| part(&keyword, error.to_string()))?;
+        if let Some((name, _)) = object("properties").find(|(name, _)| regex.is_match(name)) {
+            return Err(part(&keyword, format!("it matches the property `{name}` too, which would have two schemas")));
+        }
+    }
+    let is_closed =
+        fields.get("additionalProperties") == Some(&Value::Bool(false)) && object("patternProperties").next().is_none();
+    let required = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    let least = fields.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    if !is_closed && least > required + 1 {
+        return Err(part(
+            "minProperties",
+            "names that no property has may be written twice, and count once".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -105,6 +139,23 @@ mod tests {
             (json!({"additionalProperties": {"$id": "x"}}), "#/additionalProperties: the keyword `$id`"),
             (json!({"x-guidance": {"lenient": true}}), "the keyword `x-guidance`"),
             (json!({"items": 3}), "schema #/items: `3` is no schema"),
+            (
+                json!({"type": "integer", "minimum": 9_007_199_254_740_993_i64, "maximum": 9_007_199_254_740_995_i64}),
+                "schema #/minimum: 9007199254740993 is beyond",
+            ),
+            (json!({"properties": {"n": {"exclusiveMaximum": -1e300}}}), "schema #/properties/n/exclusiveMaximum: "),
+            (json!({"$defs": {"n": {"multipleOf": u64::MAX}}}), "schema #/$defs/n/multipleOf: "),
+            (json!({"anyOf": [{"const": 9_007_199_254_740_993_i64}]}), "schema #/anyOf/0/const: "),
+            (json!({"enum": ["x", {"a": [1e16]}]}), "schema #/enum/1/a/0: "),
+            (
+                json!({"items": {"properties": {"ab": {}}, "patternProperties": {"^a": {}}}}),
+                "schema #/items/patternProperties/^a: it matches the property `ab` too",
+            ),
+            (
+                json!({"properties": {"b": {}}, "patternProperties": {"(?=a)": {}}}),
+                "schema #/patternProperties/(?=a): ",
+            ),
+            (json!({"required": ["a"], "minProperties": 3}), "schema #/minProperties: "),
         ] {
             let why = prepared(&schema).expect_err("not kept");
             assert!(why.to_string().contains(told) && !crate::hint_of(&why).is_empty(), "{told}\n{why}");

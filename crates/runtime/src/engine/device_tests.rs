@@ -89,6 +89,39 @@ fn candles_operations_give_the_logits_of_our_kernels_with_and_without_cache() {
     }
 }
 
+/// Whether a number is kept by bf16, which has the upper half of its bits.
+fn is_bf16(x: &f32) -> bool {
+    x.to_bits() & 0xffff == 0
+}
+
+#[test]
+fn logits_under_fast_are_not_rounded_to_bf16() {
+    for (name, tied) in [("llama", false), ("llama-head-dim", true), ("gemma2", true), ("mixtral", false)] {
+        let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
+        let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
+        assert_eq!(config.tie_word_embeddings, tied, "{name}");
+        let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
+        let model = load_decoder_on(DeviceChoice::CandleCpu, &source, config, Arithmetic::Tiles).expect("loads");
+        let rows = in_pieces(&*model, &golden(name).tokens, &[96]);
+        let count = rows.iter().flatten().count();
+        let on_grid = rows.iter().flatten().filter(|x| is_bf16(x)).count();
+        assert!(on_grid * 100 < count, "{name}: {on_grid} of {count} logits lie on the grid of bf16");
+    }
+    for name in ENCODER_DECODERS {
+        let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
+        let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+        let ModelConfig::EncoderDecoder(config) = config else { panic!("an encoder-decoder") };
+        let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
+        let model =
+            load_encoder_decoder_on(DeviceChoice::CandleCpu, &source, &config, Arithmetic::Tiles).expect("loads");
+        let segment = |past, wanted| PackedSegment { past, tokens: vec![5, 6, 7], wanted };
+        let source = model.forward(&[segment(Vec::new(), Vec::new())]).expect("runs").spans.remove(0);
+        let (rows, _, _) = run(&*model, &[segment(vec![source], vec![0, 1, 2])]);
+        let on_grid = rows.iter().flatten().filter(|x| is_bf16(x)).count();
+        assert!(on_grid * 100 < rows.iter().flatten().count(), "{name}: {on_grid} logits lie on the grid of bf16");
+    }
+}
+
 #[test]
 fn long_segments_attend_in_blocks_with_and_without_a_window() {
     for name in ["llama", "mistral-window"] {
