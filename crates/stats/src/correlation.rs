@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn whole_numbers_of_any_size_are_told_apart() {
-        // scipy 1.16: pearsonr, spearmanr and kendalltau of these are -1.
+        // scipy 1.17.1: pearsonr, spearmanr and kendalltau of these are -1.
         let large: Vec<f64> = (0..4).map(|k| 1e15 + f64::from(k)).collect();
         let reversed: Vec<f64> = large.iter().rev().copied().collect();
         for of in Correlation::ALL {

@@ -97,6 +97,13 @@ mod tests {
     }
 
     #[test]
+    fn ties_among_four_have_clopper_and_pearsons_interval_of_their_parts() {
+        // scipy 1.17.1: beta.ppf(0.025, 10, 31), beta.isf(0.025, 11, 30).
+        let found = ChoiceAccuracy::of(&[choice(&[5.0; 4]); 40], 0.95).expect("choices").interval;
+        assert!((found.low - 0.126_914_8).abs() < 1e-7 && (found.high - 0.411_962).abs() < 1e-6, "{found:?}");
+    }
+
+    #[test]
     fn without_a_rival_or_a_score_of_each_nothing_is_said() {
         assert_eq!(choice_point(&[Some(1.0)], 0), None);
         assert_eq!(choice_point(&[Some(1.0), None, Some(0.5)], 0), None);

@@ -56,3 +56,46 @@ impl ConclusionCase<'_> {
         Some(Carried { without, why })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use probity_stats::{AgreementFigures, Resampling};
+
+    use super::*;
+    use crate::{AgreementCase, AnswerDoubts, Trust, agreement_with_gold};
+
+    /// Seven systems in twenty contexts: five that the scores hardly tell apart, and two far below that they do.
+    fn contexts(carrying: bool) -> Vec<Vec<SystemScore<'static>>> {
+        const IDS: [&str; 7] = ["a", "b", "c", "d", "e", "poor", "worse"];
+        let context = |k: usize| {
+            let score = |at: usize| {
+                let own = (at * 2 + k) % 5;
+                let gold = if k % 3 == 0 { own } else { (at * 3 + 2 * k) % 5 };
+                let far = match (carrying, at) {
+                    (true, 5..) => 20 + 3 * at,
+                    _ => 0,
+                };
+                let (own, gold) = if carrying { (own, gold) } else { (at + k % 2, at) };
+                SystemScore { system: IDS[at], predicted: own as f64 - far as f64, gold: gold as f64 - far as f64 }
+            };
+            (0..7).map(score).collect()
+        };
+        (0..20).map(context).collect()
+    }
+
+    fn concluded(contexts: &[Vec<SystemScore<'_>>]) -> crate::Conclusion {
+        let figures = AgreementFigures::of(contexts, &Resampling::default());
+        let case = AgreementCase { unscored: None, answers: AnswerDoubts::default(), confidence: 0.95 };
+        agreement_with_gold(&figures, contexts, case).expect("gold")
+    }
+
+    #[test]
+    fn agreement_that_two_systems_carry_is_named_and_no_more_than_caution() {
+        let found = concluded(&contexts(true));
+        assert_eq!(found.trust, Trust::Caution, "{found:?}");
+        assert!(found.because.contains("carr") && found.because.contains("worse"), "{}", found.because);
+        assert!(found.figures["without_systems"]["mean"].as_f64().is_some_and(|rho| rho < WEAK_CORRELATION));
+        let of_all = concluded(&contexts(false));
+        assert_eq!((of_all.trust, &of_all.figures["without_systems"]), (Trust::Reliable, &serde_json::Value::Null));
+    }
+}

@@ -104,3 +104,52 @@ fn rank_correlation(first: &Scores, second: &Scores) -> Option<f64> {
         probity_stats::spearman(&all(|lists| &lists.0), &all(|lists| &lists.1))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::sample;
+
+    fn conclusion(about: &str, trust: Trust) -> Conclusion {
+        Conclusion {
+            about: Some(about.to_owned()),
+            says: "Agrees with gold".to_owned(),
+            agreement: None,
+            trust,
+            because: "it was held against gold".to_owned(),
+            figures: json!({ "spearman": 0.7 }),
+        }
+    }
+
+    #[test]
+    fn length_and_a_constant_for_each_system_are_told_beside_the_score() {
+        let mut samples: Vec<Sample> = (0..6).map(|k| sample(&k.to_string(), &[1.0, 2.0, 3.0])).collect();
+        for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
+            // The better, the shorter.
+            candidate.text = "word ".repeat(5 - candidate.scores["coherence"] as usize).into();
+        }
+        let scores = vec![vec![Some(0.0); 3]; 6];
+        let found = baselines(&samples, "coherence", &scores);
+        let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.spearman)).collect();
+        assert_eq!(shown, [("length (shorter is better)", 1.0), ("a constant for each system", 1.0)]);
+        let mut told = conclusion("coherence", Trust::Reliable);
+        tell_baselines(&mut told, &found);
+        assert_eq!((told.trust, told.figures["baselines"]["a constant for each system"].as_f64()), (Trust::Caution, Some(1.0)));
+        assert!(told.says.contains("length (shorter is better) has 1.000"), "{}", told.says);
+        assert!(told.because.ends_with("agrees as well without reading a text"), "{}", told.because);
+    }
+
+    #[test]
+    fn one_score_under_two_names_is_told_of_the_second() {
+        let first: Vec<Vec<Option<f64>>> = (0..4).map(|k| vec![Some(-2.0), Some(-1.0 - f64::from(k)), Some(-5.0)]).collect();
+        let moved = first.iter().map(|row| row.iter().map(|score| score.map(|score| score + 0.007)).collect()).collect();
+        let turned = first.iter().map(|row| row.iter().map(|score| score.map(|score| -score)).collect()).collect();
+        let mut verdict = ["coherence", "fluency", "brevity"].map(|about| conclusion(about, Trust::Reliable));
+        tell_repeated(&mut verdict, &[("coherence", first), ("fluency", moved), ("brevity", turned)]);
+        let said = |place: usize| verdict[place].because.contains("one score under two names");
+        assert_eq!([said(0), said(1), said(2)], [false, true, false]);
+        assert_eq!(verdict[1].figures["same_as"], "coherence");
+    }
+}
