@@ -192,6 +192,22 @@ fn a_configuration_that_is_not_honoured_is_refused_by_name() {
 }
 
 #[test]
+fn a_chat_is_shown_as_the_model_reads_it_with_its_ids() {
+    let world = World::new();
+    let copy = world.copy_of_tiny();
+    std::fs::write(copy.join("chat_template.jinja"), "[{{ messages[0].content }}]\n").expect("written");
+    let copy = copy.display().to_string();
+    let shown = world.run(&["model", "inspect", &copy, "--chat=ab"]).exits(0).stdout;
+    let (text, tokens) = shown.split_once("\n\n").expect("a text and its tokens");
+    assert_eq!(text, "[ab]");
+    let ids: Vec<&str> = tokens.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(!ids.is_empty() && ids.iter().all(|id| id.parse::<u32>().is_ok()), "{shown}");
+    assert!(world.run(&["model", "inspect", &copy, "--chat"]).exits(0).stdout.starts_with("[Hello]\n\n"));
+    std::fs::write(world.path("copy/chat_template.jinja"), "{{ raise_exception('no') }}").expect("written");
+    world.run(&["model", "inspect", &copy, "--chat"]).fails_with(&["refuses these messages: no"]);
+}
+
+#[test]
 fn a_broken_chat_template_is_told_and_plain_prompts_are_answered() {
     let world = World::new();
     let copy = world.copy_of_tiny();
