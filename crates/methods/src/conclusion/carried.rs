@@ -98,4 +98,23 @@ mod tests {
         let of_all = concluded(&contexts(false));
         assert_eq!((of_all.trust, &of_all.figures["without_systems"]), (Trust::Reliable, &serde_json::Value::Null));
     }
+
+    #[test]
+    fn a_figure_above_an_interval_that_reaches_below_the_limit_is_no_more_than_caution() {
+        const IDS: [&str; 4] = ["a", "b", "c", "d"];
+        // Spearman is .8 in eight contexts and -.4 in four: .4, over an interval that begins below .3.
+        let context = |k: usize| {
+            let order = if k % 3 == 0 { [4.0, 2.0, 1.0, 3.0] } else { [1.0, 2.0, 4.0, 3.0] };
+            let score = |at: usize| SystemScore { system: IDS[at], predicted: order[at], gold: at as f64 };
+            (0..4).map(score).collect::<Vec<_>>()
+        };
+        let found = concluded(&(0..12).map(context).collect::<Vec<_>>());
+        assert!((found.figures["spearman"].as_f64().expect("defined") - 0.4).abs() < 1e-12);
+        assert_eq!(found.trust, Trust::Caution);
+        assert!(
+            found.because.starts_with("the agreement may be weak: the interval reaches down to"),
+            "{}",
+            found.because
+        );
+    }
 }

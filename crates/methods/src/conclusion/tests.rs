@@ -197,9 +197,16 @@ fn preferences_among_several_are_held_against_guessing_too() {
     );
     let labels = "The judge is right on 4 of your 12 labels: 33.3 % [9.9, 65.1]; chance is 33.3\u{a0}%";
     assert_eq!(agreement(&guessed), labels);
-    // Right in 8 of 12: above a third, though the interval holds one half.
+    // Right in 8 of 12: above a third, but the interval reaches down to what is weak among three.
     let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
+    let found = conclusion(&rows, Some("zero"), None, false);
+    let because = "the agreement may be weak: the interval reaches down to 34.9\u{a0}%, and below 46.7\u{a0}% is weak";
+    assert_eq!((found.trust, found.because.as_str()), (Trust::Caution, because));
+    let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k == 11))).collect();
     assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Reliable);
+    // Equal scores have what guessing has, however many samples there are.
+    let level = conclusion(&[&[0.5, 0.5, 0.5][..]; 60], Some("zero"), None, false);
+    assert_eq!((level.trust, level.figures["accuracy"].as_f64()), (Trust::Unreliable, level.figures["chance"].as_f64()));
     // Never right.
     assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it is against the preferences");
     assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Unreliable, "may be chance");
@@ -342,7 +349,7 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
     assert_eq!(
         found.says,
         "gpt beats local in 24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001; corrected by 12 labels gpt wins \
-         70.4 % [38.8, 92.4], which leaves it open"
+         68.2 % [39.4, 89.4], which leaves it open"
     );
     let labels = "The judge is right on 10 of your 11 labels: 90.9 % [58.7, 99.8]; chance is 50\u{a0}%";
     assert_eq!(agreement(&found), labels);
