@@ -15,7 +15,7 @@ use super::LabelArgs;
 pub(super) struct AskedQuestions {
     pub(super) questions: Vec<LabelQuestion>,
     /// Candidates without a text, which nobody is asked about.
-    pub(super) without_text: usize,
+    pub(super) without_text: Vec<String>,
     /// Pairs of a file that name no attribute, and are asked under those that were given.
     pub(super) named: usize,
     /// Whether scores are among what is asked.
@@ -60,7 +60,9 @@ impl LabelArgs {
             LabelQuestion::new(task, sample, is_mirrored).expect("tasks name candidates of their samples")
         };
         let questions = tasks.into_iter().map(question).collect();
-        Ok(AskedQuestions { questions, without_text: without_text.len(), named, has_scores })
+        let name = |(item, candidate): (String, String)| format!("`{candidate}` of sample `{item}`");
+        let without_text = without_text.into_iter().map(name).collect();
+        Ok(AskedQuestions { questions, without_text, named, has_scores })
     }
 
     /// The samples, all tasks about them, and how many pairs of a file are given an attribute here.

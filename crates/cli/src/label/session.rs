@@ -29,16 +29,19 @@ enum NotAsked {
     OtherScale { file: String, line: usize, score: f64, scale: RangeInclusive<u32> },
 }
 
+/// So many candidates without text are named.
+const NAMED: usize = 5;
+
 impl LabelArgs {
     pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
         let reporter = Reporter::new(global);
         self.spare_files()?;
         let asked = self.asked()?;
-        if asked.without_text > 0 {
-            reporter.warn(&format!(
-                "{} without text: nobody is asked about them",
-                counted(asked.without_text, "candidate")
-            ));
+        if !asked.without_text.is_empty() {
+            let count = counted(asked.without_text.len(), "candidate");
+            let named = asked.without_text.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+            let more = if asked.without_text.len() > NAMED { ", …" } else { "" };
+            reporter.warn(&format!("{count} without text, about which nobody is asked: {}{more}", visible_line(&named)));
         }
         if asked.named > 0 {
             let attributes: Vec<String> = self.attribute.iter().map(|name| visible_line(name)).collect();
