@@ -85,9 +85,6 @@ fn meant_gold(error: &clap::Error) -> Option<clap::Error> {
         let mut meant = clap::Error::new(unknown.kind());
         meant.insert(ContextKind::InvalidArg, ContextValue::String("--data".to_owned()));
         meant.insert(ContextKind::SuggestedArg, ContextValue::String("--gold".to_owned()));
-        if let Some(usage) = unknown.get(ContextKind::Usage) {
-            meant.insert(ContextKind::Usage, usage.clone());
-        }
         meant
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_lm::text::{counted, fixed, thousands};
-use probity_methods::{Section, lower_is_better, trust_sections};
+use probity_methods::{Section, Trusted, lower_is_better, trust_sections};
 use probity_stats::{Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
@@ -47,7 +47,9 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling, details
         section.is_detail = !details && !SHOWN.contains(&section.title.as_str());
     }
     let mut trust = trust_sections(&evaluation.trust);
-    trust.iter_mut().skip(1).for_each(|section| section.is_detail = !details);
+    // Where people have seen everything, nothing is left to a metric.
+    let shown = usize::from(evaluation.trust.iter().any(Trusted::is_open));
+    trust.iter_mut().skip(shown).for_each(|section| section.is_detail = !details);
     sections.splice(last..last, trust);
     // Behind whatever stands first: where no sample has several candidates there is no table per context.
     if let Some(first) = sections.first_mut()

@@ -23,6 +23,8 @@ pub(crate) fn warn_of_input(stage: &Stage, samples: &[Sample], events: &dyn Even
 /// Attributes that are spelt nearly like a known one. Those that the data have gold scores of are meant as they are.
 fn misspelt(options: &Value, samples: &[Sample]) -> Vec<String> {
     let asked = options["attribute"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    // Behind `=` stands the gold score that a word is compared with.
+    let asked = asked.map(|asked| asked.split_once('=').map_or(asked, |(word, _)| word));
     let mut candidates = samples.iter().flat_map(|sample| &sample.candidates);
     let unknown = asked.filter(|asked| !candidates.any(|candidate| candidate.scores.contains_key(*asked)));
     let warning = |asked: &str| {
@@ -97,6 +99,7 @@ mod tests {
         let asked = |name: &str, samples: &[Sample]| misspelt(&json!({"attribute": [name]}), samples);
         let samples = [sample("a", &["x", "y"])];
         let told = "attribute `coherance` is judged as it is written; did you mean `coherence`?";
+        assert!(asked("informativeness=relevance", &samples).is_empty(), "the word is known");
         assert_eq!(asked("coherance", &samples), [told]);
         for word in ["coherence", "Coherent", "tone of voice", "truthfulness", "overall quality"] {
             assert_eq!(asked(word, &samples), [""; 0], "{word}");

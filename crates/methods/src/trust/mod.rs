@@ -8,8 +8,8 @@ mod sections;
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_stats::{
-    CheckedVerdict, ChoicePoint, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection, SelectionRule,
-    conformal_items, drawn, prediction_powered, thresholds, units_to_reach,
+    CheckedVerdict, ChoicePoint, ConformalScores, NoConformal, NoSelection, PredictionPowered, Selection,
+    SelectionRule, conformal_items, drawn, prediction_powered, thresholds, units_to_reach,
 };
 use serde::Serialize;
 
@@ -139,6 +139,11 @@ pub struct HandedBack {
 }
 
 impl Trusted {
+    /// Whether there are items without a label, which could be left to the metric.
+    pub fn is_open(&self) -> bool {
+        self.pairs.unlabelled > 0
+    }
+
     /// What it is of: the metric, and the attribute where there is one.
     pub fn about(&self) -> String {
         self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))

@@ -36,7 +36,9 @@ fn left_to_it(found: &[Trusted]) -> Section {
         if let Promised::Broken(why @ NoSelection::TooFew { .. }) = &pairs.selection {
             let next = match pairs.labels_still_needed {
                 _ if pairs.unlabelled == 0 => "; all items are labelled, so more samples are needed".to_owned(),
-                Some(needed) => format!("; label {needed} more, or more still: `probity label` asks about to_label.jsonl"),
+                Some(needed) => {
+                    format!("; label {needed} more, or more still: `probity label` asks about to_label.jsonl")
+                }
                 None => String::new(),
             };
             section.note(format!("{}: {why}{next}", heads(one).join(", ")));

@@ -115,13 +115,24 @@ impl SelectionRule {
         Some(enough.saturating_sub(labelled))
     }
 
-    /// How many labels more could promise something at least: as many as the first test lacks of surest verdicts with
-    /// which nobody disagrees. Each may push a disagreement out of that test.
+    /// How many labels more could promise something at least: so many that, surer than all there are and with which nobody
+    /// disagrees, the first test passes. Each may push a disagreement out of it.
     pub fn fewest_needed(self, verdicts: &[CheckedVerdict]) -> usize {
-        let surest_wrong = verdicts.iter().filter(|one| one.disagrees).map(|one| one.confidence);
-        let surest_wrong = surest_wrong.fold(f64::NEG_INFINITY, f64::max);
-        let agreeing = verdicts.iter().filter(|one| !one.disagrees && one.confidence > surest_wrong).count();
-        self.labels_needed().saturating_sub(agreeing).max(1)
+        let mut surest: Vec<CheckedVerdict> = verdicts.to_vec();
+        surest.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        let passes = |more: &usize| {
+            let first = self.first_test(verdicts.len() + more);
+            let kept = surest.iter().take(first.saturating_sub(*more));
+            // Where there are fewer than a test takes, it is not made.
+            verdicts.len() + more >= first && self.bound(kept.filter(|one| one.disagrees).count(), first) <= self.alpha
+        };
+        (1..MOST_LABELS).find(passes).unwrap_or(MOST_LABELS)
+    }
+
+    /// Of how many of the surest labels the first test is. One disagreement among the fewest labels ends everything: so it
+    /// is of half of them, but of no more than thirty.
+    fn first_test(self, labels: usize) -> usize {
+        self.labels_needed().max((labels / 2).min(30))
     }
 
     /// The disagreement r of which so few are seen with probability δ: BinomCDF(k; n, r) = δ.
@@ -139,11 +150,9 @@ impl SelectionRule {
     /// Says why nothing can be trusted.
     pub fn select(self, verdicts: &[CheckedVerdict], thresholds: &[f64]) -> Result<Selection, NoSelection> {
         let needed = self.labels_needed();
-        // One disagreement among the fewest labels ends everything: so the first test is of half of them, but of no more
-        // than thirty.
         let last = thresholds.last().copied().unwrap_or(f64::INFINITY);
         let labels = verdicts.iter().filter(|verdict| verdict.confidence >= last).count();
-        let first = needed.max((labels / 2).min(30));
+        let first = self.first_test(labels);
         let mut found = Err(NoSelection::TooFew { labels, needed });
         for &threshold in thresholds {
             let sure = || verdicts.iter().filter(|verdict| verdict.confidence >= threshold);
@@ -247,8 +256,8 @@ mod tests {
     fn two_agreeing_labels_may_be_enough_and_the_range_of_what_is_needed_says_so() {
         let rule = SelectionRule::new(0.2, 0.1).expect("a rule");
         let at = |confidence: f64, disagrees: bool| CheckedVerdict { confidence, disagrees };
-        let mut verdicts: Vec<CheckedVerdict> = (0..12_u8).map(|k| at(1.0 - f64::from(k) / 20.0, k == 9)).collect();
-        let grid: Vec<f64> = (0..40).map(|k| 2.0 - f64::from(k) / 20.0).collect();
+        let mut verdicts: Vec<CheckedVerdict> = (0..12_u8).map(|k| at(1.0 - f64::from(k) / 16.0, k == 9)).collect();
+        let grid: Vec<f64> = (0..=32).map(|k| 2.0 - f64::from(k) / 16.0).collect();
         let why = rule.select(&verdicts, &grid).expect_err("one of eleven disagrees");
         assert_eq!(why, NoSelection::Disagrees { labelled: 11, disagreements: 1, bound: rule.bound(1, 11) });
         assert_eq!((rule.still_needed(why), rule.fewest_needed(&verdicts)), (Some(21), 2));
