@@ -243,7 +243,7 @@ fn metrics_of_revisions_are_compared_with_people_without_a_model() {
     };
     let data = world.file("d.jsonl", lines(&(0..4).map(sample).collect::<Vec<_>>()));
     let revision = ["revision", "--data", &data, "--metric", "rouge-l,levenshtein-source", "--out", "run"];
-    world.run(&revision).fails_with(&["--model"]);
+    world.run(&revision).fails_with(&["--model", "probity model list"]);
     world.run(&[&revision[..], &["--no-judge", "--judge", "choice"]].concat()).fails_with(&["--judge"]);
     world.run(&[&revision[..], &["--no-judge"]].concat()).exits(0);
     assert_eq!(world.rows("run/scores.jsonl").len(), 4 * 2 * 2);
@@ -251,7 +251,7 @@ fn metrics_of_revisions_are_compared_with_people_without_a_model() {
     let by: Vec<&Value> =
         summary["values"]["alignment"].as_array().expect("a list").iter().map(|one| &one["by"]).collect();
     assert!(by.contains(&&json!("rouge-l")) && !by.contains(&&json!("parapluie")), "{summary}");
-    let recipe = "[run.metrics]\nmethod = \"revision\"\nno-judge = true\nmetric = [\"rouge-l\"]\ndata = \"d.jsonl\"\n";
+    let recipe = "[run.metrics]\nmethod = \"revision\"\nno-judge = true\nmetric = [\"rouge-l\"]\ndata = \"d.jsonl\"\nout = \"m\"\n";
     world.file("recipe.toml", recipe);
     world.run(&["recipe", "check", "recipe.toml"]).exits(0);
 }

@@ -131,7 +131,7 @@ fn a_number_that_says_less_than_it_seems_to_has_a_note() {
     assert!(shown.contains("bleu 0.0000 0.0000 0 ") && shown.contains("all references are blank"), "{shown}");
     let shown = scored("ter", "blank.txt", "blank.txt");
     assert!(shown.contains("ter 0.0000 0.0000 0 "), "{shown}");
-    assert!(shown.contains("ter, all: the candidate and all references are blank"), "{shown}");
+    assert!(shown.contains("ter, all and 1 candidate: the candidate and all references are blank"), "{shown}");
     let shown = scored("rouge-l,rouge-l:tok=unicode", "zh.txt", "zh.txt");
     assert!(shown.contains("rouge-l – – 1 ") && shown.contains("rouge-l:tok=unicode 1.0000 1.0000 0 "), "{shown}");
     assert!(shown.contains("|tok:unicode|") && shown.contains("tok=rouge reads no others"), "{shown}");

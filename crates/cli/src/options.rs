@@ -114,7 +114,11 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions 
 
 /// The option as clap has it. What its values may be is told by the definition alone.
 fn argument(spec: &OptionSpec) -> Arg {
-    let argument = Arg::new(spec.field.clone()).long(spec.long()).required(spec.is_required && spec.unless.is_none());
+    let argument = Arg::new(spec.field.clone()).long(spec.long());
+    let argument = match &spec.unless {
+        Some(other) if spec.is_required => argument.required_unless_present(other.clone()),
+        _ => argument.required(spec.is_required),
+    };
     let argument = match spec.extension("heading").and_then(Value::as_str) {
         Some(heading) => argument.help_heading(heading.to_owned()),
         None => argument,

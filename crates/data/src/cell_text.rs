@@ -74,8 +74,11 @@ pub(crate) fn not_text(field: &str, column: &ColumnPath, value: &Value) -> LineE
             let keys = listed(&keys);
             error.with_hint(format!("map a value of its items: --map {field}='{name}[].KEY'; the keys are {keys}"))
         }
-        (_, Some(Value::String(_))) => error
-            .with_hint(format!("join its texts: --map {field}='{name}[]', or map one item: --map {field}='{name}[0]'")),
+        (Value::Array(items), Some(Value::String(_))) => {
+            let has_texts = items.iter().any(Value::is_string);
+            let one = if has_texts { format!(", or map one item: --map {field}='{name}[0]'") } else { String::new() };
+            error.with_hint(format!("join its texts: --map {field}='{name}[]'{one}"))
+        }
         _ => error,
     }
 }

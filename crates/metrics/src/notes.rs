@@ -56,10 +56,12 @@ impl Noted {
     }
 }
 
-/// Adds a note to the numbers of a row that have none.
-pub(crate) fn add_note(row: &mut [Score], note: Option<&'static str>) {
+/// Puts a note beside the numbers of a row. It replaces a note of the metric, which is a consequence.
+fn add_note(row: &mut [Score], note: Option<&'static str>) {
     for score in row {
-        *score = score.noted(note);
+        if let (Some(value), Some(note)) = (score.value(), note) {
+            *score = Score::Noted(value, note);
+        }
     }
 }
 
@@ -142,6 +144,7 @@ mod tests {
         );
         // sacrebleu 2.6.0: 75.98, from 5/6, 4/5, 3/4 and 2/3 n-grams in common
         let bleu = 100.0 * (5.0 / 6.0 * 4.0 / 5.0 * 3.0 / 4.0 * 2.0 / 3.0_f64).powf(0.25);
+        check("bleu", [chinese[0]; 2], [100.0, 0.0], ["without spaces"; 2]);
         check("bleu:tok=zh", chinese, [bleu; 2], [""; 2]);
         check("bleu:tok=char", chinese, [bleu; 2], [""; 2]);
         check("bleu", ["会议 改到 周二 下午"; 2], [100.0; 2], [""; 2]);

@@ -87,6 +87,19 @@ impl MetricEntry {
     }
 }
 
+impl MetricEntry {
+    /// Each note once, with the numbers that it is about.
+    fn note_lines(&self) -> Vec<String> {
+        let is_alone = |note: &&str| !self.notes.contains_key(*note);
+        let of_corpus = self.corpus_note.filter(is_alone).map(|note| format!("{}, all: {note}", self.metric));
+        let of_items = self.notes.iter().map(|(note, count)| {
+            let all = if self.corpus_note == Some(*note) { "all and " } else { "" };
+            format!("{}, {all}{}: {note}", self.metric, counted(*count, "candidate"))
+        });
+        of_corpus.into_iter().chain(of_items).collect()
+    }
+}
+
 /// What is said of so many candidates.
 pub(super) fn report(
     samples: usize,
@@ -124,10 +137,7 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
         *reasons.entry(*why).or_default() += count;
     }
     for entry in metrics.iter().filter(|entry| !entry.is_part) {
-        all.notes.extend(entry.corpus_note.map(|note| format!("{}, all: {note}", entry.metric)));
-        let counts = entry.notes.iter();
-        all.notes
-            .extend(counts.map(|(note, count)| format!("{}, {}: {note}", entry.metric, counted(*count, "candidate"))));
+        all.notes.extend(entry.note_lines());
     }
     all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {}: {why}", counted(count, "time"))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
