@@ -121,7 +121,7 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
     let (world, gold, scores) = given();
     let arguments = [
         "meta", "--scores", &scores, "--gold", &gold, "--average", "--compare", "good,bad", "--seed", "7", "--rounds",
-        "200",
+        "200", "--details",
     ];
     let ran = world.run(&arguments).exits(0);
     let mut first = ran.stdout.lines();
@@ -162,6 +162,7 @@ fn a_folder_of_the_figures_can_be_reported() {
     for part in ["Correlation per context", "What was compared", "good"] {
         assert!(printed.contains(part) && report.stdout.contains(part), "{part}\n{}", report.stdout);
     }
+    assert!(printed.contains("tables more (--details"), "{printed}");
     assert!(!report.stderr.contains("did not keep"), "there was no model that was asked: {}", report.stderr);
     world.run(&arguments).fails_with(&["run"]);
     world.run(&[&arguments[..], &["--overwrite"]].concat()).exits(0);
@@ -286,7 +287,7 @@ fn what_is_constant_is_undefined_with_its_reason() {
         keys.enumerate().map(|(index, key)| format!("{key},{}", score(index))).collect::<Vec<_>>().join("\n")
     };
     let scores = world.file("flat.csv", format!("item,candidate,flat\n{}", rows(|_| "3".to_owned())));
-    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q"]).exits(0);
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--details"]).exits(0);
     assert!(
         ran.stdout.contains("flat, q: undefined over all scores: all scores are equal") && !ran.stdout.contains("NaN"),
         "{}",

@@ -227,17 +227,20 @@ fn without_interval(metrics: &[EvaluatedMetric]) -> Vec<String> {
 fn per_context(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).per_context;
     let figure = found.figure;
-    (figure.contexts > 0).then_some(((figure.mean, found.interval, figure.p), figure.contexts))
+    (figure.contexts > 0).then_some(((figure.mean, found.interval, found.p), figure.contexts))
 }
 
 fn system(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
     let found = one.figures.correlation(of).system?;
-    Some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.systems))
+    // Between ranks of systems no interval is known to cover: their p is over systems.
+    Some(((found.figure.coefficient, found.interval, found.p.or(found.figure.p)), found.figure.systems))
 }
 
 fn pooled(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)> {
-    let found = one.figures.correlation(of).pooled;
-    (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.n))
+    let CorrelationFigures { per_context, pooled: found, .. } = *one.figures.correlation(of);
+    // Scores of one context hang together; where each has a context of its own they are independent.
+    let p = found.p.or(found.figure.p.filter(|_| per_context.figure.contexts == 0));
+    (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, p), found.figure.n))
 }
 
 fn pairs(evaluation: &Evaluation) -> Section {

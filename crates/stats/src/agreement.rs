@@ -14,8 +14,7 @@ use crate::significance::mean_p;
 pub struct PerContext {
     /// The mean over the counted contexts; absent where there is none.
     pub mean: Option<f64>,
-    /// Two-sided, of the mean being 0: Student's t over the counted contexts; of
-    /// [`AgreementFigures`](crate::AgreementFigures) by what gives the interval. Absent below two, or where all are equal.
+    /// Two-sided, of the mean being 0: Student's t over the counted contexts. Absent below two, or where all are equal.
     pub p: Option<f64>,
     /// Contexts in the mean, those with constant predictions among them.
     pub contexts: usize,

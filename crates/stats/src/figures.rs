@@ -12,13 +12,13 @@ use crate::ties::{TieCalibration, tie_calibration};
 /// More scores than this get no interval for their pooled correlations: it would take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
 
-/// A correlation over all scores, whatever their context.
+/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one
+/// context are not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PooledCorrelation {
     /// The coefficient; absent where it is not defined.
     pub coefficient: Option<f64>,
-    /// Its two-sided p-value over contexts, by what gives the interval; where there is none, as [`Correlation::test`] has
-    /// it of scores each of which is alone in its context.
+    /// Its two-sided p-value, as [`Correlation::test`] has it.
     pub p: Option<f64>,
     /// Why there is no coefficient.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,6 @@ impl CorrelatedContext<'_> {
         let of_verdicts = mean.as_ref().is_ok_and(Ratio::is_of_verdicts);
         // By what gives the interval, so that one does not contain 0 where the other excludes it.
         let p = mean.as_ref().ok().map(|mean| mean.p(0.0));
-        let figure = PerContext { p, ..figure };
         let interval = mean.map(|mean| mean.interval(self.resampling.confidence));
         CorrelationFigures {
             per_context: FigureEstimate::new(figure, interval).with_p(p),
@@ -132,10 +131,8 @@ impl CorrelatedContext<'_> {
         let figure = self.systems.level(of);
         let found = self.systems.jackknifed(of);
         let p = found.as_ref().ok().map(|found| found.p(0.0));
-        // Between ranks of systems no interval is known to cover: their p is over systems.
-        let figure = SystemLevel { p: p.or(figure.p), ..figure };
         let interval = found.map(|found| found.interval(self.resampling.confidence));
-        (figure.systems >= 2).then(|| FigureEstimate::new(figure, interval))
+        (figure.systems >= 2).then(|| FigureEstimate::new(figure, interval).with_p(p))
     }
 
     fn pooled(&self, of: Correlation) -> FigureEstimate<PooledCorrelation> {
@@ -157,9 +154,6 @@ impl CorrelatedContext<'_> {
             Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
         };
         let p = found.as_ref().ok().map(|found| found.p(0.0));
-        // Scores of one context hang together; where each has a context of its own they are independent.
-        let is_independent = lists.iter().all(|(scores, _)| scores.len() == 1);
-        let figure = PooledCorrelation { p: p.or(figure.p.filter(|_| is_independent)), ..figure };
         FigureEstimate::new(figure, found.map(|found| found.interval(self.resampling.confidence))).with_p(p)
     }
 }
@@ -277,9 +271,9 @@ mod tests {
             let figures = AgreementFigures::of(&contexts(&rows), &RESAMPLING);
             for of in Correlation::ALL {
                 let one = figures.correlation(of);
-                let per_context = (one.per_context.figure.p, one.per_context.interval);
-                let pooled = (one.pooled.figure.p, one.pooled.interval);
-                let system = one.system.map(|system| (system.figure.p, system.interval));
+                let per_context = (one.per_context.p, one.per_context.interval);
+                let pooled = (one.pooled.p, one.pooled.interval);
+                let system = one.system.map(|system| (system.p, system.interval));
                 for (p, interval) in [Some(per_context), Some(pooled), system].into_iter().flatten() {
                     if let (Some(p), Some(interval)) = (p, interval) {
                         assert_eq!(p > 0.05, interval.low <= 0.0 && interval.high >= 0.0, "{of} {p} {interval:?}");

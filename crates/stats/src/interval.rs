@@ -70,8 +70,8 @@ pub struct FigureEstimate<T> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_interval: Option<NoInterval>,
     /// Two-sided, of the figure being 0, by what gives the interval: the confidence at which that ends at 0 is 1 − p.
-    /// Absent where nobody has asked for it.
-    #[serde(skip)]
+    /// Absent without an interval, and where nobody has asked for it.
+    #[serde(rename = "interval_p", skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
 }
 
