@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use std::path::PathBuf;
 
-use crate::harness::{Ran, World, lines, tiny};
+use crate::harness::{Ran, World, golden, lines, tiny};
 
 fn run(world: &World, input: &str, more: &[&str]) -> Ran {
     let model = tiny();
@@ -240,4 +240,19 @@ fn a_weak_model_writes_json_that_its_schema_admits() {
     let good = texts.iter().filter(|answer| validates(&schema, answer["text"].as_str().unwrap_or_default())).count();
     println!("{good} of {count} parse and are instances of the schema\n{}", ran.stderr);
     assert_eq!(good, count, "{}", ran.stdout);
+}
+
+#[test]
+fn a_gguf_file_that_does_not_say_how_text_is_split_is_run_with_a_warning() {
+    let world = World::new();
+    let mut bytes = std::fs::read(golden("tiny-gguf/model.gguf")).expect("a committed file");
+    let key = b"tokenizer.ggml.pre";
+    let at = bytes.windows(key.len()).position(|window| window == key).expect("the file has it");
+    // Under a key that nothing reads.
+    bytes[at + key.len() - 1] = b'_';
+    let model = world.path("model.gguf");
+    std::fs::write(&model, bytes).expect("written");
+    let input = world.file("r.jsonl", lines(&[json!({"id": "a", "prompt": "one", "max_tokens": 2})]));
+    let ran = world.run(&["generate", "--model", model.to_str().expect("UTF-8"), "--input", &input]).exits(0);
+    assert!(ran.stderr.contains("has no `tokenizer.ggml.pre`"), "{}", ran.stderr);
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use builder::{Gguf, Meta};
 use miette::Diagnostic as _;
-use probity_lm::{Ask, LanguageModel as _, Prompt, ScoreRequest};
+use probity_lm::{
+    Ask, Constraint, Finish, GenerateRequest, LanguageModel as _, Prompt, Sampling, SamplingLimits, ScoreRequest,
+};
 use probity_runtime::hub::locate;
 use probity_runtime::tokenizer::{Tokenizer, TokenizerError};
 use probity_runtime::weights::GgufFile;
@@ -103,7 +105,13 @@ fn an_added_token_of_a_byte_level_vocabulary_is_decoded_as_it_is_written() {
     }
 }
 
-/// A copy of the small byte-level `tokenizer.json` with one more added token.
+fn added_token(id: u64, content: &str) -> Json {
+    json!({
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false
+    })
+}
+
+/// A copy of a small `tokenizer.json` with one more added token.
 fn json_with(base: &str, content: &str) -> (tempfile::TempDir, Tokenizer) {
     let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers").join(base);
     let folder = tempfile::tempdir().expect("a folder");
@@ -112,9 +120,7 @@ fn json_with(base: &str, content: &str) -> (tempfile::TempDir, Tokenizer) {
     let vocab = file["model"]["vocab"].as_object().map_or(0, serde_json::Map::len);
     let added = file["added_tokens"].as_array_mut().expect("a list");
     let id = added.iter().filter_map(|token| token["id"].as_u64()).max().unwrap_or(0).max(vocab as u64 - 1) + 1;
-    added.push(json!({
-        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false
-    }));
+    added.push(added_token(id, content));
     let path = folder.path().join("tokenizer.json");
     std::fs::write(&path, file.to_string()).expect("written");
     let tokenizer = Tokenizer::from_json(&path).unwrap_or_else(|error| panic!("{error}"));
@@ -136,6 +142,53 @@ fn added_tokens_of_a_tokenizer_json_are_decoded_as_they_are_written() {
         assert!(decoded.contains(text), "{base}: {decoded:?}");
         assert_eq!(tokenizer.token_bytes(id).expect("text"), text.as_bytes(), "{base}");
     }
+}
+
+/// A small model whose last token is an added one of this content.
+fn model_with(content: &str) -> (tempfile::TempDir, Model) {
+    let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/qwen2");
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["config.json", "model.safetensors", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), folder.path().join(name)).expect("copied");
+    }
+    let text = std::fs::read(from.join("tokenizer.json")).expect("a committed file");
+    let mut file: Json = serde_json::from_slice(&text).expect("JSON");
+    file["model"]["merges"].as_array_mut().expect("a list").pop();
+    file["model"]["vocab"].as_object_mut().expect("a map").retain(|_, id| *id != 319);
+    file["added_tokens"].as_array_mut().expect("a list").push(added_token(319, content));
+    std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).expect("written");
+    let located = locate(folder.path().to_str().expect("UTF-8")).expect("a model lies there");
+    let model = Model::load(&located, LoadOptions::default()).expect("loads");
+    (folder, model)
+}
+
+#[test]
+fn a_text_under_a_regex_matches_it_whatever_tokens_are_added() {
+    let (_folder, model) = model_with("včela");
+    let requests: Vec<GenerateRequest> = (0..40)
+        .map(|seed| GenerateRequest {
+            sampling: Sampling::Random { temperature: 1.0, seed, limits: SamplingLimits::default() },
+            constraint: Some(Constraint::Regex("včela( včela)*".into())),
+            ..GenerateRequest::greedy(seed.to_string(), Prompt::Text("The bee:".into()), 40)
+        })
+        .collect();
+    let mut with_the_token = 0;
+    let mut results = Vec::new();
+    let mut sink = |_, result| {
+        results.push(result);
+        Ok(())
+    };
+    model.generate(&mut requests.into_iter(), &mut sink).expect("generates");
+    for result in results {
+        let ids = &result.token_ids;
+        let ended = result.finish == Some(Finish::EndOfTurn);
+        assert!(!ended || result.text.split(' ').all(|word| word == "včela"), "{:?}", result.text);
+        let pieces: Vec<u8> =
+            ids.iter().flat_map(|&id| model.encoder().tokenizer().token_bytes(id).expect("text")).collect();
+        assert_eq!(String::from_utf8_lossy(&pieces), result.text);
+        with_the_token += usize::from(ended && ids.contains(&319));
+    }
+    assert!(with_the_token > 0);
 }
 
 #[test]
