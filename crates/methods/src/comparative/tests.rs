@@ -123,7 +123,7 @@ fn the_first_line_says_what_debiasing_changed() {
     // Every p is above one half, so that all candidates are level before debiasing.
     let says = |more: &str| {
         let found = summary(&format!("{COMPARE} {more}"), &samples(), &pair_judge(0.5, 8.0));
-        found.verdict.first().expect("one").says.clone()
+        found.verdict.first().and_then(|one| one.agreement.clone()).expect("there is gold")
     };
     let debiased = says("");
     assert!(debiased.contains("(mean over 3 contexts, debiased; as judged 0.000)"), "{debiased}");

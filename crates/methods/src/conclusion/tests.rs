@@ -78,7 +78,7 @@ fn equal_scores_agree_with_nothing_and_name_nobody() {
     assert_eq!(found.trust, Trust::Unreliable);
     assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
     let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
-    assert_eq!(top.says, "Best of 4 by mean score: one, two and 1 more are level");
+    assert_eq!(top.says, "Best of 4 by mean score: one, three and 1 more are level");
 }
 
 #[test]
