@@ -248,9 +248,9 @@ fn labels_count_in_the_first_line_and_an_attributes_are_told_to_stand_apart() {
         world.run(&[&all[..], more].concat()).exits(0).stdout
     };
     let whole = told(&world.file("whole.jsonl", label(None)), &[]);
-    assert!(whole.contains("80.0 % of 30 samples") && whole.contains("Labels count in the first line"), "{whole}");
+    assert!(whole.contains("of your 30 labels: 80.0 %") && whole.contains("Labels count in the first line"), "{whole}");
     let apart = told(&world.file("apart.jsonl", label(Some("flow"))), &[]);
-    assert!(apart.contains("80.0 % of 15 samples") && apart.contains("they are counted apart"), "{apart}");
+    assert!(apart.contains("of your 15 labels: 80.0 %") && apart.contains("they are counted apart"), "{apart}");
     assert!(!apart.contains("Labels count in the first line"), "{apart}");
     let wide = told(&world.file("wide.jsonl", label(None)), &["--confidence", "0.8"]);
     assert!(wide.replace('\u{a0}', " ").contains("; at 80 %]"), "{wide}");

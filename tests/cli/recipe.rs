@@ -491,7 +491,9 @@ fn a_recipe_ends_with_what_each_run_says_and_how_far_to_trust_it() {
     };
     for run in ["one", "two"] {
         let [says, trust, because] = verdict(run);
-        let lines = format!("{run}: {says}\n{}: {because}\n", trust.to_uppercase());
+        let agreement = summary(run)["verdict"][0]["agreement"].as_str().map(|text| format!("{text}\n"));
+        let agreement = agreement.unwrap_or_default();
+        let lines = format!("{run}: {says}\n{agreement}{}: {because}\n", trust.to_uppercase());
         for stdout in [&ran, &idle] {
             let (at, table) = (stdout.rfind(&lines), stdout.rfind(" status ").expect("a table"));
             assert!(at.is_some_and(|at| at < table), "{lines}\n{stdout}");
