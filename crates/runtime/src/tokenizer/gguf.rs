@@ -242,7 +242,7 @@ fn byte_level(vocabulary: &GgufVocabulary<'_>) -> Result<Tokenizer, TokenizerErr
         spelling: Spelling::ByteLevel,
         vocab_size: vocabulary.tokens.len(),
         newline_ends_word: family.newline_ends_word,
-        cautions: Vec::from_iter(caution(name)),
+        cautions: caution(name).into_iter().collect(),
     })
 }
 
