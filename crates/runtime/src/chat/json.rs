@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-use super::python::float;
+use super::python::{float, invalid};
 
 /// Levels of JSON that `tojson` writes: each is indented by all above it.
 const MAX_DEPTH: usize = 128;
@@ -40,10 +40,6 @@ pub(super) fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> R
     let mut text = String::new();
     JsonForm { ensure_ascii, indent, separators, sort_keys }.write(value, 0, &mut text)?;
     Ok(Value::from_safe_string(text))
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, why.into())
 }
 
 fn indentation(value: &Value) -> Result<String, Error> {

@@ -31,7 +31,7 @@ pub(super) fn extend(environment: &mut Environment<'static>) {
         .add_test("sequence", |value: &Value| is_iterable(value) && (value.is_undefined() || value.len().is_some()));
     environment.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
     environment.add_filter("tojson", tojson);
-    environment.add_filter("string", |value: &Value| string(value));
+    environment.add_filter("string", string);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("int", int);
