@@ -53,7 +53,7 @@ fn tables(items: usize) -> [Vec<String>; 3] {
             }
         }
         if item % 3 == 1 {
-            labels.push(json!({"item": item.to_string(), "attribute": "x", "candidate_i": "a", "candidate_j": "c", "preference": if draw(2) == 0 { "a" } else { "c" }}).to_string() + "\n");
+            labels.push(json!({"item": item.to_string(), "attribute": "x", "candidate_i": "a", "candidate_j": "c", "preferred": if draw(2) == 0 { "a" } else { "c" }}).to_string() + "\n");
         }
     }
     [scores, gold, labels]
