@@ -200,7 +200,7 @@ fn a_chat_is_shown_as_the_model_reads_it_with_its_ids() {
     let shown = world.run(&["model", "inspect", &copy, "--chat=ab"]).exits(0).stdout;
     let (text, tokens) = shown.split_once("\n\n").expect("a text and its tokens");
     assert_eq!(text, "[ab]");
-    let ids: Vec<&str> = tokens.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let ids: Vec<&str> = tokens.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
     assert!(!ids.is_empty() && ids.iter().all(|id| id.parse::<u32>().is_ok()), "{shown}");
     assert!(world.run(&["model", "inspect", &copy, "--chat"]).exits(0).stdout.starts_with("[Hello]\n\n"));
     std::fs::write(world.path("copy/chat_template.jinja"), "{{ raise_exception('no') }}").expect("written");

@@ -553,7 +553,6 @@ mod tests {
             (&large, "9007199254740991", false),
         ] {
             assert_eq!(admits(&tokenizer, schema, text), is_one, "{text} under {schema}");
-            assert!(!is_one || validates(schema, text), "{text} under {schema}");
         }
     }
 
