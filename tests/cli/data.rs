@@ -87,7 +87,7 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
     let own = world.file("own.csv", "id,context,a\n1,c,x\n");
     run(&world, &["data", "convert", &own], &["--map", "candidate=a"]).fails_with(&[
         "no column is the context",
-        "hint: say which one is: --map context=context; the columns are `id`",
+        "hint: say which one is: --map context=context, or --map context:= for none; the columns are `id`",
     ]);
     let lines = world.file("d.jsonl", "{\"txt\": \"c\", \"a\": \"x\"}\n{\"text\": \"c\", \"a\": \"x\"}\n");
     run(
@@ -216,10 +216,10 @@ fn damaged_files_are_told_as_such() {
     world
         .run(&["data", "convert", &open])
         .fails_with(&["broken line 3 of ", "the quote that is opened on line 3 is never closed"]);
-    world.run(&["data", "convert", &world.file("empty.csv", "")]).fails_with(&["empty.csv holds no lines to read"]);
+    world.run(&["data", "convert", &world.file("empty.csv", "")]).fails_with(&["empty.csv holds no rows"]);
     world
         .run(&["data", "convert", &world.file("head.csv", "id,context,candidate\n")])
-        .fails_with(&["head.csv holds no lines to read"]);
+        .fails_with(&["head.csv holds no rows"]);
 }
 
 #[test]

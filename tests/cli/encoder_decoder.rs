@@ -123,7 +123,7 @@ fn models_that_only_read_are_refused_with_the_way_out() {
     let encoder = golden("tiny-masked").display().to_string();
     world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["reads texts", "--encoder"]);
     let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];
-    world.run(&metrics).fails_with(&["reference", "hint: "]);
+    world.run(&metrics).fails_with(&["does not read a text as a whole", "hint: an encoder is"]);
     // A recipe finds it before its first stage runs, and an inspection says it.
     let recipe = world.file(
         "r.toml",

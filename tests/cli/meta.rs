@@ -130,7 +130,8 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
         says.starts_with("q: Of 2 metrics good agrees best with people. Agrees with gold: Spearman 0.899"),
         "{says}"
     );
-    assert_eq!(first.next(), Some("CAUTION: it was held against gold in only 3 contexts"));
+    let trust = first.next().expect("a second line");
+    assert!(trust.starts_with("CAUTION: it was held against gold in only 3 contexts"), "{trust}");
     for part in [
         "Correlation per context", "Correlation between systems", "Correlation over all scores", "Accuracy of pairs",
         "Average over attributes", "Differences between metrics", "What was compared",
@@ -340,7 +341,7 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
     fails("item,candidate,m\ns1,e,1\n", &[], &["candidate `e`", "candidates of that item in gold are `a`"]);
     fails("id,m\ns1,1\n", &[], &["there is no `item`", "hint: a row of scores has the columns"]);
     fails("item,candidate,m\ns1,a\n", &[], &["line 2 of"]);
-    fails("item,candidate,m\n", &[], &["holds no lines to read"]);
+    fails("item,candidate,m\n", &[], &["holds no rows"]);
     let ran = |arguments: &[&str]| world.run(&[&["meta", "--scores", &scores, "--gold", &gold], arguments].concat());
     ran(&["--metric", "godo"]).fails_with(&["there is no metric `godo`", "did you mean `good`?"]);
     ran(&["--attribute", "z"]).fails_with(&["there is no gold attribute `z`", "`q`, `r`"]);
@@ -559,7 +560,7 @@ fn what_people_said_when_they_were_asked_counts_beside_gold() {
         world.run(&["meta", "--scores", &scores, "--gold", &gold, "--labels", labels, "--out", "m", "--overwrite"])
     };
     let ran = meta(&labels).exits(0);
-    assert!(ran.stdout.contains("in 83.3 % of 30 samples"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("right on 25 of your 30 labels: 83.3 %"), "{}", ran.stdout);
     let summary: Value = serde_json::from_str(&world.read("m/summary.json")).expect("JSON");
     let pairs = &summary["values"]["trust"][0]["pairs"];
     assert_eq!((&pairs["labelled"], &pairs["disagreements"]), (&json!(30), &json!(5)), "{pairs}");

@@ -124,6 +124,10 @@ fn made_small(text: &str) -> String {
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, &stand_in()));
     text = text.replace("./reward-model", &asked("reward"));
+    // Imported before the first page.
+    for samples in ["summeval.jsonl", "llmbar.jsonl"] {
+        text = text.replace(&format!("--out {samples}"), &format!("--overwrite --out {samples}"));
+    }
     if !text.contains("--limit") {
         // Commands that read samples or requests.
         let methods = probity_methods::methods().iter().map(|method| method.name());

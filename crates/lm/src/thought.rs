@@ -58,7 +58,9 @@ pub fn without_thoughts(text: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed(text));
     }
     let mut bytes = text.as_bytes().to_vec();
-    thoughts.into_iter().for_each(|(start, end)| bytes[start..end].fill(b' '));
+    for (start, end) in thoughts {
+        bytes[start..end].fill(b' ');
+    }
     Some(Cow::Owned(String::from_utf8(bytes).expect("thoughts begin and end between characters")))
 }
 
@@ -102,8 +104,11 @@ fn mark_at(text: &str) -> Option<(Mark, usize)> {
     // Without a namespace (`seed:think`) and attributes.
     let name = name.rsplit_once(':').map_or(name, |(_, name)| name).split_whitespace().next()?;
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    // In square brackets a heading may stand, such as [Analysis].
-    let is_thought = if close == ']' { name == "think" } else { THOUGHTS.contains(&name.as_str()) };
+    // Square brackets also hold ordinary text, such as [Analysis] or [think tank].
+    let is_thought = match close {
+        ']' => name == "think" && !inside.contains(char::is_whitespace),
+        _ => THOUGHTS.contains(&name.as_str()),
+    };
     match name.as_str() {
         _ if is_thought && is_closing => Some((Mark::Close, length)),
         _ if is_thought && !inside.ends_with('/') => Some((Mark::Open, length)),

@@ -109,7 +109,8 @@ impl AllScores {
     /// with gold only where it is named.
     pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
         let names = named(names, &self.names(), "metric", "metric")?;
-        self.list.retain(|metric| if names.is_empty() { !is_count(&metric.name) } else { names.contains(&metric.name) });
+        self.list
+            .retain(|metric| if names.is_empty() { !is_count(&metric.name) } else { names.contains(&metric.name) });
         Ok(self)
     }
 

@@ -7,7 +7,8 @@ use probity_lm::text::{counted, fixed, thousands};
 use probity_metrics::Direction;
 use probity_options::name;
 use probity_stats::{
-    AgreementFigures, CONFIDENCE, ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval, SystemScore, choice_point, equalised, order,
+    AgreementFigures, CONFIDENCE, ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval, SystemScore,
+    choice_point, equalised, order,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -189,11 +190,7 @@ pub fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) 
 /// One conclusion about several metrics: which agree best with people, how surely, and which is next. Each has been
 /// held against the same gold, and is called by what its conclusion is about; nothing where there is none. `parts` are
 /// the same figures of what metrics tell beside their own number, such as a recall.
-pub fn best_agreement(
-    about: Option<&str>,
-    found: Vec<Conclusion>,
-    parts: &[(String, f64)],
-) -> Option<Conclusion> {
+pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(String, f64)]) -> Option<Conclusion> {
     let agreement = |one: &Conclusion| {
         let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
         value.unwrap_or(f64::NEG_INFINITY)

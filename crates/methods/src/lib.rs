@@ -56,6 +56,7 @@ mod written;
 mod written_once;
 
 pub use attack::{Attack, AttackParams};
+pub use attributes::near_known_attribute;
 pub use builtin::Builtin;
 pub use checklist::{Checklist, ChecklistParams};
 pub use comparative::{
@@ -74,7 +75,6 @@ pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
-pub use attributes::near_known_attribute;
 pub use pairs::{PairSelection, rng_for};
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};

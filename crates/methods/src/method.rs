@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::gold_columns::GoldColumns;
 use crate::defended::defended;
 use crate::flags::Flags;
+use crate::gold_columns::GoldColumns;
 use crate::question::LayoutOptions;
 use crate::trust;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_metrics::{Direction, whole};
 use probity_stats::{
-    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy,
-    per_context, choice_point, ratio_interval, spearman, system_coverage, system_estimate,
+    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, choice_point, jackknife,
+    pairwise_accuracy, per_context, ratio_interval, spearman, system_coverage, system_estimate,
 };
 use serde::Serialize;
 

@@ -235,9 +235,7 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_recursion_limit(64);
     python::extend(&mut environment);
-    environment
-        .add_template_owned(NAME, source::rewritten(source)?)
-        .map_err(|e| ChatError::Invalid(describe(&e)))?;
+    environment.add_template_owned(NAME, source::rewritten(source)?).map_err(|e| ChatError::Invalid(describe(&e)))?;
     Ok(environment)
 }
 

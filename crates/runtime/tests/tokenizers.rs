@@ -426,7 +426,8 @@ fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
 fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
     let channel = "<|im_start|>final<|im_end|>";
     let encoder = PromptEncoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
-    let [start, end] = ["<|im_start|>", "<|im_end|>"].map(|token| encoder.tokenizer().token_id(token).expect("a token"));
+    let [start, end] =
+        ["<|im_start|>", "<|im_end|>"].map(|token| encoder.tokenizer().token_id(token).expect("a token"));
     let prompt = |content: &str| Prompt::Chat {
         messages: vec![Message::new(Role::User, content)],
         answer_prefix: channel.to_owned(),
@@ -443,7 +444,8 @@ fn an_answer_prefix_is_the_users_and_may_hold_special_tokens() {
     let folder = goldens().join("models/tiny-flan-t5");
     let encoder = PromptEncoder::new(from_json(&folder.join("tokenizer.json"))).with_answer_start(vec![0]);
     let named = (0..encoder.tokenizer().vocab_size() as u32).filter(|id| encoder.tokenizer().is_special(*id));
-    let special = named.map(|id| encoder.tokenizer().token_text(id)).find(|text| text.len() > 2).expect("a special token");
+    let special =
+        named.map(|id| encoder.tokenizer().token_text(id)).find(|text| text.len() > 2).expect("a special token");
     let id = encoder.tokenizer().token_id(&special).expect("its id");
     let messages = vec![Message::new(Role::User, "Which?")];
     let prompt = Prompt::Chat { messages, answer_prefix: special.clone() };
@@ -464,7 +466,8 @@ fn a_chat_template_beside_a_gguf_file_is_read() {
     assert_eq!(checkpoint.encoder.chat().map(|chat| chat.source()), Some("[{{ messages[0].content }}]"));
     assert_eq!((before.files, checkpoint.files), (vec![model.clone()], vec![model, template.clone()]));
     std::fs::write(&template, "{% for %}").expect("written");
-    let error = probity_runtime::Checkpoint::open(&located).expect("opens").encoder.chat_error().map(ToString::to_string);
+    let error =
+        probity_runtime::Checkpoint::open(&located).expect("opens").encoder.chat_error().map(ToString::to_string);
     assert!(error.is_some_and(|error| error.contains("chat_template.jinja")), "the file is named");
 }
 

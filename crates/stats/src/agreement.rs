@@ -92,7 +92,9 @@ pub fn lowest_without_systems(contexts: &[Vec<SystemScore<'_>>], confidence: f64
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for context in contexts {
         let ids: BTreeSet<&str> = context.iter().map(|score| score.system).collect();
-        ids.into_iter().for_each(|id| *seen.entry(id).or_default() += 1);
+        for id in ids {
+            *seen.entry(id).or_default() += 1;
+        }
     }
     let ids: Vec<&str> = seen.into_iter().filter(|(_, count)| *count as f64 >= coverage).map(|(id, _)| id).collect();
     let without = |left_out: &[&str]| {

@@ -41,7 +41,8 @@ impl LabelArgs {
             let count = counted(asked.without_text.len(), "candidate");
             let named = asked.without_text.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
             let more = if asked.without_text.len() > NAMED { ", …" } else { "" };
-            reporter.warn(&format!("{count} without text, about which nobody is asked: {}{more}", visible_line(&named)));
+            reporter
+                .warn(&format!("{count} without text, about which nobody is asked: {}{more}", visible_line(&named)));
         }
         if asked.named > 0 {
             let attributes: Vec<String> = self.attribute.iter().map(|name| visible_line(name)).collect();

@@ -1,8 +1,8 @@
 //! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
 
 use probity_data::Sample;
-use probity_lm::text::counted;
 use probity_lm::Precision;
+use probity_lm::text::counted;
 use probity_stats::{
     AgreementFigures, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PairComparison, PairwiseAccuracy,
     PositionBias, PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,

@@ -206,7 +206,10 @@ fn preferences_among_several_are_held_against_guessing_too() {
     assert_eq!(conclusion(&rows, Some("zero"), None, false).trust, Trust::Reliable);
     // Equal scores have what guessing has, however many samples there are.
     let level = conclusion(&[&[0.5, 0.5, 0.5][..]; 60], Some("zero"), None, false);
-    assert_eq!((level.trust, level.figures["accuracy"].as_f64()), (Trust::Unreliable, level.figures["chance"].as_f64()));
+    assert_eq!(
+        (level.trust, level.figures["accuracy"].as_f64()),
+        (Trust::Unreliable, level.figures["chance"].as_f64())
+    );
     // Never right.
     assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it is against the preferences");
     assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Unreliable, "may be chance");

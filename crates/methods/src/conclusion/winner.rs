@@ -192,7 +192,9 @@ impl ConclusionCase<'_> {
         // An unreliable judge names no winner, whatever its figures say.
         let unbelieved = (!tie).then(|| match all {
             2 => format!("No winner: scores that cannot be trusted put {first} before {second} in {counts}"),
-            _ => format!("None of {all} is the best: scores that cannot be trusted put {first} first, before {second}, {beats}"),
+            _ => format!(
+                "None of {all} is the best: scores that cannot be trusted put {first} first, before {second}, {beats}"
+            ),
         });
         let corrected = if all == 2 || !tie { met.corrected_text(first) } else { String::new() };
         let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));

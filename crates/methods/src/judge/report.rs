@@ -3,9 +3,7 @@
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_lm::text::counted;
-use probity_stats::{
-    FigureEstimate, KappaWeights, MeasurementLevel, cohen_kappa, krippendorff_alpha, choice_point,
-};
+use probity_stats::{FigureEstimate, KappaWeights, MeasurementLevel, choice_point, cohen_kappa, krippendorff_alpha};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -500,5 +500,12 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
         "accuracy": accuracy, "interval": figures.accuracy.interval, "majority": figures.majority,
         "kappa": figures.kappa, "kappa_interval": figures.kappa_interval,
     });
-    Some(Conclusion { about: Some(figures.task.to_owned()), says, agreement: None, trust, because, figures: figures_value })
+    Some(Conclusion {
+        about: Some(figures.task.to_owned()),
+        says,
+        agreement: None,
+        trust,
+        because,
+        figures: figures_value,
+    })
 }

@@ -136,15 +136,20 @@ mod tests {
         assert_eq!(shown, [("length (shorter is better)", 1.0), ("a constant for each system", 1.0)]);
         let mut told = conclusion("coherence", Trust::Reliable);
         tell_baselines(&mut told, &found);
-        assert_eq!((told.trust, told.figures["baselines"]["a constant for each system"].as_f64()), (Trust::Caution, Some(1.0)));
+        assert_eq!(
+            (told.trust, told.figures["baselines"]["a constant for each system"].as_f64()),
+            (Trust::Caution, Some(1.0))
+        );
         assert!(told.says.contains("length (shorter is better) has 1.000"), "{}", told.says);
         assert!(told.because.ends_with("agrees as well without reading a text"), "{}", told.because);
     }
 
     #[test]
     fn one_score_under_two_names_is_told_of_the_second() {
-        let first: Vec<Vec<Option<f64>>> = (0..4).map(|k| vec![Some(-2.0), Some(-1.0 - f64::from(k)), Some(-5.0)]).collect();
-        let moved = first.iter().map(|row| row.iter().map(|score| score.map(|score| score + 0.007)).collect()).collect();
+        let first: Vec<Vec<Option<f64>>> =
+            (0..4).map(|k| vec![Some(-2.0), Some(-1.0 - f64::from(k)), Some(-5.0)]).collect();
+        let moved =
+            first.iter().map(|row| row.iter().map(|score| score.map(|score| score + 0.007)).collect()).collect();
         let turned = first.iter().map(|row| row.iter().map(|score| score.map(|score| -score)).collect()).collect();
         let mut verdict = ["coherence", "fluency", "brevity"].map(|about| conclusion(about, Trust::Reliable));
         tell_repeated(&mut verdict, &[("coherence", first), ("fluency", moved), ("brevity", turned)]);

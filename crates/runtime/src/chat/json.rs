@@ -73,7 +73,7 @@ impl JsonForm {
             }
             ValueKind::Map => {
                 let keys = value.try_iter()?;
-                let item = |key: Value| Ok((Some(self.key(&key)?), value.get_item(&key)?));
+                let item = |key: Value| Ok((Some(Self::key(&key)?), value.get_item(&key)?));
                 let mut items = keys.map(item).collect::<Result<Vec<(Option<String>, Value)>, Error>>()?;
                 if self.sort_keys {
                     items.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -124,7 +124,7 @@ impl JsonForm {
         Ok(())
     }
 
-    fn key(&self, key: &Value) -> Result<String, Error> {
+    fn key(key: &Value) -> Result<String, Error> {
         key.as_str().map_or_else(|| scalar(key), |text| Ok(text.to_owned()))
     }
 

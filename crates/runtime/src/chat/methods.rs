@@ -108,11 +108,11 @@ fn padded(text: &str, method: &str, args: &[Value]) -> Option<Called> {
     if !["ljust", "rjust", "center", "zfill"].contains(&method) {
         return None;
     }
-    Some(from_args(args).and_then(|(width, fill): (usize, Option<char>)| {
+    Some(from_args(args).map(|(width, fill): (usize, Option<char>)| {
         let missing = width.saturating_sub(text.chars().count());
         let filled = |count: usize, fill: char| String::from(fill).repeat(count);
         let fill = fill.unwrap_or(' ');
-        Ok(Value::from(match method {
+        Value::from(match method {
             "ljust" => format!("{text}{}", filled(missing, fill)),
             "rjust" => format!("{}{text}", filled(missing, fill)),
             "zfill" => {
@@ -125,7 +125,7 @@ fn padded(text: &str, method: &str, args: &[Value]) -> Option<Called> {
                 let before = missing / 2 + (missing & width & 1);
                 format!("{}{text}{}", filled(before, fill), filled(missing - before, fill))
             }
-        }))
+        })
     }))
 }
 
@@ -163,18 +163,17 @@ fn split(state: &State<'_, '_>, text: &str, method: &str, args: &[Value]) -> Opt
 
 fn split_from_end(text: &str, separator: Option<&str>, most: Option<usize>) -> Value {
     let most = most.unwrap_or(usize::MAX);
-    let mut parts: Vec<&str> = match separator {
-        Some(separator) => text.rsplitn(most.saturating_add(1), separator).collect(),
-        None => {
-            let (mut rest, mut parts) = (text.trim_end(), Vec::new());
-            while !rest.is_empty() {
-                let cut = if parts.len() < most { rest.rfind(char::is_whitespace) } else { None };
-                let from = cut.map_or(0, |at| at + rest[at..].chars().next().map_or(0, char::len_utf8));
-                parts.push(&rest[from..]);
-                rest = rest[..from].trim_end();
-            }
-            parts
+    let mut parts: Vec<&str> = if let Some(separator) = separator {
+        text.rsplitn(most.saturating_add(1), separator).collect()
+    } else {
+        let (mut rest, mut parts) = (text.trim_end(), Vec::new());
+        while !rest.is_empty() {
+            let cut = if parts.len() < most { rest.rfind(char::is_whitespace) } else { None };
+            let from = cut.map_or(0, |at| at + rest[at..].chars().next().map_or(0, char::len_utf8));
+            parts.push(&rest[from..]);
+            rest = rest[..from].trim_end();
         }
+        parts
     };
     parts.reverse();
     parts.into_iter().map(Value::from).collect()

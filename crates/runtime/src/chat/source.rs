@@ -179,9 +179,16 @@ impl<'a> Tokens<'a> {
         for at in modulo + 1..self.len() {
             match self.token(at) {
                 Some(Token::ParenOpen | Token::BracketOpen | Token::BraceOpen) => depth += 1,
-                Some(Token::ParenClose | Token::BracketClose | Token::BraceClose) if depth == 0 => break,
-                Some(Token::ParenClose | Token::BracketClose | Token::BraceClose) => depth -= 1,
-                Some(Token::Mul | Token::Div | Token::FloorDiv | Token::Mod) if depth == 0 => break,
+                Some(Token::ParenClose | Token::BracketClose | Token::BraceClose) if depth > 0 => depth -= 1,
+                Some(
+                    Token::ParenClose
+                    | Token::BracketClose
+                    | Token::BraceClose
+                    | Token::Mul
+                    | Token::Div
+                    | Token::FloorDiv
+                    | Token::Mod,
+                ) if depth == 0 => break,
                 _ if depth == 0 && self.parts_products(at) => break,
                 _ => {}
             }
