@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn positions_stay() {
         let text = "<think>é</think>b";
-        assert_eq!(without_thoughts(text).expect("closed").find('b'), text.find("b"));
+        assert_eq!(without_thoughts(text).expect("closed").find('b'), text.find('b'));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl GoldColumns {
     /// Takes the columns out of options, so that a method sees words alone.
     pub(crate) fn split(given: &GivenOptions) -> (GivenOptions, Self) {
         let (mut given, mut columns) = (given.clone(), Self::default());
-        for text in texts(given.get_mut(ATTRIBUTE)) {
+        for text in given.get_mut(ATTRIBUTE).map_or_else(Vec::new, texts) {
             if let Some((word, column)) =
                 text.split_once('=').filter(|(word, column)| !word.is_empty() && !column.is_empty())
             {
@@ -35,7 +35,7 @@ impl GoldColumns {
 
     /// Options as they were given, for the manifest.
     pub(crate) fn joined(&self, mut options: Value) -> Value {
-        for text in texts(options.get_mut(ATTRIBUTE)) {
+        for text in options.get_mut(ATTRIBUTE).map_or_else(Vec::new, texts) {
             if let Some((word, column)) = self.pairs.iter().find(|(word, _)| word == text) {
                 *text = format!("{word}={column}");
             }
@@ -68,10 +68,10 @@ impl GoldColumns {
 }
 
 /// Each text of an option that has one or several.
-fn texts(value: Option<&mut Value>) -> Vec<&mut String> {
+fn texts(value: &mut Value) -> Vec<&mut String> {
     match value {
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(list)) => {
+        Value::String(text) => vec![text],
+        Value::Array(list) => {
             list.iter_mut().filter_map(|one| if let Value::String(text) = one { Some(text) } else { None }).collect()
         }
         _ => Vec::new(),

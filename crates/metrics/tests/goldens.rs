@@ -37,7 +37,9 @@ fn differences(scores: &MetricScores, golden: &Value) -> Vec<String> {
         let mut expected: Vec<f64> =
             expected.as_array().map_or_else(|| vec![number(expected)], |list| list.iter().map(number).collect());
         if index == count {
-            expected.iter_mut().for_each(|mean| *mean *= count as f64 / defined as f64);
+            for mean in &mut expected {
+                *mean *= count as f64 / defined as f64;
+            }
         }
         let agrees = |(score, expected): (&Score, &f64)| match score.value() {
             Some(score) => near(score, *expected),

@@ -95,7 +95,8 @@ impl Golden {
 }
 
 fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first = Sha256::digest(text)[..8].try_into().expect("eight bytes");
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 #[test]

@@ -463,7 +463,10 @@ fn a_chat_template_beside_a_gguf_file_is_read() {
     let template = folder.path().join("chat_template.jinja");
     std::fs::write(&template, "[{{ messages[0].content }}]").expect("written");
     let checkpoint = probity_runtime::Checkpoint::open(&located).expect("opens");
-    assert_eq!(checkpoint.encoder.chat().map(|chat| chat.source()), Some("[{{ messages[0].content }}]"));
+    assert_eq!(
+        checkpoint.encoder.chat().map(probity_runtime::chat::ChatTemplate::source),
+        Some("[{{ messages[0].content }}]")
+    );
     assert_eq!((before.files, checkpoint.files), (vec![model.clone()], vec![model, template.clone()]));
     std::fs::write(&template, "{% for %}").expect("written");
     let error =

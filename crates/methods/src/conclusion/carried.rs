@@ -71,7 +71,7 @@ mod tests {
             let score = |at: usize| {
                 // Among the five, gold has the order of the scores and its reverse in turn.
                 let own = (at * 2 + k) % 5;
-                let gold = if k % 2 == 0 { own } else { 4 - own };
+                let gold = if k.is_multiple_of(2) { own } else { 4 - own };
                 let far = match (carrying, at) {
                     (true, 5..) => 20 + 3 * at,
                     _ => 0,
@@ -105,7 +105,7 @@ mod tests {
         const IDS: [&str; 4] = ["a", "b", "c", "d"];
         // Spearman is 0.8 in nine contexts and -0.4 in three: 0.5, with an interval that begins below 0.3.
         let context = |k: usize| {
-            let order = if k % 4 == 0 { [4.0, 2.0, 1.0, 3.0] } else { [1.0, 2.0, 4.0, 3.0] };
+            let order = if k.is_multiple_of(4) { [4.0, 2.0, 1.0, 3.0] } else { [1.0, 2.0, 4.0, 3.0] };
             let score = |at: usize| SystemScore { system: IDS[at], predicted: order[at], gold: at as f64 };
             (0..4).map(score).collect::<Vec<_>>()
         };

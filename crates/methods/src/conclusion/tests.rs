@@ -330,17 +330,17 @@ fn systems(names: impl Fn(usize) -> [String; 2], said: &[(bool, Option<Preferenc
     case.conclusion()
 }
 
-fn prefer(id: &str) -> Option<Preference> {
-    Some(Preference::Candidate(id.to_owned()))
+fn prefer(id: &str) -> Preference {
+    Preference::Candidate(id.to_owned())
 }
 
 /// Thirty samples, the judge prefers `gpt` in 24; people were asked in twelve and agree in ten, in one they see none better.
 fn thirty() -> Vec<(bool, Option<Preference>)> {
     let gpt = (0..30).map(|k| k % 5 != 4);
     let people = |(k, gpt): (usize, bool)| match k {
-        0 => (gpt, prefer("local")),
+        0 => (gpt, Some(prefer("local"))),
         1 => (gpt, Some(Preference::Tie)),
-        2..12 => (gpt, prefer(if gpt { "gpt" } else { "local" })),
+        2..12 => (gpt, Some(prefer(if gpt { "gpt" } else { "local" }))),
         _ => (gpt, None),
     };
     gpt.enumerate().map(people).collect()
@@ -369,12 +369,12 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
 fn labels_that_say_the_opposite_leave_no_winner_and_labels_alone_may_name_one() {
     let names = |_: usize| ["gpt", "local"].map(str::to_owned);
     // The judge prefers one; people who were asked in a half of the samples prefer the other there.
-    let against: Vec<_> = (0..60).map(|k| (k % 5 != 4, prefer("local").filter(|_| k % 2 == 0))).collect();
+    let against: Vec<_> = (0..60).map(|k| (k % 5 != 4, (k % 2 == 0).then(|| prefer("local")))).collect();
     let found = systems(names, &against);
     let start = "No winner: scores that cannot be trusted put gpt before local in 48 of 60 samples";
     assert!(found.says.starts_with(start) && found.says.ends_with("gpt wins 0.0 % [0.0, 11.6]"), "{}", found.says);
     // Sixteen of thirty are no clear winner by themselves.
-    let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, prefer("gpt").filter(|_| k % 4 == 0))).collect();
+    let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &close);
     assert!(found.says.starts_with("gpt beats local in 31 of 60 samples: 51.7 %"), "{}", found.says);
 }
@@ -384,7 +384,7 @@ fn ids_that_are_positions_or_of_single_texts_name_no_winner_and_say_why() {
     for [a, b] in
         [["A", "B"], ["1", "2"], ["response_a", "response_b"], ["Output 1", "Output 2"], ["chosen", "rejected"]]
     {
-        let said: Vec<_> = (0..12).map(|k| (k < 11, prefer(a))).collect();
+        let said: Vec<_> = (0..12).map(|k| (k < 11, Some(prefer(a)))).collect();
         let found = systems(|_| [a, b].map(str::to_owned), &said);
         assert_eq!(found.says, format!("No winner is named: the ids {a} and {b} are positions, not systems"));
         assert!(agreement(&found).starts_with("The judge is right on 11 of your 12 labels"), "{found:?}");

@@ -161,9 +161,10 @@ impl<'s> JudgeResults<'s> {
             unit.attribute == attribute && (unit.first == candidate || unit.second == Some(candidate))
         };
         let mut outcomes = (start..end).filter(concerns).map(|unit| &self.panel[unit].outcome);
-        match scored {
-            true => outcomes.find(|outcome| outcome.is_low_mass()).cloned().unwrap_or(Outcome::Scored),
-            false => outcomes.find(|outcome| !outcome.has_answer()).cloned().unwrap_or(Outcome::Empty),
+        if scored {
+            outcomes.find(|outcome| outcome.is_low_mass()).cloned().unwrap_or(Outcome::Scored)
+        } else {
+            outcomes.find(|outcome| !outcome.has_answer()).cloned().unwrap_or(Outcome::Empty)
         }
     }
 

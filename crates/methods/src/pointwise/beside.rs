@@ -100,8 +100,8 @@ fn rank_correlation(first: &Scores, second: &Scores) -> Option<f64> {
     let lists: Vec<(Vec<f64>, Vec<f64>)> = first.iter().zip(second).map(both).collect();
     let mean = per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean;
     mean.or_else(|| {
-        let all = |of: fn(&(Vec<f64>, Vec<f64>)) -> &Vec<f64>| lists.iter().flat_map(of).copied().collect::<Vec<f64>>();
-        probity_stats::spearman(&all(|lists| &lists.0), &all(|lists| &lists.1))
+        let (first, second): (Vec<_>, Vec<_>) = lists.iter().cloned().unzip();
+        probity_stats::spearman(&first.concat(), &second.concat())
     })
 }
 

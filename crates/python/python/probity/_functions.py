@@ -123,7 +123,7 @@ _BESIDES = {
     "judge": {"verdict": "label"},
     "learn": {"attribute": "quality"},
     "reviseval": {"mode": "pointwise", "scale": "1..5", "attribute": "quality", "revision_tokens": 40, "limit": 1},
-    "revision": {"limit": 1},
+    "revision": {"model": "smollm2-135m-instruct", "limit": 1},
     "reward": {"model": "./reward-model"},
 }
 

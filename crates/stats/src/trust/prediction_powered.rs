@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// ppi_py's λ has n below the covariance where ours has n − 1, and its variances n where ours have n − 1.
+    /// `ppi_py`'s λ has n below the covariance where ours has n − 1, and its variances n where ours have n − 1.
     #[test]
     fn win_rates_are_corrected_as_ppi_py_corrects_them() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/win_rates.json");
