@@ -25,7 +25,7 @@ def test_it_runs_and_says_the_verdict(model, folder):
     assert not [one for cell in outputs for one in cell if one["output_type"] == "error"]
     result = next(one for one in outputs[1] if one["output_type"] == "execute_result")
     shown = "".join(result["data"]["text/html"])
-    assert shown.startswith("<p><b>") and "put a before b in" in shown and "its tables: comparisons, samples, scores" in shown
+    assert shown.startswith("<p><b>") and "the ids a and b are positions, not systems" in shown and "its tables: comparisons, samples, scores" in shown
     # Progress and messages are one output that was written over, and the bar is gone at the end.
     progress = ["".join(one["data"]["text/html"]) for one in outputs[1] if one["output_type"] == "display_data"]
     assert len(progress) == 2 and "loaded in" in progress[0] and "results are in" in progress[1]
