@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use miette::Diagnostic;
 use probity_data::{Candidate, Sample};
-use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
+use probity_lm::{
+    Finish, GenerateRequest, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScoreResult, ScriptedModel,
+};
 use probity_options::{GivenOptions, OptionKind, OptionSpec};
 
 use serde_json::Value;
@@ -21,6 +23,28 @@ pub(crate) fn told(error: &dyn Diagnostic) -> String {
         next = error.diagnostic_source();
     }
     text
+}
+
+/// What a model answers to one request, for a script that looks at the request first.
+pub(crate) fn scored_by(model: &ScriptedModel, request: &ScoreRequest) -> ScoreResult {
+    let mut found = None;
+    let keep = &mut |_, result| {
+        found = Some(result);
+        Ok(())
+    };
+    model.score(&mut std::iter::once(request.clone()), keep).expect("scripted");
+    found.expect("one result")
+}
+
+/// What a model writes for one request.
+pub(crate) fn written_by(model: &ScriptedModel, request: &GenerateRequest) -> GenerateResult {
+    let mut found = None;
+    let keep = &mut |_, result| {
+        found = Some(result);
+        Ok(())
+    };
+    model.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
+    found.expect("one result")
 }
 
 /// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.

@@ -114,6 +114,8 @@ pub struct EncodedLabels {
     pub prefix: Vec<u32>,
     /// How many of these an encoder reads; 0 in a model without one.
     pub source: usize,
+    /// Whether that is the whole prompt: no label merges with its end.
+    pub is_whole: bool,
     /// Per label its distinct variants, each at least one token.
     pub labels: Vec<Vec<Vec<u32>>>,
 }
@@ -141,8 +143,15 @@ struct Open {
     spaces: String,
 }
 
-/// What is given, how much of it an encoder reads, and what may follow.
-type PartedPrompt = (Vec<u32>, usize, Vec<Vec<u32>>);
+/// A prompt in tokens and the suffixes that may follow it.
+struct PartedPrompt {
+    prefix: Vec<u32>,
+    /// How many tokens of the prefix an encoder reads.
+    source: usize,
+    /// Whether the prefix is the whole prompt: no suffix merges with its end.
+    is_whole: bool,
+    suffixes: Vec<Vec<u32>>,
+}
 
 impl PromptEncoder {
     /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain
@@ -349,8 +358,8 @@ impl PromptEncoder {
     /// that sentencepiece puts before a text.
     pub fn encode_labels(&self, prompt: &Prompt, set: &LabelSet) -> Result<EncodedLabels, EncodeError> {
         let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
-        let (prefix, source, sequences) = self.encode_after(prompt, &variants)?;
-        let mut sequences = sequences.into_iter();
+        let PartedPrompt { prefix, source, is_whole, suffixes } = self.encode_after(prompt, &variants)?;
+        let mut sequences = suffixes.into_iter();
         let mut by_label: Vec<Vec<Vec<u32>>> =
             set.labels().iter().map(|label| sequences.by_ref().take(label.variants.len()).collect()).collect();
         if set.termination() == Termination::EndOfTurn {
@@ -358,7 +367,7 @@ impl PromptEncoder {
             by_label.iter_mut().flatten().for_each(|tokens| tokens.push(end));
         }
         let labels = resolve_variants(set, &by_label)?;
-        Ok(EncodedLabels { prefix, source, labels })
+        Ok(EncodedLabels { prefix, source, is_whole, labels })
     }
 
     /// The prompt's tokens and those of `text` after it, by the rule of [`encode_labels`](Self::encode_labels).
@@ -371,8 +380,8 @@ impl PromptEncoder {
             }
             return Ok(EncodedContinuation { prefix, source, continuation: Vec::new() });
         }
-        let (prefix, source, mut sequences) = self.encode_after(prompt, &[text.to_owned()])?;
-        Ok(EncodedContinuation { prefix, source, continuation: sequences.pop().unwrap_or_default() })
+        let PartedPrompt { prefix, source, mut suffixes, .. } = self.encode_after(prompt, &[text.to_owned()])?;
+        Ok(EncodedContinuation { prefix, source, continuation: suffixes.pop().unwrap_or_default() })
     }
 
     /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each
@@ -382,7 +391,7 @@ impl PromptEncoder {
         let Some(text) = text else {
             let sequences =
                 suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
-            return Ok((prefix, source, sequences));
+            return Ok(PartedPrompt { prefix, source, is_whole: true, suffixes: sequences });
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
         // As one string each: a label tokenized by itself may be a token that the model would never write here.
@@ -393,7 +402,7 @@ impl PromptEncoder {
         prefix.extend(encoded.shared);
         prefix.extend(&encoded.own[..common]);
         let sequences = encoded.with_suffix.into_iter().map(|mut joint| joint.split_off(common)).collect();
-        Ok((prefix, source, sequences))
+        Ok(PartedPrompt { prefix, source, is_whole: common == encoded.own.len(), suffixes: sequences })
     }
 
     /// What plain text begins with; a chat's template writes the token itself.

@@ -20,6 +20,8 @@ use crate::window::Windowed;
 /// A request in tokens.
 struct EncodedAsk {
     prompt_tokens: usize,
+    /// Whether these are the whole prompt.
+    is_whole: bool,
     /// Set where there is nothing to compute.
     outcome: Option<Outcome>,
     queries: Vec<TokenQuery>,
@@ -29,7 +31,7 @@ struct EncodedAsk {
 
 impl EncodedAsk {
     fn nothing(outcome: Outcome) -> Self {
-        Self { prompt_tokens: 0, outcome: Some(outcome), queries: Vec::new(), variants: Vec::new() }
+        Self { prompt_tokens: 0, is_whole: false, outcome: Some(outcome), queries: Vec::new(), variants: Vec::new() }
     }
 }
 
@@ -39,6 +41,7 @@ pub(crate) struct TokenisedRequest {
     pub(crate) index: usize,
     request: ScoreRequest,
     pub(crate) prompt_tokens: usize,
+    is_whole: bool,
     queries: Vec<TokenQuery>,
     variants: Vec<usize>,
 }
@@ -73,9 +76,9 @@ impl Model {
         index: usize,
         request: ScoreRequest,
     ) -> Result<Result<TokenisedRequest, ScoreResult>, LmError> {
-        let EncodedAsk { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
+        let EncodedAsk { prompt_tokens, is_whole, outcome, queries, variants } = self.encode(&request)?;
         Ok(match outcome {
-            None => Ok(TokenisedRequest { index, request, prompt_tokens, queries, variants }),
+            None => Ok(TokenisedRequest { index, request, prompt_tokens, is_whole, queries, variants }),
             Some(outcome) => Err(ScoreResult { outcome, prompt_tokens, answer: None }),
         })
     }
@@ -147,7 +150,7 @@ impl Model {
             Ok(sequences) => sequences,
             Err(error) => return unasked(&request.id, error).map(EncodedAsk::nothing),
         };
-        let RequestSequences { prefix, source, labels } = sequences;
+        let RequestSequences { prefix, source, is_whole, labels } = sequences;
         let layers = self.layers_of(request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let alternatives = if let Ask::Tokens(asked) = &request.ask { asked.alternatives } else { 0 };
@@ -172,7 +175,7 @@ impl Model {
                 variants.push(label);
             }
         }
-        Ok(EncodedAsk { prompt_tokens, outcome, queries, variants })
+        Ok(EncodedAsk { prompt_tokens, is_whole, outcome, queries, variants })
     }
 
     /// The answer from the scores of a request's queries.
@@ -192,8 +195,9 @@ impl Model {
                 for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
                     answer.labels[*label].variants.push(self.continuation(query, &scores.scores));
                 }
-                // All labels are asked for at one place.
-                let likeliest = scores.first().and_then(|query| query.scores.first()).map(|score| score.greedy);
+                // All labels are asked for at one place. Before the prompt's end the next token is the prompt's own.
+                let first = scores.first().filter(|_| asked.is_whole);
+                let likeliest = first.and_then(|query| query.scores.first()).map(|score| score.greedy);
                 answer.likeliest = likeliest.map(|id| self.encoder().tokenizer().token_text(id));
                 Some(ScoreAnswer::Labels(answer))
             }
@@ -273,6 +277,8 @@ struct RequestSequences {
     /// What it is conditioned on, and how many of these an encoder reads.
     prefix: Vec<u32>,
     source: usize,
+    /// Whether that is the whole prompt.
+    is_whole: bool,
     /// Those of each label's variants.
     labels: Vec<Vec<Vec<u32>>>,
 }
@@ -280,19 +286,19 @@ struct RequestSequences {
 fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestSequences, EncodeError> {
     let sequences = match &request.ask {
         Ask::Labels(set) => {
-            let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set)?;
-            RequestSequences { prefix, source, labels }
+            let EncodedLabels { prefix, source, is_whole, labels } = encoder.encode_labels(&request.prompt, set)?;
+            RequestSequences { prefix, source, is_whole, labels }
         }
         Ask::Continuation(text) | Ask::Reading(Reading { text, .. }) => {
             let EncodedContinuation { prefix, source, continuation } =
                 encoder.encode_continuation(&request.prompt, text)?;
-            RequestSequences { prefix, source, labels: vec![vec![continuation]] }
+            RequestSequences { prefix, source, is_whole: true, labels: vec![vec![continuation]] }
         }
         Ask::Tokens(AskedTokens { ids, next, .. }) => {
             let EncodedContinuation { prefix, source, .. } = encoder.encode_continuation(&request.prompt, "")?;
             // Any token stands for the one behind them, of which nothing but the others at its place is told.
             let asked = encoder.known(ids)?.into_iter().chain(next.then_some(0));
-            RequestSequences { prefix, source, labels: vec![vec![asked.collect()]] }
+            RequestSequences { prefix, source, is_whole: true, labels: vec![vec![asked.collect()]] }
         }
         Ask::Classes => {
             // A class head has classes in the place of tokens, all of them behind the text's last one.
@@ -300,7 +306,7 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
             // What is read as a whole runs in one piece.
             let source = if encoder.reads_whole() { prefix.len() } else { 0 };
             let labels = (0..encoder.classes().len() as u32).map(|class| vec![vec![class]]).collect();
-            return Ok(RequestSequences { prefix, source, labels });
+            return Ok(RequestSequences { prefix, source, is_whole: true, labels });
         }
     };
     // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use probity_data::{Candidate, Sample};
-use probity_lm::{LanguageModel as _, ScriptedModel};
+use probity_lm::ScriptedModel;
 use probity_options::GivenOptions;
 use serde_json::{Value, json};
 
-use crate::testing::{configured, generated, rehearse, rehearse_from, run, run_from, told};
+use crate::testing::{configured, generated, rehearse, rehearse_from, run, run_from, scored_by, told, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, method};
 
 /// A critique that makes these claims, `good` ones being true.
@@ -145,13 +145,7 @@ fn a_reference_critique_is_written_without_the_reference_answer() {
         if prompt.contains("You criticise answers") {
             assert!(prompt.contains("Because. s") && !prompt.contains("For a reason."), "{prompt}");
         }
-        let mut found = None;
-        let keep = &mut |_, result| {
-            found = Some(result);
-            Ok(())
-        };
-        writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
-        found.expect("one")
+        written_by(&writes, request)
     });
     let (result, output) = run("metacritique", &samples, &model);
     result.expect("runs");
@@ -187,13 +181,7 @@ fn judges_of_whole_texts_take_a_prompt_of_your_own() {
     let model = ScriptedModel::from_results(move |request| {
         let prompt = request.prompt.text();
         assert!(prompt.contains("[Start of Claim]") || prompt.contains("MINE"), "{prompt}");
-        let mut found = None;
-        let keep = &mut |_, result| {
-            found = Some(result);
-            Ok(())
-        };
-        judge.score(&mut std::iter::once(request.clone()), keep).expect("scripted");
-        found.expect("one")
+        scored_by(&judge, request)
     })
     .with_generation(|request| {
         let prompt = request.prompt.text();

@@ -1,5 +1,7 @@
 //! What stands beside scores of texts: figures that need no model, and one score told under two names.
 
+use std::collections::BTreeMap;
+
 use probity_data::Sample;
 use probity_lm::text::fixed;
 use probity_stats::{Correlation, per_context};
@@ -30,11 +32,18 @@ pub(super) fn baselines(samples: &[Sample], attribute: &str, scores: &Scores) ->
     let words = |item: usize, candidate: usize| {
         Some(samples[item].candidates[candidate].text.split_whitespace().count() as f64)
     };
+    let mut totals: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    for candidate in samples.iter().flat_map(|sample| &sample.candidates) {
+        if let Some(gold) = candidate.scores.get(attribute) {
+            let (sum, count) = totals.entry(candidate.id.as_str()).or_default();
+            (*sum, *count) = (*sum + gold, *count + 1);
+        }
+    }
     let of_system = |item: usize, candidate: usize| {
-        let id = &samples[item].candidates[candidate].id;
-        let others = samples.iter().enumerate().filter(|(other, _)| *other != item);
-        let golds = others.filter_map(|(_, sample)| sample.candidate(id)?.scores.get(attribute).copied());
-        let (sum, count) = golds.fold((0.0, 0usize), |(sum, count), gold| (sum + gold, count + 1));
+        let candidate = &samples[item].candidates[candidate];
+        let (sum, count) = totals.get(candidate.id.as_str())?;
+        let own = candidate.scores.get(attribute);
+        let (sum, count) = (sum - own.unwrap_or(&0.0), count - usize::from(own.is_some()));
         (count > 0).then(|| sum / count as f64)
     };
     let length = by_text(&words).map(|rho| Baseline {

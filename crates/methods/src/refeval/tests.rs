@@ -6,7 +6,7 @@ use probity_lm::{LanguageModel, ScriptedEncoder, ScriptedModel};
 use probity_metrics::MetricModels;
 use serde_json::{Value, json};
 
-use crate::testing::{configured, generated, told};
+use crate::testing::{configured, generated, scored_by, told, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
 
 /// Units of each document.
@@ -203,13 +203,7 @@ fn reasons_are_json_and_every_way_of_judging_agrees() {
     let reasoning = ScriptedModel::from_probabilities(|_| vec![0.8, 0.1]).with_generation(move |request| {
         let prompt = request.prompt.text();
         if !prompt.contains("You compare an answer") {
-            let mut found = None;
-            let keep = &mut |_, result| {
-                found = Some(result);
-                Ok(())
-            };
-            writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
-            return found.expect("one");
+            return written_by(&writes, request);
         }
         let (answer, number) = (block(&prompt, "Answer"), numbers(block(&prompt, "Fact"), "Ball")[0]);
         let verdict = match () {
@@ -242,23 +236,9 @@ fn prompts_of(args: &str) -> (Vec<String>, RunSummary) {
     let (scores, writes) = (evaluator(), evaluator());
     let evaluator = ScriptedModel::from_results(move |request| {
         asked.lock().expect("unpoisoned").push(request.prompt.text());
-        let mut found = None;
-        let keep = &mut |_, result| {
-            found = Some(result);
-            Ok(())
-        };
-        scores.score(&mut std::iter::once(request.clone()), keep).expect("scripted");
-        found.expect("one")
+        scored_by(&scores, request)
     })
-    .with_generation(move |request| {
-        let mut found = None;
-        let keep = &mut |_, result| {
-            found = Some(result);
-            Ok(())
-        };
-        writes.generate(&mut std::iter::once(request.clone()), keep).expect("scripted");
-        found.expect("one")
-    });
+    .with_generation(move |request| written_by(&writes, request));
     let evaluated = ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(move |request| {
         answered.lock().expect("unpoisoned").push(request.prompt.text());
         generated("Right 1.")
