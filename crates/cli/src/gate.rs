@@ -26,7 +26,7 @@ how often the one beats the other. For each attribute or metric a line says
   worse      the 95 % interval of the difference lies below --tolerance: a build fails
   better     it lies above --minimum-effect
   same       it lies between both
-  undecided  it reaches over an end, and how many items would about decide it; or fewer than six items differ, all alike; \
+  undecided  it reaches over an end, and how many items would about decide it; or fewer than six items changed; \
 a build fails with --strict
   noise      it would be worse or better, but the judge's choice of prompt, or of the order in which it was shown two \
 texts, moves the difference by as much as it is: no build fails by that

@@ -109,29 +109,33 @@ proptest! {
 }
 
 #[test]
-fn a_gate_over_two_items_that_differ_alike_is_undecided_and_says_why() {
+fn a_gate_decides_from_six_items_that_changed() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let outcome = |items: usize, now: f64| {
-        let write = |name: &str, score: f64| {
-            let rows: Vec<String> = (0..items).map(|item| format!("{item},a,{score}\n")).collect();
+    let outcome = |now: &[f64]| {
+        let write = |name: &str, scores: &mut dyn Iterator<Item = f64>| {
+            let rows: Vec<String> = scores.enumerate().map(|(item, score)| format!("{item},a,{score}\n")).collect();
             let path = folder.path().join(name);
             fs::write(&path, format!("item,candidate,m\n{}", rows.concat())).expect("written");
             path
         };
-        let (before, now) = (write("before.csv", 1.0), write("now.csv", now));
+        let before = write("before.csv", &mut now.iter().map(|_| 1.0));
+        let now = write("now.csv", &mut now.iter().copied());
         gate(&now, Some(&before), &GateOptions::default())
             .unwrap_or_else(|error| panic!("{error}"))
             .attributes
             .remove(0)
     };
-    let two = outcome(2, 0.0);
+    let name = |now: &[f64]| outcome(now).outcome.name();
+    let two = outcome(&[0.0; 2]);
     assert_eq!((two.outcome.name(), two.interval, two.items_to_decide), ("undecided", None, Some(6)));
     assert_eq!(
         two.why.as_deref(),
-        Some("2 items say the same, and a sign test of these has p 0.500: from 6 items on it can decide")
+        Some("only 2 items changed, for which a sign test has p 0.500 at best: it can decide from 6 items")
     );
-    assert_eq!(outcome(5, 0.0).outcome.name(), "undecided", "p is 0.0625");
-    assert_eq!(outcome(6, 0.0).outcome.name(), "worse", "p is 0.031");
-    assert_eq!(outcome(6, 2.0).outcome.name(), "better");
-    assert_eq!((outcome(1, 0.0).outcome.name(), outcome(2, 1.0).outcome.name()), ("undecided", "same"));
+    assert_eq!(name(&[0.0; 5]), "undecided", "p is 0.0625");
+    assert_eq!((name(&[0.0; 6]), name(&[2.0; 6])), ("worse", "better"), "p is 0.031");
+    assert_eq!((name(&[0.0]), name(&[1.0; 2])), ("undecided", "same"));
+    // Items that did not change, and differences that are not quite alike, decide no more than that.
+    let beside = |same: usize| [vec![0.5; 5], vec![1.0; same]].concat();
+    assert_eq!((name(&beside(1)), name(&beside(15)), name(&[0.5, 0.4999])), ("undecided", "undecided", "undecided"));
 }

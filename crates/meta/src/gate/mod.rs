@@ -18,8 +18,9 @@ use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, compared, side};
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
 
-/// So many items that differ alike a sign test at that level can tell from chance: 2 / 2⁶ is below .05.
-const FEWEST_ALIKE: usize = 6;
+/// The fewest items with a difference from which a test at that level can decide: if all six have one sign, a sign test
+/// has p = 2 / 2⁶, below 0.05.
+const FEWEST_DIFFERENT: usize = 6;
 
 /// Values that are equal may differ so much, in parts of them, by how they were computed.
 const ROUNDING: f64 = 1e-9;
@@ -96,7 +97,7 @@ pub struct GatedScores {
     pub difference: Option<f64>,
     /// Its 95 % interval over items; absent where items do not say how they differ.
     pub interval: Option<Interval>,
-    /// Why it is undecided where there is no interval.
+    /// Why it is undecided: no interval, or too few items changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Items that both have scores of.
@@ -211,6 +212,7 @@ fn against(
         .filter(|_| by_way.len() > 1)
         .map(|difference| by_way.iter().map(|gain| (gain - difference).abs()).fold(0.0, f64::max));
     let (outcome, why) = outcome(&gains, interval, options);
+    let few = why.is_some();
     let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
     let is_noise = is_decided && Option::zip(noise, difference).is_some_and(|(noise, gain)| noise >= gain.abs());
     let mean = |side: usize| average(&paired.iter().map(|(_, means)| means[side]).collect::<Vec<_>>());
@@ -232,8 +234,8 @@ fn against(
         noise,
         items_to_decide: (outcome == GateOutcome::Undecided)
             .then(|| match interval {
-                Some(interval) => items_to_decide(difference?, interval, paired.len(), options),
-                None => (paired.len() < FEWEST_ALIKE).then_some(FEWEST_ALIKE),
+                Some(interval) if !few => items_to_decide(difference?, interval, paired.len(), options),
+                _ => (paired.len() < FEWEST_DIFFERENT).then_some(FEWEST_DIFFERENT),
             })
             .flatten(),
     }))
@@ -249,17 +251,7 @@ fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> 
     let (low, high) = match (interval, gains) {
         (Some(Interval { low, high }), _) => (low, high),
         (None, [first, ..]) if gains.iter().all(|gain| (gain - first).abs() <= ROUNDING * gain.abs()) => {
-            // Equal differences have no spread, so no t: what can be tested is their sign. That nothing changed needs no
-            // test.
-            let p = sign_test(gains.len(), 0).filter(|_| *first != 0.0);
-            if let Some(p) = p.filter(|p| *p > 1.0 - CONFIDENCE) {
-                let items =
-                    if gains.len() == 1 { "one item says".to_owned() } else { format!("{} items say", gains.len()) };
-                let why = format!(
-                    "{items} the same, and a sign test of these has p {p:.3}: from {FEWEST_ALIKE} items on it can decide"
-                );
-                return (GateOutcome::Undecided, Some(why));
-            }
+            // Equal differences have no spread, so no t interval.
             (*first, *first)
         }
         _ => return (GateOutcome::Undecided, Some("no interval over these items is known to cover".to_owned())),
@@ -273,6 +265,15 @@ fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> 
     } else {
         GateOutcome::Undecided
     };
+    let different = gains.iter().filter(|gain| **gain != 0.0).count();
+    if matches!(outcome, GateOutcome::Worse | GateOutcome::Better) && different < FEWEST_DIFFERENT {
+        let items = counted(different, "item");
+        let p = sign_test(different, 0).unwrap_or(1.0);
+        let why = format!(
+            "only {items} changed, for which a sign test has p {p:.3} at best: it can decide from {FEWEST_DIFFERENT} items"
+        );
+        return (GateOutcome::Undecided, Some(why));
+    }
     (outcome, None)
 }
 
