@@ -45,6 +45,7 @@ mod revision;
 mod reward;
 mod run;
 mod scale;
+mod section;
 mod stage;
 mod summary;
 mod template;
@@ -87,8 +88,9 @@ pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};
 pub use reward::{Reward, RewardParams};
 pub use run::{Cost, MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
+pub use section::Section;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
-pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Section, Signature, TemplateMark};
+pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Signature, TemplateMark};
 pub use template::TemplateError;
 pub use trust::{
     HandedBack, JudgedItems, JudgedText, OpenScore, Promise, Promised, SystemMean, ToLabel, Trusted, TrustedPairs,
