@@ -58,16 +58,6 @@ fn matrix_rows(source: &dyn WeightSource, name: &str, rows: RowRange, width: usi
     Ok(RawTensor { shape: vec![rows.len, width], bytes, ..raw })
 }
 
-/// Those rows of a matrix as f32; their pages in the file are let go.
-pub(crate) fn load_rows(
-    source: &dyn WeightSource,
-    name: &str,
-    rows: RowRange,
-    width: usize,
-) -> Result<Vec<f32>, SourceError> {
-    Ok(floats(&matrix_rows(source, name, rows, width)?))
-}
-
 /// Those elements of a vector as f32.
 pub(crate) fn load_elements(source: &dyn WeightSource, name: &str, rows: RowRange) -> Result<Vec<f32>, SourceError> {
     Ok(load_floats(source, name, &[rows.of])?[rows.first..][..rows.len].to_vec())
@@ -84,8 +74,7 @@ fn matrix(raw: &RawTensor) -> Matrix<'_> {
     Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
 }
 
-/// A tensor's elements as f32: the weight of a norm, a bias, or whatever goes to another device; its pages in the file
-/// are let go.
+/// A tensor's elements as f32: the weight of a norm, a bias, or what a device adds; its pages in the file are let go.
 pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
     Ok(floats(&tensor_of_shape(source, name, shape)?))
 }
@@ -176,9 +165,9 @@ impl<'a> TensorLoader<'a> {
         load_packed(self.source, &self.name(name), RowRange::all(rows), width, self.compute)
     }
 
-    /// See [`load_rows`].
-    pub(crate) fn matrix(&self, name: &str, rows: RowRange, width: usize) -> Result<Vec<f32>, SourceError> {
-        load_rows(self.source, &self.name(name), rows, width)
+    /// Those rows, so wide, of a matrix as they lie in the file.
+    pub(crate) fn raw_matrix(&self, name: &str, rows: RowRange, width: usize) -> Result<RawTensor, SourceError> {
+        matrix_rows(self.source, &self.name(name), rows, width)
     }
 
     /// See [`load_elements`].

@@ -9,7 +9,8 @@ use super::IDLE_ROWS;
 use super::encoder::DeviceEncoder;
 use super::encoder_decoder::{DeviceEncoderDecoder, DeviceStacks};
 use super::head::DeviceHead;
-use super::layer::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, activate, ranges};
+use super::layer::{activate, ranges};
+use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::classes::{ClassActivation, ClassHeadConfig, Pooling};
 use crate::classifier::{as_sources, first_parts, no_spans, read_later, whole_texts};
 use crate::encoder_decoder::DecoderClasses;
@@ -143,13 +144,13 @@ impl DeviceClassHead {
         stack: &StackConfig,
     ) -> std::result::Result<Self, DeviceLoadError> {
         // A few rows of a text each: nothing is won by rounding them.
-        let (all, width) = (loader.in_f32(), stack.hidden_size);
+        let (all, width) = (loader.unrounded(), stack.hidden_size);
         Ok(Self {
             dense: all.linear(all.weights.first_linear_of(c.dense), RowRange::all(width), width, c.dense_bias)?,
             activation: c.activation,
             norm: c.norm.map(|name| all.norm_of(name, stack)).transpose()?,
             output: DeviceHead {
-                weight: all.tensor(&format!("{}.weight", c.output), &[classes, width])?,
+                weight: all.matrix(&format!("{}.weight", c.output), RowRange::all(classes), width)?,
                 bias: Some(all.tensor(&format!("{}.bias", c.output), &[classes])?),
                 scale: 1.0,
                 cap: None,

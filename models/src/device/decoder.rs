@@ -7,13 +7,15 @@ use candle_core::{Result, Tensor};
 use super::IDLE_ROWS;
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
-use super::layer::{DeviceLoadError, DeviceLoader, DeviceRows};
+use super::layer::DeviceRows;
 use super::stack::DeviceStack;
+use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::DecoderConfig;
 use crate::decoder::{EMBEDDING, MODEL, frequencies};
 use crate::embeddings::{EmbeddedText, EmbeddingsConfig};
 use crate::layer::WeightLoader as _;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
+use crate::row_range::RowRange;
 
 /// A decoder on a candle device.
 pub(super) struct DeviceDecoder {
@@ -36,13 +38,9 @@ impl DeviceDecoder {
             norm: None,
         };
         let (name, outputs) = config.head();
-        let embeddings = DeviceEmbeddings::load(loader, &embeddings, name == EMBEDDING)?;
-        let weight = match name {
-            EMBEDDING => embeddings.tokens.clone(),
-            name => loader.in_f32().tensor(name, &[outputs, config.hidden_size])?,
-        };
+        let weight = loader.in_f32().matrix(name, RowRange::all(outputs), config.hidden_size)?;
         Ok(Self {
-            embeddings,
+            embeddings: DeviceEmbeddings::load(loader, &embeddings)?,
             stack: DeviceStack::load(&loader.under(MODEL), config.stack())?,
             head: DeviceHead { weight, bias: None, scale: config.logit_scale, cap: config.logit_cap },
             frequencies: frequencies(loader.weights.source, &config)?,

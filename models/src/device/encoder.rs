@@ -5,8 +5,9 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
-use super::layer::{BatchPlan, DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, DeviceRows, activate};
+use super::layer::{BatchPlan, DeviceRows, activate};
 use super::stack::DeviceStack;
+use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::encoder::{check_layers, check_offsets, whole_texts};
 use crate::layer::WeightLoader as _;
 use crate::packed::{HeadRow, PackedEncoder};
@@ -34,10 +35,9 @@ impl DeviceEncoder {
         let model = loader.of(loader.weights.under_optional(config.prefix, config.embeddings.tokens));
         // The head stands beside the encoder, not under its prefix. One that tells classes apart may have its names.
         let has_head = config.classes.is_empty() && loader.has(config.head.sign);
-        let embeddings = DeviceEmbeddings::load(&model, &config.embeddings, has_head && config.tie_word_embeddings)?;
-        let head = has_head.then(|| DeviceMaskedHead::load(loader, &embeddings, config)).transpose()?;
+        let head = has_head.then(|| DeviceMaskedHead::load(loader, &model, config)).transpose()?;
         Ok(Self {
-            embeddings,
+            embeddings: DeviceEmbeddings::load(&model, &config.embeddings)?,
             stack: DeviceStack::load(&model, config.stack.clone())?,
             frequencies: config.ropes.iter().map(|rope| rope.frequencies(config.stack.head_dim)).collect(),
             ropes: config.ropes.clone(),
@@ -73,8 +73,7 @@ impl DeviceEncoder {
 
     /// Hidden states of no rows.
     pub(super) fn none(&self) -> Result<Tensor> {
-        // As wide as any: devices have no memory of no length.
-        self.embeddings.tokens.narrow(0, 0, 0)
+        self.embeddings.none()
     }
 
     fn head_of(&self) -> Result<&DeviceMaskedHead> {
@@ -88,14 +87,15 @@ impl DeviceEncoder {
 impl DeviceMaskedHead {
     fn load(
         loader: &DeviceLoader<'_>,
-        embeddings: &DeviceEmbeddings,
+        model: &DeviceLoader<'_>,
         config: &EncoderShape,
     ) -> std::result::Result<Self, DeviceLoadError> {
         let (c, width) = (&config.head, config.hidden_size);
+        let rows = RowRange::all(config.vocab_size);
         let weight = if config.tie_word_embeddings {
-            embeddings.tokens.clone()
+            model.in_f32().matrix(model.weights.first_of(config.embeddings.tokens), rows, width)?
         } else {
-            loader.in_f32().tensor(&format!("{}.weight", c.output), &[config.vocab_size, width])?
+            loader.in_f32().matrix(&format!("{}.weight", c.output), rows, width)?
         };
         let bias =
             (!c.bias.is_empty()).then(|| loader.in_f32().tensor(loader.weights.first_of(c.bias), &[config.vocab_size]));

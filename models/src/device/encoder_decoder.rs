@@ -9,12 +9,14 @@ use super::IDLE_ROWS;
 use super::attention::LayerSpan;
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
-use super::layer::{DeviceLoadError, DeviceLoader, DeviceRows, NO_ROTATIONS};
+use super::layer::{DeviceRows, NO_ROTATIONS};
 use super::stack::DeviceStack;
+use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::EncoderDecoderConfig;
 use crate::decoder::OUTPUT;
 use crate::embeddings::EmbeddedText;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
+use crate::row_range::RowRange;
 
 /// The layers of an encoder-decoder on a candle device, and what they begin with.
 pub(super) struct DeviceStacks {
@@ -38,24 +40,21 @@ impl DeviceStacks {
     ) -> std::result::Result<Self, DeviceLoadError> {
         let (of_encoder, of_decoder) = (&config.encoder.0, &config.decoder.0);
         let model = loader.of(loader.weights.under_optional(config.prefix, of_decoder.tokens));
-        let decoder = DeviceEmbeddings::load(&model, of_decoder, config.tie_word_embeddings)?;
-        // Both read the same rows as a rule, which are on the device once.
-        let is_shared = model.weights.first_of(of_encoder.tokens) == model.weights.first_of(of_decoder.tokens);
-        let encoder = if is_shared {
-            DeviceEmbeddings::with_tokens(&model, of_encoder, decoder.tokens.clone())?
-        } else {
-            DeviceEmbeddings::load(&model, of_encoder, false)?
-        };
         Ok(Self {
-            encoder: (encoder, DeviceStack::load(&model, config.encoder.1.clone())?),
-            decoder: (decoder, DeviceStack::load(&model, config.decoder.1.clone())?),
+            encoder: (
+                DeviceEmbeddings::load(&model, of_encoder)?,
+                DeviceStack::load(&model, config.encoder.1.clone())?,
+            ),
+            decoder: (
+                DeviceEmbeddings::load(&model, of_decoder)?,
+                DeviceStack::load(&model, config.decoder.1.clone())?,
+            ),
         })
     }
 
     /// Hidden states of no rows.
     pub(super) fn none(&self) -> Result<Tensor> {
-        // As wide as any: devices have no memory of no length.
-        self.decoder.0.tokens.narrow(0, 0, 0)
+        self.decoder.0.none()
     }
 
     /// Bytes that a new span of that many tokens takes, a source's or a decoder's.
@@ -101,10 +100,13 @@ impl DeviceEncoderDecoder {
         config: &EncoderDecoderConfig,
     ) -> std::result::Result<Self, DeviceLoadError> {
         let stacks = DeviceStacks::load(loader, config)?;
+        let rows = RowRange::all(config.vocab_size);
         let weight = if config.tie_word_embeddings {
-            stacks.decoder.0.tokens.clone()
+            let tokens = config.decoder.0.tokens;
+            let model = loader.of(loader.weights.under_optional(config.prefix, tokens)).in_f32();
+            model.matrix(model.weights.first_of(tokens), rows, config.hidden_size)?
         } else {
-            loader.in_f32().tensor(OUTPUT, &[config.vocab_size, config.hidden_size])?
+            loader.in_f32().matrix(OUTPUT, rows, config.hidden_size)?
         };
         // A buffer and no weight: some exports leave it out.
         let bias = config.head_bias.filter(|name| loader.weights.contains(name));

@@ -3,6 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 use probity_kernels::likeliest_among;
 
+use super::weights::DeviceMatrix;
 use crate::packed::HeadRow;
 
 /// Rows of logits that are held at a time.
@@ -10,8 +11,8 @@ const HEAD_ROWS: usize = 64;
 
 /// `scale · x · Wᵀ + b` over the vocabulary.
 pub(super) struct DeviceHead {
-    /// In f32, whatever the model computes in: a product in bf16 would round the logits. The embedding where that serves.
-    pub(super) weight: Tensor,
+    /// Multiplied with hidden states in f32, whatever the model computes in: a product in bf16 would round the logits.
+    pub(super) weight: DeviceMatrix,
     /// In f32.
     pub(super) bias: Option<Tensor>,
     /// Factor of `x`.
@@ -23,9 +24,9 @@ pub(super) struct DeviceHead {
 impl DeviceHead {
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     pub(super) fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let hidden = hidden.to_dtype(self.weight.dtype())?;
+        let hidden = hidden.to_dtype(DType::F32)?;
         let hidden = if self.scale == 1.0 { hidden } else { (hidden * f64::from(self.scale))? };
-        let mut logits = hidden.matmul(&self.weight.t()?)?.to_dtype(DType::F32)?;
+        let mut logits = self.weight.forward(&hidden)?;
         if let Some(bias) = &self.bias {
             logits = logits.broadcast_add(bias)?;
         }

@@ -13,7 +13,9 @@ mod encoder_decoder;
 mod flash;
 mod head;
 mod layer;
+mod list;
 mod stack;
+mod weights;
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +34,9 @@ use crate::{
 use classifier::{DeviceClassifier, DevicePooledEncoder};
 use decoder::DeviceDecoder;
 use encoder::DeviceEncoder;
-use layer::{DeviceLoadError, DeviceLoader};
+use weights::{DeviceLoadError, DeviceLoader};
+
+pub use list::{DeviceList, DeviceListError};
 
 /// A guess for devices, which have arithmetic in plenty.
 const IDLE_ROWS: usize = 64;
@@ -153,7 +157,8 @@ impl FromStr for DeviceChoice {
 
 impl DeviceChoice {
     /// How devices are written, for hints.
-    pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu";
+    pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu; several as \
+                                     cuda:0,cuda:1, and cuda:all is every CUDA device";
 
     /// All devices, CUDA's without their numbers.
     pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];
@@ -203,10 +208,16 @@ impl DeviceChoice {
 
 /// Loads a decoder on any device.
 ///
-/// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere weights are dequantised once: to f32, in which
-/// [exact](Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which activations and the cache are kept
-/// too, while rotation, summands of scores, softmax, norms of mean and variance, and the weights and products of output
-/// heads, class heads and routers of experts are f32.
+/// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere quantised weights stay quantised.
+///
+/// - [Exact](Arithmetic::Exact): activations and the cache are f32. Weights lie on the device as they do in the file, and each
+///   product widens its weights to f32.
+/// - Otherwise activations and the cache are bf16. Products with quantised weights are candle's, which round activations to
+///   blocks of 8-bit integers; floats lie there as bf16. Rotation, summands of scores, softmax, norms of mean and variance are
+///   f32, and so are inputs and results of output heads, class heads and routers of experts, whose weights are f32 where they
+///   are floats in the file.
+///
+/// Rows of embeddings are looked up on the host.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
@@ -275,13 +286,11 @@ fn load<T>(
     compute: Compute,
     load: impl FnOnce(&DeviceLoader<'_>) -> Result<T, DeviceLoadError>,
 ) -> Result<T, DeviceError> {
-    let dtype = match compute.arithmetic {
-        Arithmetic::Exact => DType::F32,
-        // Neither exists here: both stand for `fast`, which is one of them on the machine's own processor.
-        Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
-    };
+    // Neither dots nor tiles exist here: both stand for `fast`, which is one of them on the machine's own processor.
+    let exact = compute.arithmetic == Arithmetic::Exact;
+    let dtype = if exact { DType::F32 } else { DType::BF16 };
     let opened = device.open()?;
-    let loader = DeviceLoader { weights: TensorLoader::new(source, "", compute), device: &opened, dtype };
+    let loader = DeviceLoader { weights: TensorLoader::new(source, "", compute), device: &opened, dtype, exact };
     load(&loader).map_err(|error| match error {
         DeviceLoadError::Source(error) => DeviceError::Tensor(error),
         DeviceLoadError::Device(source) => DeviceError::Weights { device, source },

@@ -8,9 +8,8 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::attention::{DistanceBias, LayerSpan, heads};
 use super::distances::LayerDistances;
-use super::layer::{
-    BatchPlan, DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm, DeviceRows, Rotations, of_layer,
-};
+use super::layer::{BatchPlan, DeviceRows, Rotations, of_layer};
+use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::disentangled::Disentangled;
 use crate::layer::{StackWeights, WeightLoader as _};
 use crate::packed::{KvSpan, LayerTaps, PackedSegment};
@@ -35,7 +34,7 @@ fn load_distances(
     config: &StackConfig,
 ) -> std::result::Result<Vec<LayerDistances>, DeviceLoadError> {
     // Made once of the weights alone, so rounded only when it is done.
-    let (all, width) = (loader.in_f32(), config.hidden_size);
+    let (all, width) = (loader.unrounded(), config.hidden_size);
     let mut table = all.tensor(of.table, &[2 * of.span, width])?;
     if let Some(name) = of.norm {
         table = all.norm(name, width, (config.norm, config.norm_eps))?.forward(&table)?;

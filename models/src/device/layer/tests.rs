@@ -1,0 +1,311 @@
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use probity_kernels::{RopeTable, WeightType};
+
+use super::super::stack::DeviceStack;
+use super::super::weights::DeviceLoader;
+use super::*;
+use crate::cpu::{NormKind, NormWeights, Workspace, norm_names};
+use crate::disentangled::Disentangled;
+use crate::layer::{StackWeights, WeightLoader};
+use crate::linear::TensorLoader;
+use crate::relative::RelativeBuckets;
+use crate::row_range::RowRange;
+use crate::stack_config::{AttentionNames, HeadNorms, LayerBiases, LayerNames, NormNames, usual_scale};
+use crate::transformer::{ForwardPass, LayerStack};
+use crate::{Arithmetic, Compute, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
+
+static PLAIN: LayerNames = LayerNames {
+    layers: "layers",
+    attention: AttentionNames { projections: ["q", "k", "v", "o"], norms: NormNames::stream("first") },
+    head_norms: None,
+    cross: None,
+    router: None,
+    gate: "gate",
+    up: None,
+    down: "down",
+    feed_forward_norms: NormNames::stream("second"),
+    last_norm: None,
+    relative: None,
+};
+static GATED: LayerNames = LayerNames { up: Some("up"), last_norm: Some("last"), ..PLAIN };
+static HEAD_NORMED: LayerNames =
+    LayerNames { head_norms: Some(HeadNorms { names: ["q_norm", "k_norm"], of_all_heads: false }), ..GATED };
+static ALL_NORMED: LayerNames =
+    LayerNames { head_norms: Some(HeadNorms { names: ["q_norm", "k_norm"], of_all_heads: true }), ..GATED };
+static BRANCHES: LayerNames = LayerNames {
+    attention: AttentionNames { norms: NormNames::branch("first"), ..PLAIN.attention },
+    feed_forward_norms: NormNames::branch("second"),
+    ..GATED
+};
+static FUSED: LayerNames = LayerNames {
+    attention: AttentionNames { projections: ["qkv", "qkv", "qkv", "o"], ..PLAIN.attention },
+    gate: "gate_up",
+    up: Some("gate_up"),
+    ..GATED
+};
+static MIXED: LayerNames =
+    LayerNames { router: Some("router"), gate: "e.gate", up: Some("e.up"), down: "e.down", ..GATED };
+static AROUND: LayerNames = LayerNames {
+    attention: AttentionNames { norms: NormNames { stream: Some("first"), branch: Some("third") }, ..PLAIN.attention },
+    feed_forward_norms: NormNames { stream: Some("second"), branch: Some("fourth") },
+    ..GATED
+};
+
+static RELATIVE: LayerNames = LayerNames { relative: Some("relative"), ..GATED };
+static CROSS: LayerNames = LayerNames {
+    cross: Some(AttentionNames {
+        projections: ["cross.q", "cross.k", "cross.v", "cross.o"],
+        norms: NormNames { stream: Some("third"), branch: None },
+    }),
+    ..GATED
+};
+static RELATIVE_CROSS: LayerNames = LayerNames { cross: CROSS.cross, ..RELATIVE };
+
+/// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
+struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
+
+impl WeightLoader<(), ()> for Asked<'_> {
+    type Error = Infallible;
+
+    fn under(&self, more: &str) -> Self {
+        Self(self.0, format!("{}{more}", self.1))
+    }
+
+    fn unrounded(&self) -> Self {
+        self.under("")
+    }
+
+    fn linear(&self, name: &str, rows: RowRange, width: usize, bias: bool) -> std::result::Result<(), Infallible> {
+        self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), vec![rows.of, width]);
+        bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![rows.of]));
+        Ok(())
+    }
+
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    fn norm(&self, name: &str, width: usize, (kind, _): (NormKind, f64)) -> std::result::Result<(), Infallible> {
+        let (weight, bias) = norm_names(&format!("{}{name}", self.1), kind, |_| false);
+        self.0.borrow_mut().extend([Some(weight), bias].into_iter().flatten().map(|name| (name, vec![width])));
+        Ok(())
+    }
+}
+
+/// Numbers between −½ and ½ that look like none in particular.
+fn numbers(seed: usize, count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((seed * 7919 + i * 104_729) % 1009) as f32 / 1009.0 - 0.5).collect()
+}
+
+impl WeightSource for BTreeMap<String, Vec<usize>> {
+    fn tensor(&self, name: &str) -> std::result::Result<RawTensor, SourceError> {
+        let shape = self.get(name).unwrap_or_else(|| panic!("{name} was not asked for")).clone();
+        let seed = name.bytes().map(usize::from).sum();
+        let bytes: Vec<u8> = numbers(seed, shape.iter().product()).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let all = 0..bytes.len();
+        let bytes = TensorBytes::slice(Arc::new(bytes), all).expect("all of it");
+        Ok(RawTensor { shape, weight_type: WeightType::F32, bytes })
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.contains_key(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.keys().cloned().collect()
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from("made")
+    }
+}
+
+const TOKENS: usize = 7;
+/// What stands for distances, and its norm.
+const TABLE: &str = "distances";
+const TABLE_NORM: &str = "distances_norm";
+/// Tokens of a text that is looked at.
+const SOURCE: usize = 5;
+/// Of two rotations.
+const SCALES: [f32; 2] = [1.0, 0.5];
+
+/// What our kernels make of some rows.
+fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Vec<f32> {
+    let compute = Compute::from(Arithmetic::Exact);
+    let stack = LayerStack::load(&TensorLoader::new(source, "", compute), config.clone()).expect("all is there");
+    let mut w = Workspace::default();
+    let set = |w: &mut Workspace, x: &[f32]| {
+        w.x.set_len(x.len());
+        w.x.copy_from_slice(x);
+    };
+    let is_read = config.names.cross.is_some();
+    set(&mut w, &x[..SOURCE * config.hidden_size]);
+    let sources = if is_read { stack.read_sources(&mut w, None, compute, &[SOURCE]) } else { Vec::new() };
+    set(&mut w, x);
+    let positions: Vec<u32> = (0..TOKENS as u32).collect();
+    let table = |positions: &[u32], scale: f32| RopeTable::new(positions, frequencies, scale);
+    let angles = |scale: f32| transformer::RowAngles { all: table(&positions, scale), kept: table(&[], scale) };
+    let rotations = transformer::RowRotations { layout: RopeLayout::Halves, tables: SCALES.map(angles).into() };
+    let stretches = vec![TextRows { past: &[], source: sources.first(), len: TOKENS }];
+    stack.run(&mut w, &ForwardPass { compute, stretches, wanted: None, rotations: Some(rotations) }, |_, _| ());
+    stack.finish(&w, compute)
+}
+
+/// What candle's operations make of them.
+fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Result<Vec<f32>> {
+    let device = &Device::Cpu;
+    let weights = TensorLoader::new(source, "", Arithmetic::Exact.into());
+    let loader = DeviceLoader { weights, device, dtype: DType::F32, exact: true };
+    let stack = DeviceStack::load(&loader, config.clone()).expect("all is there, and computed");
+    let x = Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?;
+    let sources = stack.read_sources(&x.narrow(0, 0, SOURCE)?, &ranges([SOURCE]))?;
+    let source = sources.first().filter(|_| config.names.cross.is_some());
+    let ropes = SCALES.map(|scale| (frequencies, scale));
+    let rows = vec![DeviceRows { past: &[], source, len: TOKENS }];
+    let plan = stack.plan(rows, (&ropes, RopeLayout::Halves))?;
+    let (y, _) = stack.run(x, &plan, &mut |_, _| Ok(()))?;
+    stack.finish(&y)?.flatten_all()?.to_vec1()
+}
+
+fn experts(normalised: bool) -> ExpertChoice {
+    ExpertChoice { count: 5, chosen: 2, normalised }
+}
+
+fn sight(window: Option<usize>, rotation: Option<usize>) -> LayerSight {
+    LayerSight { window, rotation }
+}
+
+/// Descriptions of attention that reads distances.
+fn with_distances(unrotated: &StackConfig) -> Vec<StackConfig> {
+    let distances =
+        Disentangled { table: TABLE, span: 2, log_to: None, norm: None, keys: Some("k"), queries: Some("q") };
+    let of = |distances| StackConfig {
+        names: &PLAIN,
+        norm: NormKind::Layer,
+        norm_first: false,
+        bidirectional: true,
+        num_kv_heads: 4,
+        biases: LayerBiases::ALL,
+        disentangled: Some(distances),
+        ..unrotated.clone()
+    };
+    vec![
+        of(distances),
+        of(Disentangled { span: 4, log_to: Some(6), ..distances }),
+        of(Disentangled { norm: Some(TABLE_NORM), ..distances }),
+        of(Disentangled { queries: None, ..distances }),
+        of(Disentangled { keys: None, ..distances }),
+        of(Disentangled { keys: Some("q"), queries: Some("k"), ..distances }),
+        StackConfig { layers: vec![sight(Some(3), None); 2], ..of(distances) },
+        StackConfig { bidirectional: false, biases: LayerBiases::NONE, ..of(distances) },
+    ]
+}
+
+#[test]
+fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
+    let base = StackConfig {
+        hidden_size: 24,
+        intermediate_size: 40,
+        experts: None,
+        layers: vec![sight(None, Some(0)); 2],
+        num_heads: 4,
+        num_kv_heads: 2,
+        head_dim: 8,
+        score_scale: usual_scale(8),
+        score_cap: None,
+        bidirectional: false,
+        relative: None,
+        disentangled: None,
+        norm: NormKind::RootMeanSquare,
+        norm_eps: 1e-5,
+        norm_first: true,
+        first_input_norm: true,
+        branch_scale: 1.0,
+        activation: Activation::Silu,
+        biases: LayerBiases::NONE,
+        names: &GATED,
+    };
+    let mut descriptions = vec![
+        StackConfig { norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
+        StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
+        StackConfig { norm: NormKind::Layer, norm_first: false, score_scale: 1.0, ..base.clone() },
+        StackConfig { layers: vec![sight(Some(3), Some(0)); 2], num_kv_heads: 4, ..base.clone() },
+        StackConfig { layers: vec![sight(Some(3), Some(1)), sight(None, None)], ..base.clone() },
+        StackConfig { branch_scale: 0.25, ..base.clone() },
+        StackConfig { score_cap: Some(0.05), ..base.clone() },
+        StackConfig { norm: NormKind::RootMeanSquareLessOne, ..base.clone() },
+        StackConfig { norm: NormKind::LayerWithoutBias, first_input_norm: false, ..base.clone() },
+        StackConfig { names: &ALL_NORMED, ..base.clone() },
+        StackConfig { names: &BRANCHES, ..base.clone() },
+        StackConfig { names: &MIXED, experts: Some(experts(true)), ..base.clone() },
+        StackConfig { names: &MIXED, experts: Some(experts(false)), branch_scale: 0.5, ..base.clone() },
+        StackConfig { names: &FUSED, biases: LayerBiases::ALL, ..base.clone() },
+        StackConfig { names: &AROUND, branch_scale: 0.5, ..base.clone() },
+        StackConfig { names: &HEAD_NORMED, ..base.clone() },
+        StackConfig { names: &HEAD_NORMED, norm: NormKind::Layer, biases: LayerBiases::ALL, ..base.clone() },
+    ];
+    // Of seven tokens some are farther apart than that.
+    let buckets = |bidirectional| Some(RelativeBuckets { buckets: 6, max_distance: 4, bidirectional });
+    let unrotated = StackConfig { layers: vec![sight(None, None); 2], ..base.clone() };
+    let relative = StackConfig { names: &RELATIVE, relative: buckets(true), ..unrotated.clone() };
+    let encoder = StackConfig { bidirectional: true, ..unrotated.clone() };
+    descriptions.extend([
+        StackConfig { names: &PLAIN, norm: NormKind::Layer, norm_first: false, ..encoder.clone() },
+        StackConfig { biases: LayerBiases::ALL, ..encoder.clone() },
+        encoder,
+        StackConfig { bidirectional: true, score_scale: 1.0, ..relative.clone() },
+        StackConfig { bidirectional: true, relative: buckets(false), ..relative.clone() },
+        StackConfig { relative: buckets(false), score_scale: 1.0, ..relative.clone() },
+        StackConfig { layers: vec![sight(Some(3), None), sight(None, Some(1))], ..relative.clone() },
+        relative,
+        StackConfig { names: &CROSS, ..unrotated.clone() },
+        StackConfig { names: &CROSS, norm: NormKind::Layer, norm_first: false, ..base.clone() },
+        StackConfig { names: &RELATIVE_CROSS, relative: buckets(false), branch_scale: 0.5, ..unrotated.clone() },
+    ]);
+    descriptions.extend(with_distances(&unrotated));
+    descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, ..base.clone() }));
+    descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, names: &PLAIN, ..base.clone() }));
+    let (x, frequencies) = (numbers(1, TOKENS * base.hidden_size), [1.0, 0.4, 0.1, 0.02]);
+    let mut seen: Vec<Vec<f32>> = Vec::new();
+    for config in descriptions {
+        let asked = RefCell::default();
+        let Ok(_) = StackWeights::load(&Asked(&asked, String::new()), &config);
+        let mut source = asked.into_inner();
+        // Brought by whoever computes, not by the layers.
+        source.extend(config.names.relative.map(|name| (name.to_owned(), vec![6, config.num_heads])));
+        source.extend(config.disentangled.map(|of| (TABLE.to_owned(), vec![2 * of.span, config.hidden_size])));
+        source.extend(["weight", "bias"].map(|part| (format!("{TABLE_NORM}.{part}"), vec![config.hidden_size])));
+        let kernels = by_kernels(&source, &config, &x, &frequencies);
+        let candle = by_candle(&source, &config, &x, &frequencies).expect("runs");
+        for (a, b) in kernels.iter().zip(&candle) {
+            assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} and {b} of {config:?}");
+        }
+        assert!(!seen.contains(&kernels), "{config:?} says what another says");
+        seen.push(kernels);
+    }
+}
+
+#[test]
+fn a_norm_of_mean_and_variance_is_right_where_the_mean_is_large() {
+    let width = 32;
+    let names = ["norm.weight", "norm.bias"].map(|name| (name.to_owned(), vec![width]));
+    let source: BTreeMap<String, Vec<usize>> = names.into();
+    let weights = TensorLoader::new(&source, "", Arithmetic::Exact.into());
+    let kind = (NormKind::Layer, 1e-12);
+    let kernels = NormWeights::load(&weights, "norm", width, kind).expect("is there");
+    let loader = DeviceLoader { weights, device: &Device::Cpu, dtype: DType::F32, exact: true };
+    let candle = loader.norm("norm", width, kind).expect("is there");
+    // The second row has no variance at all.
+    let rows: Vec<f32> = numbers(3, width).iter().map(|x| 300.0 + 0.1 * x).chain([7.3; 32]).collect();
+    let mut expected = vec![0.0; rows.len()];
+    probity_kernels::normalise(Compute::from(Arithmetic::Exact).isa, &rows, kernels.norm(), &mut expected);
+    let rows = Tensor::from_vec(rows, (2, width), &Device::Cpu).expect("a matrix");
+    let got: Vec<f32> = candle.forward(&rows).and_then(|x| x.flatten_all()?.to_vec1()).expect("runs");
+    for (a, b) in got.iter().zip(&expected) {
+        assert!((a - b).abs() <= 1e-3, "{a} and {b}");
+    }
+}
