@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use miette::Diagnostic;
 
+use probity_lm::Utf16Text;
+
 use crate::line_error::LineError;
 use crate::mapping::MappingError;
 
@@ -287,7 +289,7 @@ pub enum DataError {
         source: UnfitMapping,
     },
     /// The file is of a kind that is not read.
-    #[error("{file} cannot be read as samples: it is {what}")]
+    #[error("{file} cannot be read: it is {what}")]
     #[diagnostic(help("{hint}"))]
     Foreign {
         /// The file's name, as in messages.
@@ -377,9 +379,7 @@ pub enum UnfitMapping {
     /// A field that is needed has no column.
     #[error("no column is {what}")]
     #[diagnostic(help(
-        "say which one is: --map {field}={}{}{}",
-        // Beside a mapping no column is taken by its name.
-        columns.as_ref().filter(|all| all.contains(&format!("`{field}`"))).map_or("COLUMN", |_| field),
+        "say which one is: --map {field}=COLUMN{}{}",
         if *field == "context" { ", or --map context:= for none" } else { "" },
         columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
     ))]
@@ -407,8 +407,8 @@ pub enum UnfitMapping {
     /// Preferences without what their answers answer.
     #[error("its rows have `chosen` and `rejected` without the prompt that they answer")]
     #[diagnostic(help(
-        "say where that is: --map instruction=COLUMN --map candidate.chosen=chosen --map candidate.rejected=rejected \
-         --map preference:=chosen; where there is none, --map context:="
+        "say where that is: --map instruction=COLUMN; where there is none: --map context:= --map candidate.chosen=chosen \
+         --map candidate.rejected=rejected --map preference:=chosen"
     ))]
     NoPrompt,
 }
@@ -417,6 +417,10 @@ impl DataError {
     /// That a file could not be opened.
     pub(crate) fn open(file: String) -> impl Fn(io::Error) -> Self {
         move |source| {
+            // A text in UTF-16 is told as what it is wherever a text is read.
+            if source.get_ref().is_some_and(|inner| inner.is::<Utf16Text>()) {
+                return Self::Foreign { file: file.clone(), what: Utf16Text::WHAT, hint: Utf16Text::HINT };
+            }
             let hint = match source.kind() {
                 io::ErrorKind::NotFound => Some("check the path, or give - to read standard input"),
                 io::ErrorKind::IsADirectory => Some("give one file, not a folder"),

@@ -80,9 +80,6 @@ pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     if start.starts_with(OLE) {
         return Some(("an Excel workbook of the old kind (.xls)", "save the sheet as CSV (UTF-8)"));
     }
-    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
-        return Some(("a text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 FILE > FILE.utf8"));
-    }
     start.starts_with(b"SQLite format 3").then_some(("a database of SQLite", "export its table as CSV"))
 }
 

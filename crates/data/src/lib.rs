@@ -8,6 +8,7 @@
 //! say, and [`read_labels`] gives what counts of it.
 
 mod array;
+mod automatic;
 mod cell_text;
 mod column;
 mod conversation;

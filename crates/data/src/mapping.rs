@@ -1,6 +1,5 @@
 //! Which column is which: a foreign table as samples.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +11,6 @@ use probity_lm::nearest;
 use probity_options::written_as_text;
 
 use crate::line_error::shown;
-use crate::preferences;
 
 /// A field of a sample, as it is written in a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +43,12 @@ impl Field {
         score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
 
     /// Whether several columns can stand for it.
-    fn takes_several(&self) -> bool {
+    pub(crate) fn takes_several(&self) -> bool {
         self.is_joined() || matches!(self, Self::Candidate(None) | Self::Reference)
+    }
+
+    fn may_be_constant(&self) -> bool {
+        matches!(self, Self::Context | Self::Instruction | Self::Preference | Self::CandidateId)
     }
 
     /// Whether texts of several columns or list items become one text.
@@ -125,7 +127,7 @@ pub enum MappingError {
         nearest: Option<String>,
     },
     /// A field of which each row has its own.
-    #[error("`{0}` cannot be the same for every row; context, instruction and preference can")]
+    #[error("`{0}` cannot be the same for every row; context, instruction, preference and candidate-id can")]
     Constant(String),
     /// A field that takes one column has two.
     #[error("`{field}` is mapped twice, to `{first}` and to `{second}`")]
@@ -151,6 +153,14 @@ pub struct MapEntry {
     pub column: String,
 }
 
+impl MapEntry {
+    /// Whether no value is to be read for the field: `FIELD:=`. The context is then empty.
+    pub(crate) fn is_left_out(&self) -> bool {
+        let can_be = !matches!(self.field, Field::Candidate(_) | Field::PreferenceValue(_));
+        self.constant && self.column.is_empty() && can_be
+    }
+}
+
 impl FromStr for MapEntry {
     type Err = MappingError;
 
@@ -164,9 +174,8 @@ impl FromStr for MapEntry {
             return Err(MappingError::Form(shown(text)));
         }
         let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
-        if constant
-            && !matches!(entry.field, Field::Context | Field::Instruction | Field::Preference | Field::CandidateId)
-        {
+        // An empty value leaves a column that has the field's name out.
+        if constant && !entry.is_left_out() && !entry.field.may_be_constant() {
             return Err(MappingError::Constant(shown(&entry.field.to_string())));
         }
         Ok(entry)
@@ -186,7 +195,7 @@ written_as_text!(MapEntry);
 /// As data it is a map from a field to a column or a list of columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
-    entries: Vec<MapEntry>,
+    pub(crate) entries: Vec<MapEntry>,
 }
 
 impl Mapping {
@@ -204,38 +213,9 @@ impl Mapping {
         self.entries.is_empty()
     }
 
-    /// Whether no column is named: there are only values, such as `context:=`, or nothing. The columns then still map by
-    /// their own names.
-    pub(crate) fn names_no_column(&self) -> bool {
-        self.entries.iter().all(|entry| entry.constant)
-    }
-
-    /// This mapping, with the fields of `other` as they are there.
-    pub(crate) fn overridden_by(self, other: &Self) -> Self {
-        let is_kept = |entry: &MapEntry| other.entries.iter().all(|own| own.field != entry.field);
-        Self { entries: self.entries.into_iter().filter(is_kept).chain(other.entries.iter().cloned()).collect() }
-    }
-
     /// The entries, in their order.
     pub fn entries(&self) -> &[MapEntry] {
         &self.entries
-    }
-
-    /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`,
-    /// `text.…`, `preference`.
-    pub(crate) fn of_columns(columns: &[String]) -> Self {
-        // Before our own names: `prompt`, `chosen`, `rejected` are a form of their own, in which `instruction` and
-        // `context` may stand besides.
-        if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name), false) {
-            return pairs;
-        }
-        // Of two spellings of one field the first is taken. Asked for membership alone, so its order does not matter.
-        let mut seen = HashSet::new();
-        let fields = columns.iter().filter_map(|column| Some((own_field(column)?, column)));
-        let first = fields.filter(|(field, _)| field.takes_several() || seen.insert(field.to_string()));
-        Self {
-            entries: first.map(|(field, column)| MapEntry { field, constant: false, column: column.clone() }).collect(),
-        }
     }
 
     fn add(&mut self, entry: MapEntry) -> Result<(), MappingError> {
@@ -249,28 +229,6 @@ impl Mapping {
         }
         self.entries.push(entry);
         Ok(())
-    }
-}
-
-/// The field that a column is by its own name.
-fn own_field(column: &str) -> Option<Field> {
-    let numbered = |stem: &str| {
-        let rest = column.strip_prefix(stem)?;
-        // `candidate_1` and `reference 2` are meant; `candidates_source` is some other column.
-        rest.starts_with(|c: char| c.is_ascii_digit() || "_- .".contains(c)).then_some(())
-    };
-    match column {
-        "candidate_id" => Some(Field::CandidateId),
-        "candidates" => Some(Field::Candidate(None)),
-        "references" => Some(Field::Reference),
-        _ => match column.parse() {
-            // A column says what was preferred, never what a value of another column means.
-            Ok(Field::PreferenceValue(_)) => None,
-            Ok(field) => Some(field),
-            Err(_) if numbered("candidate").is_some() => Some(Field::Candidate(None)),
-            Err(_) if numbered("reference").is_some() => Some(Field::Reference),
-            Err(_) => None,
-        },
     }
 }
 
@@ -383,24 +341,5 @@ mod tests {
             assert!(mapping(&[&format!("{several}=a"), &format!("{several}=b")]).is_ok(), "{several}");
         }
         assert!(serde_json::from_str::<Mapping>(r#"{"id": ["a", "b"]}"#).is_err());
-    }
-
-    #[test]
-    fn columns_with_our_names_map_by_themselves() {
-        let columns = [
-            "", "id", "context", "candidate_a", "candidate2", "candidate.x", "candidature", "reference 1",
-            "references", "gold",
-        ];
-        let mapping = Mapping::of_columns(&columns.map(str::to_owned));
-        let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
-        assert_eq!(
-            written,
-            [
-                "id=id", "context=context", "candidate=candidate_a", "candidate=candidate2", "candidate.x=candidate.x",
-                "reference=reference 1", "reference=references",
-            ]
-        );
-        assert_eq!(own_field("candidate_id"), Some(Field::CandidateId));
-        assert_eq!(own_field("score.fluency"), Some(Field::Score("fluency".into())));
     }
 }

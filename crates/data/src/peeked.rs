@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::column::TableRow;
 use crate::line_error::LineError;
+use crate::preferences::FirstRow;
 use crate::rows::GivenTable;
 
 /// A table whose first row was looked at.
@@ -31,7 +32,13 @@ impl Peeked {
         }
     }
 
-    pub(crate) fn first(&self) -> Option<&TableRow> {
+    /// What the first row shows of all rows.
+    pub(crate) fn shown(&self) -> FirstRow {
+        let keys = self.first().map(|row| row.keys().map(str::to_owned).collect());
+        FirstRow { keys: keys.unwrap_or_default(), chosen_is_a_conversation: self.chosen_is_a_conversation() }
+    }
+
+    fn first(&self) -> Option<&TableRow> {
         self.first.as_ref().and_then(|(_, row)| row.as_ref().ok())
     }
 
@@ -42,7 +49,7 @@ impl Peeked {
         }
     }
 
-    pub(crate) fn chosen_is_a_conversation(&self) -> bool {
+    fn chosen_is_a_conversation(&self) -> bool {
         self.first().is_some_and(|row| row.values().get("chosen").is_some_and(Value::is_array))
     }
 }

@@ -11,10 +11,10 @@ use crate::cell_text::{joined, references};
 use crate::column::{ColumnPath, TableRow, names};
 use crate::conversation::{before_the_answer, conversation, role_without_answer};
 use crate::line_error::{LineError, shown};
-use crate::mapping::{Field, Mapping};
+use crate::mapping::{Field, MapEntry, Mapping};
 use crate::partial::Partial;
 use crate::values::{NumberError, kind, number, plain};
-use crate::{Candidate, DataError, SharedText, UnfitMapping};
+use crate::{Candidate, SharedText, UnfitMapping};
 
 /// How many columns a message lists.
 const LISTED: usize = 40;
@@ -60,10 +60,8 @@ impl PreparedMapping {
     pub(crate) fn new(
         mapping: &Mapping,
         columns: Option<&[String]>,
-        file: &str,
         context_optional: bool,
-    ) -> Result<Self, DataError> {
-        let refused = |source| DataError::Mapping { file: file.to_owned(), source };
+    ) -> Result<Self, UnfitMapping> {
         let mut plan = Self {
             id: None,
             context: Vec::new(),
@@ -79,7 +77,9 @@ impl PreparedMapping {
         };
         let mut scores = Vec::new();
         let known = columns.map(names);
-        for entry in mapping.entries() {
+        let is_read =
+            |entry: &&MapEntry| !entry.is_left_out() || matches!(entry.field, Field::Context | Field::Instruction);
+        for entry in mapping.entries().iter().filter(is_read) {
             let column =
                 if entry.constant { ColumnPath::constant(&entry.column) } else { ColumnPath::new(&entry.column) };
             if let (Some(columns), Some(known)) = (columns, &known)
@@ -87,7 +87,7 @@ impl PreparedMapping {
                 && !matches!(entry.field, Field::PreferenceValue(_))
                 && column.root(known).is_none()
             {
-                return Err(refused(no_column(&entry.field, &entry.column, columns)));
+                return Err(no_column(&entry.field, &entry.column, columns));
             }
             match &entry.field {
                 Field::Id => plan.id = Some(column),
@@ -104,10 +104,10 @@ impl PreparedMapping {
                 Field::Score(of) => scores.push((of.clone(), column)),
             }
         }
-        plan.check(columns, context_optional).map_err(refused)?;
+        plan.check(columns, context_optional)?;
         // Scores come after all else: whose score it is can be said only when all candidates are known.
         for (of, column) in scores {
-            let (slot, attribute) = plan.slot_of_score(&of).map_err(refused)?;
+            let (slot, attribute) = plan.slot_of_score(&of)?;
             plan.slots[slot].scores.push((attribute, column));
         }
         Ok(plan)
@@ -183,6 +183,11 @@ impl PreparedMapping {
         let texts = [(Field::Context, &self.context), (Field::Instruction, &self.instruction)].into_iter().chain(named);
         let texts = texts.flat_map(|(field, columns)| columns.iter().map(move |column| (field.to_string(), column)));
         single.chain(texts).chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
+    }
+
+    /// The columns that are looked at.
+    pub(crate) fn paths(&self) -> Vec<ColumnPath> {
+        self.columns().map(|(_, column)| column.clone()).collect()
     }
 
     /// The candidate that a column stands for.

@@ -3,18 +3,17 @@
 use std::fmt;
 
 use crate::conversation::before_the_answer;
-use crate::error::UnfitMapping;
 use crate::mapping::{Field, MapEntry, Mapping};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// What the prompt may be called; the first that is there is it.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
 
-/// The mapping of rows with that form. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be
-/// judged without its question.
-pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> Option<Mapping> {
+/// The mapping of rows with that form. Where no column is the prompt, it has to be known otherwise (part of the
+/// conversations, or mapped by the user): an answer cannot be judged without its question.
+pub(crate) fn mapping(has: impl Fn(&str) -> bool, prompt_is_known: bool) -> Option<Mapping> {
     let prompt = PROMPTS.into_iter().find(|name| has(name));
-    if !has("chosen") || !has("rejected") || (prompt.is_none() && !holds_conversations) {
+    if !has("chosen") || !has("rejected") || (prompt.is_none() && !prompt_is_known) {
         return None;
     }
     let context = ["context", "input"].into_iter().find(|name| has(name));
@@ -31,8 +30,8 @@ pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> 
 /// What the first row of JSON lines or of an array shows of all rows.
 #[derive(Default)]
 pub(crate) struct FirstRow {
-    keys: Vec<String>,
-    chosen_is_a_conversation: bool,
+    pub(crate) keys: Vec<String>,
+    pub(crate) chosen_is_a_conversation: bool,
 }
 
 impl FirstRow {
@@ -46,16 +45,6 @@ impl FirstRow {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.keys.iter().any(|key| key == name)
-    }
-
-    /// The mapping of preferences, if the rows have that form; an error if they have answers without their question.
-    pub(crate) fn preferences(&self) -> Result<Option<Mapping>, UnfitMapping> {
-        // Our own form comes first, whatever other keys its lines have.
-        if self.has("candidates") || !(self.has("chosen") && self.has("rejected")) {
-            return Ok(None);
-        }
-        let of_pairs = mapping(|name| self.has(name), self.chosen_is_a_conversation).ok_or(UnfitMapping::NoPrompt);
-        of_pairs.map(Some)
     }
 }
 

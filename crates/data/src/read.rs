@@ -38,7 +38,8 @@ pub trait Record: DeserializeOwned {
 impl Record for Sample {
     const KIND: &'static str = "sample";
     const ID_TWICE: Option<&'static str> = Some(
-        "rows that are one sample's candidates are put together where a column names these: --map candidate-id=COLUMN",
+        "rows that are one sample's candidates are put together where a column names these: --map candidate-id=COLUMN; \
+         to number the rows instead: --map id:=",
     );
     const EXAMPLE: &'static str =
         r#"{"id": "1", "context": "…", "candidates": [{"id": "a", "text": "…"}, {"id": "b", "text": "…"}]}"#;

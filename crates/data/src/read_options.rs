@@ -20,8 +20,9 @@ pub struct ReadOptions {
     /// to a place in it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that
     /// value.
     /// Several columns, and the items of a list (chunks[]), become one context, instruction or text with blank lines
-    /// between them. Without a column in --map, JSON lines have probity's own form or that of preferences (prompt,
-    /// chosen, rejected), and columns of tables that have the names of fields are these fields.
+    /// between them. Fields that --map does not name are read from the columns with their names, and preferences from
+    /// prompt, chosen and rejected; FIELD:= leaves such a column out. Without --map, JSON lines can have probity's own
+    /// form.
     #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
     pub map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell

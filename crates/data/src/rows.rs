@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::JsonLines;
-use crate::column::TableRow;
+use crate::column::{ColumnPath, Names, TableRow, names};
 use crate::delimited::Delimited;
 use crate::line_error::LineError;
 use crate::parquet_file::ParquetRows;
@@ -30,9 +30,12 @@ pub trait GivenTable: Iterator<Item = (usize, Result<TableRow, LineError>)> + Se
     fn want(&mut self, _columns: &[String]) {}
 }
 
-/// The columns that rows had so far, shared with who wants to know.
+/// The columns that rows had so far, and those that are used, shared with who wants to know.
 #[derive(Clone, Default)]
-pub(crate) struct SeenColumns(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct SeenColumns {
+    all: Arc<Mutex<BTreeSet<String>>>,
+    used: Arc<Mutex<Vec<ColumnPath>>>,
+}
 
 impl SeenColumns {
     /// All of a table, whose file names them.
@@ -56,8 +59,22 @@ impl SeenColumns {
         self.lock().iter().cloned().collect()
     }
 
+    /// Sets the columns that are used.
+    pub(crate) fn set_used(&self, columns: Vec<ColumnPath>) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = columns;
+    }
+
+    /// Those that are not used, in the order of their names.
+    pub(crate) fn unused(&self) -> Vec<String> {
+        let all = self.all();
+        let known = names(&all);
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots: Names<'_> = used.iter().filter_map(|column| column.root(&known)).collect();
+        all.iter().filter(|name| !roots.contains(name.as_str())).cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

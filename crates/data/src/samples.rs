@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use crate::column::{ColumnPath, names};
+use crate::automatic::is_own_name;
+use crate::column::{ColumnPath, TableRow, names};
 use crate::line_error::LineError;
 use crate::mapping::MapEntry;
 use crate::partial::Partial;
 use crate::plan::{PreparedMapping, no_column};
+use crate::preferences::FirstRow;
 use crate::rows::{SeenColumns, TableRows};
-use crate::{DataError, Mapping, Sample};
+use crate::{DataError, Mapping, Sample, SampleSource, UnfitMapping};
 
 /// Samples from rows, with all that is wrong with each.
 ///
@@ -18,6 +20,7 @@ pub(crate) struct MappedSamples<R> {
     rows: TableRows<R>,
     plan: PreparedMapping,
     mapping: Mapping,
+    automatic: AutomaticColumns,
     seen: SeenColumns,
     place: usize,
     ordinal: usize,
@@ -27,42 +30,56 @@ pub(crate) struct MappedSamples<R> {
     unmet: Vec<(String, ColumnPath)>,
 }
 
+/// What the user maps, and the columns that complete it by their own names.
+struct AutomaticColumns {
+    mapped: Mapping,
+    known: Vec<String>,
+    chosen_is_a_conversation: bool,
+    context_optional: bool,
+}
+
+impl AutomaticColumns {
+    /// The whole mapping, made ready; `named` are the columns where the file names them at its beginning.
+    fn plan(&self, named: Option<&[String]>) -> Result<(Mapping, PreparedMapping), UnfitMapping> {
+        let mapping = self.mapped.completed(&self.known, self.chosen_is_a_conversation)?;
+        let plan = PreparedMapping::new(&mapping, named, self.context_optional)?;
+        Ok((mapping, plan))
+    }
+}
+
 type Item = (usize, Result<Sample, Vec<LineError>>);
 
 impl<R: BufRead> MappedSamples<R> {
+    /// The samples of `rows`, read as `source` says; `first` is what the first row shows where rows name their own columns.
     pub(crate) fn new(
         mut rows: TableRows<R>,
-        mapping: &Mapping,
+        source: &SampleSource,
+        first: FirstRow,
         seen: SeenColumns,
         file: &str,
-        context_optional: bool,
     ) -> Result<Self, DataError> {
         let columns = rows.columns().map(<[String]>::to_vec);
-        let own;
-        let mapping = match &columns {
-            Some(columns) if mapping.names_no_column() => {
-                own = Mapping::of_columns(columns).overridden_by(mapping);
-                &own
-            }
-            _ => mapping,
+        let automatic = AutomaticColumns {
+            mapped: source.map.clone(),
+            known: columns.clone().unwrap_or(first.keys),
+            chosen_is_a_conversation: first.chosen_is_a_conversation,
+            context_optional: source.context_optional,
         };
-        let plan = PreparedMapping::new(mapping, columns.as_deref(), file, context_optional)?;
+        let (mapping, plan) = automatic
+            .plan(columns.as_deref())
+            .map_err(|source| DataError::Mapping { file: file.to_owned(), source })?;
         if let Some(columns) = &columns {
             rows.want(&plan.used(columns));
             seen.extend(columns);
         }
+        seen.set_used(plan.paths());
         let gathered = Vec::new().into_iter();
         let unmet = plan
             .columns()
             .filter(|(_, column)| column.is_path())
             .map(|(field, column)| (field, column.clone()))
             .collect();
-        Ok(Self { rows, plan, mapping: mapping.clone(), seen, place: 0, ordinal: 0, at_end: false, gathered, unmet })
-    }
-
-    /// The columns that are looked at.
-    pub(crate) fn used(&self) -> Vec<ColumnPath> {
-        self.plan.columns().map(|(_, column)| column.clone()).collect()
+        Ok(Self { rows, plan, mapping, automatic, seen, place: 0, ordinal: 0, at_end: false, gathered, unmet })
     }
 
     /// The next row of which something can be said, and what.
@@ -71,11 +88,34 @@ impl<R: BufRead> MappedSamples<R> {
         (self.place, self.ordinal) = (place, self.ordinal + 1);
         // A frame's rows are known by their places from 0, a file's by their numbers.
         let called = if matches!(self.rows, TableRows::Given(..)) { place } else { self.ordinal };
+        if let Ok(row) = &row
+            && self.rows.columns().is_none()
+            && let Err(error) = self.take_up(row)
+        {
+            return Some((place, Err(vec![error])));
+        }
         if let Ok(row) = &row {
             // Paths are tried on each row until one leads somewhere, then no more: most are met by the first row.
             self.unmet.retain(|(_, column)| column.value(row).is_none());
         }
         Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal, called))))
+    }
+
+    /// Reads columns with the names of fields from the first row on that has them.
+    fn take_up(&mut self, row: &TableRow) -> Result<(), LineError> {
+        let known = &self.automatic.known;
+        let is_new = |name: &&str| is_own_name(name) && !known.iter().any(|known| known == name);
+        let new: Vec<String> = row.keys().filter(is_new).map(str::to_owned).collect();
+        let Some(one) = new.first().cloned() else { return Ok(()) };
+        self.automatic.known.extend(new);
+        let (mapping, plan) = self.automatic.plan(None).map_err(|error| LineError::caused("", &error))?;
+        if plan.gathers != self.plan.gathers {
+            let error = LineError::content(one, "the first row has no such column");
+            return Err(error.with_hint("give it to every row, or leave it out: --map candidate-id:="));
+        }
+        self.seen.set_used(plan.paths());
+        (self.mapping, self.plan) = (mapping, plan);
+        Ok(())
     }
 
     /// All rows, by id, in the order in which ids come first.
@@ -119,7 +159,9 @@ impl<R: BufRead> MappedSamples<R> {
             missing.then(|| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
-        let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());
+        // A column by its very name may be empty.
+        let is_path = |column: &ColumnPath| column.root(&known).is_some_and(|root| root != column.name);
+        let leads_nowhere = self.unmet.iter().filter(|(_, column)| is_path(column));
         wrong.extend(
             leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")),
         );

@@ -1,6 +1,5 @@
 //! Where samples come from: a file of any kind, and which of its columns is which.
 
-use std::borrow::Cow;
 use std::io::{BufRead, Cursor};
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::array::items_as_lines;
-use crate::column::{ColumnPath, Names, TableRow, names};
+use crate::column::TableRow;
 use crate::delimited::Delimited;
 use crate::error::{KEPT, RecordUnit};
 use crate::format::{DataFormat, foreign};
@@ -17,11 +16,11 @@ use crate::lines::from_value;
 use crate::open::{file_name, open_file, open_packed, read_all, unpacked, with_first_row};
 use crate::parquet_file::ParquetRows;
 use crate::peeked::Peeked;
-use crate::preferences::{self, FirstRow};
+use crate::preferences::FirstRow;
 use crate::read::{ReadReport, RecordItems};
 use crate::rows::{GivenTable, SeenColumns, TableRows};
 use crate::samples::MappedSamples;
-use crate::{DataError, JsonLines, LineProblems, Mapping, Record as _, Records, Sample};
+use crate::{DataError, Field, JsonLines, LineProblems, MapEntry, Mapping, Record as _, Records, Sample};
 
 /// The longest Parquet file that is read through a pipe, which has to be held in memory: 2 GiB.
 const LONGEST_PIPED: u64 = 2 << 30;
@@ -35,8 +34,7 @@ pub struct SampleSource {
     /// What it is, where its content and name should not decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<DataFormat>,
-    /// Which column is which. Empty for JSON lines in our own form, and for tables whose columns have our fields'
-    /// names.
+    /// Which column is which, beside those that have our fields' names. Empty for JSON lines in our own form.
     #[serde(default, skip_serializing_if = "Mapping::is_empty")]
     pub map: Mapping,
     /// Only the first so many samples.
@@ -54,17 +52,13 @@ pub struct SampleFile {
     /// What the file is.
     pub format: DataFormat,
     /// The columns so far, and those that are used; none for JSON lines in our own form.
-    columns: Option<(SeenColumns, Vec<ColumnPath>)>,
+    columns: Option<SeenColumns>,
 }
 
 impl SampleFile {
     /// The columns that were passed over so far, by name.
     pub fn unmapped(&self) -> Vec<String> {
-        let Some((seen, used)) = &self.columns else { return Vec::new() };
-        let seen = seen.all();
-        let known = names(&seen);
-        let roots: Names<'_> = used.iter().filter_map(|column| column.root(&known)).collect();
-        seen.iter().filter(|name| !roots.contains(name.as_str())).cloned().collect()
+        self.columns.as_ref().map(SeenColumns::unused).unwrap_or_default()
     }
 }
 
@@ -143,31 +137,27 @@ impl SampleSource {
         refuse_foreign(start, &file)?;
         let format = self.format.unwrap_or_else(|| DataFormat::told_by(start, &self.path));
         let problems = |unit| LineProblems { keep, unit, ..LineProblems::new(file.clone()) };
-        let mut map = Cow::Borrowed(&self.map);
-        // A mapping says what the columns are, so nothing is guessed beside one.
-        if format == DataFormat::Jsonl && self.map.names_no_column() {
-            let first = FirstRow::read(start);
-            let pairs = first.preferences().map_err(|source| DataError::Mapping { file: file.clone(), source })?;
-            match pairs {
-                Some(pairs) => map = Cow::Owned(pairs.overridden_by(&self.map)),
-                None if self.map.is_empty() || first.has("candidates") => {
-                    let records = self.own_lines(reader, &first, problems(RecordUnit::Line))?;
-                    return Ok(SampleFile { records, format, columns: None });
-                }
-                None => {}
-            }
+        let first = if format == DataFormat::Jsonl { FirstRow::read(start) } else { FirstRow::default() };
+        if format == DataFormat::Jsonl && self.is_own_form(&first) {
+            let records = self.own_lines(reader, &first, problems(RecordUnit::Line))?;
+            return Ok(SampleFile { records, format, columns: None });
         }
         let seen = SeenColumns::default();
         let rows = self.rows_of(reader, format, on_disk, &seen, SAMPLES)?;
         let unit = rows.unit;
-        let samples = MappedSamples::new(rows.rows, &map, seen.clone(), &file, self.context_optional)?;
-        let used = samples.used();
+        let samples = MappedSamples::new(rows.rows, self, first, seen.clone(), &file)?;
         let records = Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems(unit), self.limit);
         let records = records.map_err(|error| match error {
             DataError::Empty { file, .. } => SAMPLES.missing(file, format),
             other => other,
         })?;
-        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+        Ok(SampleFile { records, format, columns: Some(seen) })
+    }
+
+    /// Whether JSON lines that begin so are in our own form.
+    fn is_own_form(&self, first: &FirstRow) -> bool {
+        let is_pair = first.has("chosen") && first.has("rejected");
+        if first.has("candidates") { self.map.names_no_column() } else { self.map.is_empty() && !is_pair }
     }
 
     /// The samples of a table in memory, whose columns these options map; `path` is what messages call it.
@@ -183,23 +173,16 @@ impl SampleSource {
             problems.push(place, error);
             return Err(DataError::Problems(problems));
         }
-        let has = |name: &str| table.has(name);
-        let by_name = self.map.names_no_column();
-        if by_name && has("candidates") {
+        if self.map.names_no_column() && table.has("candidates") {
             let nulls_say_nothing = table.columns().is_some();
             let whole = move |row: TableRow| if nulls_say_nothing { row.without_nulls() } else { row };
             let rows = table.map(move |(place, row)| (place, row.map(whole)));
             return Records::of(self.own_form(rows), problems, self.limit);
         }
-        let pairs = by_name.then(|| preferences::mapping(has, table.chosen_is_a_conversation())).flatten();
-        // Of rows that name their own columns, the first shows what they are.
-        let named = || table.first().map(|row| row.keys().map(str::to_owned).collect::<Vec<_>>());
-        let own = || by_name.then(named).flatten().map(|columns| Mapping::of_columns(&columns));
-        let found = pairs.or_else(own).map(|found| Cow::Owned(found.overridden_by(&self.map)));
-        let map = found.unwrap_or(Cow::Borrowed(&self.map));
+        let first = table.shown();
         let seen = SeenColumns::default();
         let rows = TableRows::<Cursor<Vec<u8>>>::Given(Box::new(table), seen.clone());
-        let samples = MappedSamples::new(rows, &map, seen, &file, self.context_optional)?;
+        let samples = MappedSamples::new(rows, self, first, seen, &file)?;
         Records::of(Box::new(samples) as RecordItems<'static, Sample>, problems, self.limit)
     }
 
@@ -223,14 +206,22 @@ impl SampleSource {
         &self,
         rows: impl Iterator<Item = (usize, Result<TableRow, LineError>)> + Send + 'static,
     ) -> RecordItems<'static, Sample> {
-        let values: Vec<(String, Value)> =
-            self.map.entries().iter().map(|entry| (entry.field.to_string(), entry.column.as_str().into())).collect();
+        let value = |entry: &MapEntry| {
+            let is_text = !entry.is_left_out() || matches!(entry.field, Field::Context | Field::Instruction);
+            let key = if entry.field == Field::Reference { "references".to_owned() } else { entry.field.to_string() };
+            (key, is_text.then(|| Value::from(entry.column.as_str())))
+        };
+        let values: Vec<(String, Option<Value>)> = self.map.entries().iter().map(value).collect();
         let context_optional = self.context_optional;
         let sample = move |row: TableRow| {
             let mut row = row.into_object();
             names_as_texts(&mut row);
             for (field, value) in &values {
-                row[field] = value.clone();
+                match (value, row.as_object_mut()) {
+                    (Some(value), _) => row[field] = value.clone(),
+                    (None, Some(fields)) => drop(fields.shift_remove(field)),
+                    (None, None) => {}
+                }
             }
             if context_optional && row.get("context").is_none() {
                 row["context"] = "".into();

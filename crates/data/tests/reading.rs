@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use probity_data::{
-    DataError, Importer, LabelAppender, Mapping, Sample, SampleSource, importer, read_documents, read_label_tasks,
-    read_labels, read_scores,
+    DataError, Importer, LabelAppender, Mapping, Preference, Sample, SampleSource, importer, open, read_documents,
+    read_label_tasks, read_labels, read_scores,
 };
 use tempfile::TempDir;
 
@@ -65,9 +65,9 @@ fn a_byte_order_mark_is_no_text_in_any_file() {
         let packed = zstd::encode_all(marked(&text).as_bytes(), 3).expect("packed");
         assert_eq!(folder.read(name, packed, &[]).expect("readable"), plain, "packed {name}");
     }
-    // A second mark is text.
-    let twice = folder.read("t.csv", marked("\u{feff}id,context,candidate\n1,c,x\n"), &[]).expect("readable");
-    assert_eq!(twice[0].id, "1", "the column `\u{feff}id` is not `id`, so the sample has its number");
+    // Files that were joined may begin with two.
+    let twice = folder.read("t.csv", marked("\u{feff}id,context,candidate\n7,c,x\n"), &[]).expect("readable");
+    assert_eq!(twice[0].id, "7");
 
     let documents = [folder.file("a.txt", marked("text")), folder.file("d.jsonl", marked(r#"{"text": "line"}"#))];
     let read: Vec<String> = read_documents(&documents).expect("readable").into_iter().map(|one| one.text).collect();
@@ -84,6 +84,64 @@ fn a_byte_order_mark_is_no_text_in_any_file() {
     let llmbar: &Importer = importer("llmbar").expect("known");
     let set = r#"[{"input": "i", "output_1": "a", "output_2": "b", "label": 1}]"#;
     assert_eq!(llmbar.import(&folder.file("i.json", marked(set))).expect("readable").len(), 1);
+}
+
+#[test]
+fn a_text_in_utf_16_is_refused_with_a_hint_wherever_a_text_is_read() {
+    let folder = Folder::new();
+    let utf_16: Vec<u8> = "\u{feff}id,context\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wrong = [
+        folder.read("s.csv", &utf_16, &[]).expect_err("refused"),
+        folder.read("s.jsonl", &utf_16, &[]).expect_err("refused"),
+        read_documents(&[folder.file("d.txt", &utf_16)]).expect_err("refused"),
+        read_scores(&folder.file("m.csv", &utf_16)).expect_err("refused"),
+        open(&folder.file("references.txt", &utf_16)).err().expect("refused"),
+    ];
+    for error in wrong {
+        let told = told(&error);
+        assert!(told.contains("it is a text in UTF-16") && told.contains("iconv -f UTF-16 -t UTF-8"), "{told}");
+    }
+}
+
+/// `id`, `preference` and `reference` by their own names beside mapped columns.
+fn has_the_unmapped_fields(samples: &[Sample], file: &str) {
+    let [first, second] = samples else { panic!("two samples in {file}") };
+    assert_eq!((first.id.as_str(), &*first.context), ("q-1", "c"), "{file}");
+    assert_eq!((first.preference.as_ref(), first.references.len()), (None, 0), "{file}");
+    assert_eq!(second.preference, Some(Preference::Candidate("b".into())), "{file}");
+    assert_eq!(second.references.iter().map(|text| &**text).collect::<Vec<_>>(), ["r"], "{file}");
+}
+
+#[test]
+fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
+    let folder = Folder::new();
+    let map = ["context=article", "candidate=a", "candidate=b"];
+    let table = "id,article,a,b,preference,reference,other\nq-1,c,x,y,,,1\nq-2,c,x,y,b,r,2\n";
+    // JSON lines name their own columns, so a later row may have more than the first.
+    let lines = r#"{"id": "q-1", "article": "c", "a": "x", "b": "y"}
+{"id": "q-2", "article": "c", "a": "x", "b": "y", "preference": "b", "reference": "r"}"#;
+    for (name, text) in [("t.csv", table), ("t.tsv", &table.replace(',', "\t")), ("l.jsonl", lines)] {
+        has_the_unmapped_fields(&folder.read(name, text, &map).expect("readable"), name);
+    }
+    // An empty value leaves the column out.
+    let without = [&map[..], &["id:=", "preference:=", "reference:="]].concat();
+    for (name, text) in [("t.csv", table), ("l.jsonl", lines)] {
+        let samples = folder.read(name, text, &without).expect("readable");
+        assert_eq!(
+            (samples[1].id.as_str(), &samples[1].preference, samples[1].references.len()),
+            ("2", &None, 0),
+            "{name}"
+        );
+    }
+    let twice = "id,article,a\nq,c,x\nq,c,y\n";
+    let told = refused(folder.read("t.csv", twice, &["context=article", "candidate=a"]));
+    assert!(told.contains("sample `q` was already on line 2") && told.contains("--map id:="), "{told}");
+    let late = "{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\"}\n{\"id\": \"1\", \"article\": \"c\", \"a\": \"x\", \"candidate_id\": \"z\"}";
+    let told = refused(folder.read("l.jsonl", late, &["context=article", "candidate=a"]));
+    assert!(
+        told.contains("broken line 2") && told.contains("field `candidate_id`: the first row has no such column"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -32,6 +32,15 @@ fn our_own_form_is_read_from_parquet_in_every_compression() {
 }
 
 #[test]
+fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
+    let map = ["context=context", "candidate=candidates"];
+    for name in ["nested-none.parquet", "own.jsonl.gz"] {
+        let (samples, _, unmapped) = read(name, &map);
+        assert_eq!((samples, unmapped), (expected(), Vec::new()), "{name}");
+    }
+}
+
+#[test]
 fn packed_json_lines_are_told_by_their_content() {
     for name in ["own.jsonl.gz", "own.jsonl.zst"] {
         assert_eq!(read(name, &[]).0, expected(), "{name}");

@@ -1,34 +1,50 @@
-//! The byte order mark that editors put in front of UTF-8 text. It is not part of the text.
+//! The byte order mark that editors put in front of a text. It is not part of the text.
 
 use std::io::{self, BufRead, Chain, Cursor, Read as _};
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
+const UTF_16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
-/// The bytes without a byte order mark at their start.
-pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
-    text.strip_prefix(MARK).unwrap_or(text)
+/// The bytes without byte order marks at their start: programs that join files leave several.
+pub fn without_byte_order_mark(mut text: &[u8]) -> &[u8] {
+    while let Some(rest) = text.strip_prefix(MARK) {
+        text = rest;
+    }
+    text
 }
 
-/// A reader that is positioned after a byte order mark at its start.
+/// A reader that is positioned after the byte order marks at its start.
 ///
 /// # Errors
-/// The first read fails.
+/// The first read fails. A text in UTF-16 is refused with [`Utf16Text`].
 pub fn skip_byte_order_mark<R: BufRead>(mut reader: R) -> io::Result<Chain<Cursor<Vec<u8>>, R>> {
-    let start = loop {
-        match reader.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
-    };
     let mut kept = Vec::new();
-    if start.starts_with(MARK) {
-        reader.consume(MARK.len());
-    } else if !start.is_empty() && MARK.starts_with(start) {
-        // A pipe can deliver the mark in parts.
-        reader.by_ref().take(MARK.len() as u64).read_to_end(&mut kept)?;
-        kept = without_byte_order_mark(&kept).to_vec();
+    // A pipe can deliver the mark in parts.
+    while kept.len() < MARK.len() && is_beginning(&kept) && reader.by_ref().take(1).read_to_end(&mut kept)? > 0 {
+        if kept == MARK {
+            kept.clear();
+        }
+        if UTF_16.contains(&kept.as_slice()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16Text));
+        }
     }
     Ok(Cursor::new(kept).chain(reader))
+}
+
+fn is_beginning(start: &[u8]) -> bool {
+    MARK.starts_with(start) || UTF_16.iter().any(|mark| mark.starts_with(start))
+}
+
+/// A text in UTF-16 where UTF-8 is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("{}; {}", Self::WHAT, Self::HINT)]
+pub struct Utf16Text;
+
+impl Utf16Text {
+    /// What the file is.
+    pub const WHAT: &str = "a text in UTF-16";
+    /// What to do about it.
+    pub const HINT: &str = "convert it first: iconv -f UTF-16 -t UTF-8 FILE > FILE.utf8";
 }
 
 #[cfg(test)]
@@ -38,13 +54,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_mark_at_the_start_is_skipped_however_the_bytes_arrive() {
+    fn whole_marks_at_the_start_are_skipped_however_the_bytes_arrive() {
         for (text, expected) in [
             (&b"\xef\xbb\xbfa\xef\xbb\xbf"[..], &b"a\xef\xbb\xbf"[..]),
-            (b"\xef\xbb\xbf\xef\xbb\xbfa", b"\xef\xbb\xbfa"),
+            (b"\xef\xbb\xbf\xef\xbb\xbfa", b"a"),
+            (b"\xef\xbb\xbf\xef\xbb\xbf\xef\xbb\xbf", b""),
+            (b"\xef\xbb\xbf\xef\xbba", b"\xef\xbba"),
             (b"\xef\xbb\xbf", b""),
             (b"\xef\xbba", b"\xef\xbba"),
             (b"\xef", b"\xef"),
+            (b"\xff", b"\xff"),
+            (b"\xffa", b"\xffa"),
             (b"", b""),
             (b"a", b"a"),
         ] {
@@ -54,6 +74,16 @@ mod tests {
                 let reader = BufReader::with_capacity(capacity, text);
                 skip_byte_order_mark(reader).expect("readable").read_to_end(&mut read).expect("readable");
                 assert_eq!(read, expected, "{capacity} bytes at a time");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_in_utf_16_is_refused_with_a_hint() {
+        for text in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a", b"\xff\xfe"] {
+            for capacity in 1..5 {
+                let told = skip_byte_order_mark(BufReader::with_capacity(capacity, text)).expect_err("UTF-16");
+                assert!(told.to_string().contains("iconv -f UTF-16 -t UTF-8"), "{told}");
             }
         }
     }

@@ -31,7 +31,7 @@ pub use answer::{
     ClassAnswer, ClassKind, ClassScore, ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome,
     PooledState, ReadingAnswer, ScoreAnswer, ScoreResult, TokenAlternative, TokensAnswer, Usage,
 };
-pub use byte_order_mark::{skip_byte_order_mark, without_byte_order_mark};
+pub use byte_order_mark::{Utf16Text, skip_byte_order_mark, without_byte_order_mark};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use live::LiveTexts;
 pub use model::{

@@ -1,0 +1,166 @@
+//! Which columns are which fields by their own names, beside what the user maps.
+
+use std::collections::HashSet;
+
+use crate::UnfitMapping;
+use crate::column::{ColumnPath, names};
+use crate::mapping::{Field, MapEntry, Mapping};
+use crate::preferences;
+
+impl Mapping {
+    /// This mapping, with the columns whose own names are fields (`id`, `context`, `candidate…`, `reference…`, `score.…`,
+    /// `instruction`, `text.…`, `preference`, or `prompt`, `chosen`, `rejected`) for the fields that it does not map. A
+    /// column that it maps to another field keeps that field.
+    ///
+    /// # Errors
+    /// The columns have `chosen` and `rejected` without the prompt. `chosen_is_a_conversation` tells that the prompt is
+    /// part of them.
+    pub(crate) fn completed(&self, columns: &[String], chosen_is_a_conversation: bool) -> Result<Self, UnfitMapping> {
+        let known = names(columns);
+        let paths: Vec<ColumnPath> = self.columns().map(|entry| ColumnPath::new(&entry.column)).collect();
+        let used: HashSet<&str> = paths.iter().filter_map(|path| path.root(&known)).collect();
+        let is_free = |entry: &MapEntry| {
+            (entry.constant || !used.contains(entry.column.as_str()))
+                && !self.entries.iter().any(|own| own.covers(entry))
+        };
+        let found = self.pairs(columns, chosen_is_a_conversation)?.unwrap_or_else(|| Self::of_columns(columns));
+        let free = found.entries.into_iter().filter(is_free);
+        Ok(Self { entries: free.chain(self.entries.iter().cloned()).collect() })
+    }
+
+    /// The columns that the user maps.
+    fn columns(&self) -> impl Iterator<Item = &MapEntry> {
+        self.entries.iter().filter(|entry| !entry.constant && !matches!(entry.field, Field::PreferenceValue(_)))
+    }
+
+    /// The mapping of preferences as they are published for training, where the columns have that form and the user
+    /// maps neither candidates nor a preference.
+    fn pairs(&self, columns: &[String], chosen_is_a_conversation: bool) -> Result<Option<Self>, UnfitMapping> {
+        let has = |name: &str| columns.iter().any(|column| column == name);
+        let maps = |is: fn(&Field) -> bool| self.entries.iter().any(|entry| is(&entry.field));
+        let is_answer = |field: &Field| {
+            matches!(field, Field::Candidate(_) | Field::CandidateId | Field::Preference | Field::PreferenceValue(_))
+        };
+        // Our own form comes first, whatever other columns there are.
+        if !has("chosen") || !has("rejected") || has("candidates") || maps(is_answer) {
+            return Ok(None);
+        }
+        let has_prompt = self.columns().any(|entry| entry.field.is_joined());
+        preferences::mapping(has, chosen_is_a_conversation || has_prompt).ok_or(UnfitMapping::NoPrompt).map(Some)
+    }
+
+    /// The columns with our own names.
+    fn of_columns(columns: &[String]) -> Self {
+        // Of two spellings of one field the first is taken. Only tested for membership, so its order does not matter.
+        let mut seen = HashSet::new();
+        let fields = columns.iter().filter_map(|column| Some((own_field(column)?, column)));
+        let first = fields.filter(|(field, _)| field.takes_several() || seen.insert(field.to_string()));
+        Self {
+            entries: first.map(|(field, column)| MapEntry { field, constant: false, column: column.clone() }).collect(),
+        }
+    }
+}
+
+impl Mapping {
+    /// Whether no column is named: there are only values, such as `context:=`, or nothing.
+    pub(crate) fn names_no_column(&self) -> bool {
+        self.entries.iter().all(|entry| entry.constant)
+    }
+}
+
+impl MapEntry {
+    /// Whether this entry of the user leaves no room for an automatic one.
+    fn covers(&self, automatic: &Self) -> bool {
+        let are_candidates = |entry: &Self| matches!(entry.field, Field::Candidate(_));
+        self.field == automatic.field || are_candidates(self) && are_candidates(automatic)
+    }
+}
+
+/// Beginnings of columns' names that are fields.
+const STEMS: [&str; 8] = ["id", "context", "instruction", "text.", "candidate", "reference", "score.", "preference"];
+
+/// Whether a column's own name is a field.
+pub(crate) fn is_own_name(column: &str) -> bool {
+    own_field(column).is_some()
+}
+
+/// The field that a column is by its own name.
+fn own_field(column: &str) -> Option<Field> {
+    let numbered = |stem: &str| {
+        let rest = column.strip_prefix(stem)?;
+        // `candidate_1` and `reference 2` are meant; `candidates_source` is some other column.
+        rest.starts_with(|c: char| c.is_ascii_digit() || "_- .".contains(c)).then_some(())
+    };
+    // A name is tried in each row, and a field that is none costs a search for the nearest.
+    if !STEMS.iter().any(|stem| column.starts_with(stem)) {
+        return None;
+    }
+    match column {
+        "candidate_id" => Some(Field::CandidateId),
+        "candidates" => Some(Field::Candidate(None)),
+        "references" => Some(Field::Reference),
+        _ => match column.parse() {
+            // A column says what was preferred, never what a value of another column means.
+            Ok(Field::PreferenceValue(_)) => None,
+            Ok(field) => Some(field),
+            Err(_) if numbered("candidate").is_some() => Some(Field::Candidate(None)),
+            Err(_) if numbered("reference").is_some() => Some(Field::Reference),
+            Err(_) => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(map: &[&str], columns: &[&str]) -> Vec<String> {
+        let map = Mapping::new(map.iter().map(|entry| entry.parse().expect("an entry"))).expect("a mapping");
+        let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+        let all = map.completed(&columns, false).expect("complete");
+        all.entries().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn columns_with_our_names_map_by_themselves() {
+        let columns = [
+            "", "id", "context", "candidate_a", "candidate2", "candidate.x", "candidature", "reference 1",
+            "references", "gold",
+        ];
+        assert_eq!(
+            completed(&[], &columns),
+            [
+                "id=id", "context=context", "candidate=candidate_a", "candidate=candidate2", "candidate.x=candidate.x",
+                "reference=reference 1", "reference=references",
+            ]
+        );
+        assert_eq!(own_field("candidate_id"), Some(Field::CandidateId));
+        assert_eq!(own_field("score.fluency"), Some(Field::Score("fluency".into())));
+    }
+
+    #[test]
+    fn fields_that_the_user_does_not_map_keep_their_columns() {
+        let columns = ["id", "article", "a", "candidate", "preference", "reference", "score.a.fluency"];
+        let map = ["context=article", "candidate=a"];
+        let expected = ["id=id", "preference=preference", "reference=reference", "score.a.fluency=score.a.fluency"];
+        assert_eq!(completed(&map, &columns), [&expected[..], &map].concat());
+        // A column has one field: that of the user, at a path in it too.
+        assert_eq!(
+            completed(&["context=instruction", "candidate=a[0]"], &["a", "instruction", "context"]),
+            ["context=instruction", "candidate=a[0]"]
+        );
+        assert_eq!(
+            completed(&["id:=", "context:="], &["id", "candidate"]),
+            ["candidate=candidate", "id:=", "context:="]
+        );
+    }
+
+    #[test]
+    fn pairs_for_training_are_known_beside_a_mapped_prompt() {
+        let pair = ["candidate.chosen=chosen", "candidate.rejected=rejected", "preference:=chosen"];
+        let own = ["context:=", "instruction=q"];
+        assert_eq!(completed(&["instruction=q"], &["q", "chosen", "rejected"]), [&pair[..], &own].concat());
+        let mapped = ["context=q", "candidate=chosen", "candidate=rejected"];
+        assert_eq!(completed(&mapped, &["q", "chosen", "rejected"]), mapped);
+    }
+}
