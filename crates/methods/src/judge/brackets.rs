@@ -1,5 +1,6 @@
 //! Verdicts in double brackets, read off the text of an answer.
 
+use super::denial::is_denied;
 use crate::quote::{closes_square, is_dress, is_invisible, opens_square, without_dress};
 
 /// What a verdict begins with.
@@ -22,6 +23,8 @@ pub(crate) enum NoVerdict {
     /// back, unless it says the same.
     #[error("the last verdict is {0}, which is not in double brackets [[…]]")]
     Loose(String),
+    #[error("the text denies its last verdict {0}")]
+    Denied(String),
 }
 
 /// Brackets around what may be a verdict.
@@ -33,10 +36,16 @@ struct Brackets<'t> {
     content: &'t str,
     /// Two opening and two closing brackets, with nothing visible between.
     is_double: bool,
+    /// The clause around them says that this is not the verdict.
+    is_denied: bool,
 }
+
+/// What a verdict in LaTeX begins with: `\\boxed{B}`.
+const BOX: &str = "boxed{";
 
 /// The last `[[…]]` of an answer, by its position among what was offered. Anything else in it than exactly one of them,
 /// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
+/// A verdict that its clause denies is none, and takes back an earlier one that says the same.
 pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
         return Err(NoVerdict::NoText);
@@ -44,6 +53,11 @@ pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVe
     let mut last = Err(NoVerdict::NoMarker);
     for one in all_brackets(text) {
         match (position(one.content, offered), one.is_double) {
+            (Some(said), is_double) if one.is_denied => {
+                if last == Ok(said) || (is_double && last == Err(NoVerdict::NoMarker)) {
+                    last = Err(NoVerdict::Denied(shown(one.whole)));
+                }
+            }
             (Some(said), true) => last = Ok(said),
             (None, true) => last = Err(NoVerdict::NotOffered(shown(one.content))),
             (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(shown(one.whole))),
@@ -53,11 +67,18 @@ pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVe
     last
 }
 
-/// Whether nothing that may be another verdict follows the marker at this position of an answer.
+/// Whether the marker at this position of an answer is not denied, and nothing that may be another verdict follows it.
 pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> Result<(), NoVerdict> {
     let inside = marker + MARKER.len();
-    let mut later = all_brackets(text).filter(|one| one.inside > inside && position(one.content, offered).is_some());
-    later.next().map_or(Ok(()), |one| Err(NoVerdict::Loose(shown(one.whole))))
+    for one in all_brackets(text).filter(|one| one.inside >= inside) {
+        if one.inside == inside && one.is_denied {
+            return Err(NoVerdict::Denied(shown(one.whole)));
+        }
+        if one.inside > inside && position(one.content, offered).is_some() {
+            return Err(NoVerdict::Loose(shown(one.whole)));
+        }
+    }
+    Ok(())
 }
 
 /// Which of the offered verdicts this is, without dress: `**B**`, `$B$`, `(B)`, `Ｂ`.
@@ -68,7 +89,14 @@ fn position(content: &str, offered: &[String]) -> Option<usize> {
     }
     let plain: String = content.chars().filter(|c| !is_invisible(*c)).map(narrow).collect();
     let bare = without_dress(&plain).trim_end_matches(|c| is_dress(c) || matches!(c, '.' | '\\'));
-    offered.iter().position(|name| name == bare)
+    offered.iter().position(|name| name == bare || is_whole_number(bare, name))
+}
+
+/// Whether a text is this whole number with a fraction of zeros: `3.0`.
+fn is_whole_number(text: &str, number: &str) -> bool {
+    let fraction = text.strip_prefix(number).and_then(|rest| rest.strip_prefix('.'));
+    number.ends_with(|c: char| c.is_ascii_digit())
+        && fraction.is_some_and(|zeros| !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0'))
 }
 
 /// The ASCII form of a full-width character.
@@ -79,19 +107,52 @@ fn narrow(c: char) -> char {
     }
 }
 
-/// All groups of opening square brackets with what stands behind them up to a closing one, or to the end of the line.
+/// All groups of opening square brackets with what stands behind them up to a closing one, or to the end of the line;
+/// and what is in a box of LaTeX.
 fn all_brackets(text: &str) -> impl Iterator<Item = Brackets<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let start = at + text[at..].find(opens_square)?;
-        let (inside, opened) = run_of(text, start, opens_square);
-        let is_end = |c| closes_square(c) || opens_square(c) || c == '\n';
-        let content = text[inside..].split(is_end).next().unwrap_or_default();
-        let (after, closed) = run_of(text, inside + content.len(), closes_square);
-        at = inside;
-        let is_double = opened.last() >= Some(&2) && closed.first() >= Some(&2);
-        Some(Brackets { inside, whole: &text[start..after], content, is_double })
+        let bracket = text[at..].find(opens_square);
+        let latex = text[at..at + bracket.unwrap_or(text.len() - at)].find(BOX);
+        let one = match latex {
+            Some(found) => boxed(text, at + found),
+            None => bracketed(text, at + bracket?),
+        };
+        at = one.inside;
+        Some(one)
     })
+}
+
+/// What is in square brackets that open here.
+fn bracketed(text: &str, start: usize) -> Brackets<'_> {
+    let (inside, opened) = run_of(text, start, opens_square);
+    let is_end = |c| closes_square(c) || opens_square(c) || c == '\n';
+    let content = text[inside..].split(is_end).next().unwrap_or_default();
+    let (after, closed) = run_of(text, inside + content.len(), closes_square);
+    let is_double = opened.last() >= Some(&2) && closed.first() >= Some(&2);
+    let is_denied = is_denied(&text[..start], &text[after..]);
+    Brackets { inside, whole: &text[start..after], content, is_double, is_denied }
+}
+
+/// What is in a box of LaTeX that begins here, up to its last brace. Texts in prompts may hold one, so it is no verdict
+/// by itself.
+fn boxed(text: &str, start: usize) -> Brackets<'_> {
+    let inside = start + BOX.len();
+    let (mut depth, mut end) = (1_usize, inside);
+    for c in text[inside..].chars().take_while(|c| *c != '\n') {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        end += c.len_utf8();
+    }
+    let after = end + usize::from(depth == 0);
+    let is_denied = is_denied(&text[..start], &text[after..]);
+    Brackets { inside, whole: &text[start..after], content: &text[inside..end], is_double: false, is_denied }
 }
 
 /// Where a run of brackets ends that begins here, and how many stand next to each other in each part of it. White space
@@ -164,7 +225,13 @@ mod tests {
         assert!(last_verdict("[[C]]", &pair(false)).is_err(), "no tie was offered");
         let ratings = ratings("1..10");
         assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
-        for text in ["[[11]]", "[[7.5]]", "[[.5]]", "[[07]]", "[[-1]]", "[[7/10]]"] {
+        for text in ["[[7.0]]", "[[7.00]]", "[[**7.0**]]", "[[7.]]"] {
+            assert_eq!(last_verdict(text, &ratings), Ok(6), "{text}");
+        }
+        for text in [
+            "[[11]]", "[[11.0]]", "[[7.01]]", "[[07.0]]", "[[7.0.0]]", "[[7.5]]", "[[.5]]", "[[07]]", "[[-1]]",
+            "[[7/10]]",
+        ] {
             assert!(last_verdict(text, &ratings).is_err(), "{text}");
         }
     }
@@ -194,9 +261,38 @@ mod tests {
     }
 
     #[test]
+    fn a_box_of_latex_takes_an_earlier_verdict_back() {
+        for text in ["$\\boxed{B}$", "\\boxed{\\text{B}}", "\\boxed{ **B** }", "\\fboxed{B}", "\\boxed{B"] {
+            let read = last_verdict(&format!("[[A]] then {text}"), &pair(false));
+            assert!(matches!(read, Err(NoVerdict::Loose(_))), "{text}: {read:?}");
+        }
+        assert_eq!(last_verdict("[[B]], that is $\\boxed{B}$", &pair(false)), Ok(1), "it says the same");
+        assert_eq!(last_verdict("$\\boxed{A}$, so [[B]]", &pair(false)), Ok(1), "a verdict comes later");
+        assert_eq!(last_verdict("[[A]] then \\boxed{[[B]]}", &pair(false)), Ok(1));
+        assert_eq!(last_verdict("[[A]], as x = \\boxed{42}", &pair(false)), Ok(0));
+        assert_eq!(last_verdict("\\boxed{A}", &pair(false)), Err(NoVerdict::Loose("boxed{A}".to_owned())));
+    }
+
+    #[test]
+    fn a_verdict_that_its_clause_denies_is_none() {
+        for text in
+            ["The verdict is not [[A]]", "[[A]] is wrong", "[[A]]. On reflection: [[A]] is wrong.", "[[A]]? Not [A]."]
+        {
+            let read = last_verdict(text, &pair(false));
+            assert!(matches!(read, Err(NoVerdict::Denied(_))), "{text}: {read:?}");
+        }
+        assert_eq!(last_verdict("It is not [[A]] but [[B]]", &pair(false)), Ok(1));
+        assert_eq!(last_verdict("[[A]], not [[B]]", &pair(false)), Ok(0));
+        assert_eq!(last_verdict("[[A]] is wrong. [[B]]", &pair(false)), Ok(1));
+        assert!(last_verdict("It is not [A]", &pair(false)).is_err());
+    }
+
+    #[test]
     fn probabilities_are_those_of_the_last_verdict() {
         let follows = |text: &str| follows_marker(text, text.rfind(MARKER).expect("there"), &pair(false));
         assert_eq!((follows("[[A]]"), follows("so [[[A]]]"), follows("so [[")), (Ok(()), Ok(()), Ok(())));
+        assert!(follows("The verdict is not [[A]]").is_err() && follows("It is not [[").is_err());
+        assert!(follows("[[A]] is wrong").is_err() && follows("[[A]] then $\\boxed{B}$").is_err());
         assert!(follows("[[A]]. Final: [ [B]]").is_err() && follows("[[A]]. Final: ［［B］］").is_err());
     }
 

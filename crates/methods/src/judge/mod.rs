@@ -4,6 +4,7 @@
 //! texts are shown, in which order and beside which references is up to whoever asks.
 
 mod brackets;
+mod denial;
 mod judging;
 mod method;
 mod options;
