@@ -24,6 +24,12 @@ pub fn opens_thought(text: &str) -> bool {
     mark_at(text).is_some_and(|(mark, _)| mark == Mark::Open) || begins_bare_channel(text)
 }
 
+/// Whether a token is a mark of a thought. Such a token belongs to a generated text even where it is a control token, for
+/// without it the thought would read as the answer.
+pub fn is_thought_mark(token: &str) -> bool {
+    token == MESSAGE || mark_at(token).is_some_and(|(_, length)| length == token.len())
+}
+
 /// The text with spaces in place of its thoughts; `None` where one is left open. A thought that is closed and was not
 /// opened began before the text: the template opened it.
 pub fn without_thoughts(text: &str) -> Option<Cow<'_, str>> {
@@ -179,6 +185,24 @@ mod tests {
     fn positions_stay() {
         let text = "<think>é</think>b";
         assert_eq!(without_thoughts(text).expect("closed").find('b'), text.find('b'));
+    }
+
+    #[test]
+    fn marks_of_thoughts_are_known_among_tokens() {
+        for token in [
+            "[THINK]", "[/THINK]", "<think>", "</think>", "<|START_THINKING|>", "<unused95>", "<|channel|>",
+            "<|message|>", "<channel|>", "<|end_of_thought|>", "◁/think▷", "<seed:think>",
+        ] {
+            assert!(is_thought_mark(token), "{token}");
+        }
+        for token in
+            ["[INST]", "</s>", "<s>", "<|im_end|>", "<|end|>", "<|start|>", "<unused7>", "think", "<think>a", ""]
+        {
+            assert!(!is_thought_mark(token), "{token}");
+        }
+        // What is left of harmony's marks where turns have none.
+        let text = "<|channel|>analysis<|message|>[[A]]assistant<|channel|>final<|message|>[[B]]";
+        assert_eq!(read(text).as_deref(), Some("[[B]]"));
     }
 
     #[test]
