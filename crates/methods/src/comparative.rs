@@ -320,6 +320,7 @@ fn conclusion(
         gold: gold.in_force.as_ref(),
         attribute: Some(name),
         as_judged: gold.as_judged.as_ref(),
+        debiased: of_attribute.iter().copied().any(CellFigures::is_debiased),
         preferences: !params.subject.no_gold,
         answers: AnswerDoubts {
             turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),

@@ -74,20 +74,25 @@ impl PositionDebias {
         Some(Self { tau, alpha, at_tau: after.ties, before, after })
     }
 
-    /// Eq. 9: the reweighted probability of `p` in [0, 1].
-    ///
-    /// It never falls where p rises; it is 0.5 exactly at τ, above it exactly where p > τ and below it exactly where p
-    /// < τ, so deciding it at 0.5 is deciding p at τ. At τ = 0 or 1 it is the limit: certainty on either side of τ.
+    /// [`reweighted`] by this τ.
     pub fn apply(&self, p: f64) -> f64 {
-        if p == self.tau {
-            return 0.5;
-        }
-        // 1 / (1 + odds against): each step is monotone in floating point, which the form of eq. 9 is not.
-        let against = ((1.0 - p) * self.tau) / (p * (1.0 - self.tau));
-        let weighted = 1.0 / (1.0 + against);
-        // A p next to τ can come out as 0.5, which would be decided as a tie.
-        if p > self.tau { weighted.max(0.5_f64.next_up()) } else { weighted.min(0.5_f64.next_down()) }
+        reweighted(p, self.tau)
     }
+}
+
+/// Eq. 9: the probability `p` in [0, 1] reweighted by the threshold `tau`.
+///
+/// It never falls where p rises; it is 0.5 exactly at τ, above it exactly where p > τ and below it exactly where p < τ, so
+/// deciding it at 0.5 is deciding p at τ. At τ = 0 or 1 it is the limit: certainty on either side of τ.
+pub fn reweighted(p: f64, tau: f64) -> f64 {
+    if p == tau {
+        return 0.5;
+    }
+    // 1 / (1 + odds against): each step is monotone in floating point, which the form of eq. 9 is not.
+    let against = ((1.0 - p) * tau) / (p * (1.0 - tau));
+    let weighted = 1.0 / (1.0 + against);
+    // A p next to τ can come out as 0.5, which would be decided as a tie.
+    if p > tau { weighted.max(0.5_f64.next_up()) } else { weighted.min(0.5_f64.next_down()) }
 }
 
 /// The middle value, or the mean of the middle two; `None` for none.

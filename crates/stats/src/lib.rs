@@ -30,7 +30,7 @@ pub use agreement::{
 pub use alpha::{MeasurementLevel, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
-pub use debias::{PositionBias, PositionDebias, order_gap};
+pub use debias::{PositionBias, PositionDebias, order_gap, reweighted};
 pub use equal::{TIE_TOLERANCE, are_level, equalised, equalised_within, order};
 pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation};
 pub use interval::{

@@ -424,6 +424,11 @@ pub(super) fn position_section() -> Section {
 }
 
 impl CellFigures {
+    /// Whether its scores are reweighted by τ.
+    pub(super) fn is_debiased(&self) -> bool {
+        self.tau.is_some()
+    }
+
     pub(super) fn push(&self, table: &mut Section) {
         let heads = [self.attribute.clone(), self.template.clone(), self.judged.to_string()];
         let places = [self.before.map(|b| b.p_a), self.before.map(|b| b.p_b), self.tau, self.after.map(|a| a.p_a)];

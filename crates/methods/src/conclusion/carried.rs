@@ -3,7 +3,8 @@
 use probity_lm::text::fixed;
 use probity_stats::{Interval, SystemScore, WithoutSystems, lowest_without_systems};
 
-use super::{ConclusionCase, WEAK_CORRELATION, bracket};
+use super::agreement::WEAK_CORRELATION;
+use super::{ConclusionCase, bracket};
 use crate::gold;
 
 /// What agreement is worth, by its figure and interval.

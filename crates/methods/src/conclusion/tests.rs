@@ -1,3 +1,5 @@
+use probity_data::Preference;
+
 use super::*;
 use crate::figures::Mass;
 use crate::gold;
@@ -47,7 +49,8 @@ fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
                = 0.109)";
     assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
     let met = &found.figures["head_to_head"];
-    assert_eq!((&met["winner"], &met["wins"]), (&json!("one"), &json!(8)));
+    assert_eq!((&met["winner"], &met["clear"]), (&Value::Null, &json!(false)), "as the sentence says");
+    assert_eq!((&met["first"], &met["second"], &met["wins"]), (&json!("one"), &json!("zero"), &json!(8)));
     let steady = conclusion(&rows, None, Some((0.0, 10)), false);
     assert_eq!(steady.says, format!("No clear winner: one beats zero in {counts}"));
     assert_eq!(
@@ -65,9 +68,9 @@ fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_s
     let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
     assert!(found.says.starts_with("No clear winner: one beats zero in 2 of 3 samples: 66.7 %"), "{}", found.says);
     let met = &found.figures["head_to_head"];
-    assert_eq!(met["winner"], json!("one"));
+    assert_eq!((&met["first"], &met["winner"]), (&json!("one"), &Value::Null));
     let means: Vec<f64> = met["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
-    assert!(means[0] < means[1], "the winner's mean stands first: {means:?}");
+    assert!(means[0] < means[1], "the mean of the first stands first: {means:?}");
 }
 
 #[test]
@@ -351,10 +354,11 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
     let found = systems(|_| ["gpt", "local"].map(str::to_owned), &thirty());
     assert_eq!(
         found.says,
-        "gpt beats local in 24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001; corrected by 12 labels gpt wins \
-         68.2 % [39.4, 89.4], which leaves it open"
+        "gpt beats local in 24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001; corrected by 12 labels (1 tie, \
+         half a win) gpt wins 68.2 % [39.4, 89.4], which leaves it open"
     );
-    let labels = "The judge is right on 10 of your 11 labels: 90.9 % [58.7, 99.8]; chance is 50\u{a0}%";
+    let labels =
+        "The judge is right on 10 of your 11 labels (1 tie left out): 90.9 % [58.7, 99.8]; chance is 50\u{a0}%";
     assert_eq!(agreement(&found), labels);
     let met = &found.figures["head_to_head"];
     assert_eq!((&met["winner"], &met["wins"], &met["losses"]), (&json!("gpt"), &json!(24), &json!(6)));
@@ -366,17 +370,110 @@ fn it_says_who_won_corrected_by_labels_then_on_how_many_labels_the_judge_is_righ
 }
 
 #[test]
-fn labels_that_say_the_opposite_leave_no_winner_and_labels_alone_may_name_one() {
+fn labels_decide_against_a_judge_and_where_it_decides_nothing() {
     let names = |_: usize| ["gpt", "local"].map(str::to_owned);
     // The judge prefers one; people who were asked in a half of the samples prefer the other there.
     let against: Vec<_> = (0..60).map(|k| (k % 5 != 4, (k % 2 == 0).then(|| prefer("local")))).collect();
     let found = systems(names, &against);
-    let start = "No winner: scores that cannot be trusted put gpt before local in 48 of 60 samples";
-    assert!(found.says.starts_with(start) && found.says.ends_with("gpt wins 0.0 % [0.0, 11.6]"), "{}", found.says);
+    assert_eq!(
+        found.says,
+        "local beats gpt: corrected by 30 labels local wins 100.0 % [88.4, 100.0]; by the judge, whose scores cannot be \
+         trusted, it wins 12 of 60 samples: 20.0 % [10.8, 32.3], sign test p < 0.001"
+    );
+    let met = &found.figures["head_to_head"];
+    assert_eq!((found.trust, &met["winner"], &met["wins"]), (Trust::Unreliable, &json!("local"), &json!(12)));
     // Sixteen of thirty are no clear winner by themselves.
     let close: Vec<_> = (0..60).map(|k| (k % 2 == 0 || k == 1, (k % 4 == 0).then(|| prefer("gpt")))).collect();
     let found = systems(names, &close);
     assert!(found.says.starts_with("gpt beats local in 31 of 60 samples: 51.7 %"), "{}", found.says);
+    // A judge that sees no difference over all samples.
+    let level: Vec<_> = (0..60).map(|k| (k % 2 == 0, (k % 4 == 0).then(|| prefer("gpt")))).collect();
+    let found = systems(names, &level);
+    let start = "gpt beats local: corrected by 15 labels gpt wins";
+    assert!(found.says.starts_with(start) && found.says.contains("by the judge it wins 30 of 60"), "{}", found.says);
+}
+
+#[test]
+fn ties_among_labels_are_counted_where_they_count_and_where_they_do_not() {
+    // Twelve labels, of which three are ties; the judge is right on three of the other nine.
+    let said: Vec<_> = (0..30)
+        .map(|k| match k {
+            0..3 => (true, Some(Preference::Tie)),
+            3..6 => (true, Some(prefer("gpt"))),
+            6..12 => (true, Some(prefer("local"))),
+            _ => (k % 3 != 0, None),
+        })
+        .collect();
+    let found = systems(|_| ["gpt", "local"].map(str::to_owned), &said);
+    assert!(found.says.contains("; corrected by 12 labels (3 ties, each half a win) gpt wins"), "{}", found.says);
+    assert!(agreement(&found).starts_with("The judge is right on 3 of your 9 labels (3 ties left out): 33.3 %"));
+    assert_eq!((&found.figures["ties_left_out"], &found.figures["samples"]), (&json!(3), &json!(9)));
+    assert_eq!(found.figures["head_to_head"]["label_ties"], json!(3));
+}
+
+#[test]
+fn the_first_line_says_that_scores_are_debiased() {
+    let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+    let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
+    let case = ConclusionCase { samples: &samples, scores: &scores, debiased: true, ..ConclusionCase::default() };
+    let says = case.conclusion().says;
+    assert!(says.starts_with("one beats zero in 12 of 12 samples (debiased): 100.0 %"), "{says}");
+}
+
+/// Systems of which the judge prefers `gpt` in so many of 40 samples and people in so many of 20, from the first on or
+/// from the last.
+fn forty(names: &[&str], by_judge: usize, by_people: Option<usize>, reversed: bool, turned: f64) -> Conclusion {
+    let score = |is_gpt: bool| [f64::from(u8::from(is_gpt)), f64::from(u8::from(!is_gpt)), -1.0];
+    let samples: Vec<Sample> = (0..40)
+        .map(|k| {
+            let mut one = testing::sample(&format!("s{k}"), &score(true)[..names.len()]);
+            one.candidates.iter_mut().zip(names).for_each(|(candidate, name)| (*name).clone_into(&mut candidate.id));
+            let prefers = |gpt: usize| prefer(if k < gpt { "gpt" } else { "local" });
+            one.preference = by_people.filter(|_| k < 20).map(prefers);
+            one
+        })
+        .collect();
+    let of = |k: usize| score(if reversed { k >= 40 - by_judge } else { k < by_judge });
+    let scores: Vec<Vec<Option<f64>>> =
+        (0..40).map(|k| of(k)[..names.len()].iter().copied().map(Some).collect()).collect();
+    let case = ConclusionCase { samples: &samples, scores: &scores, preferences: true, ..ConclusionCase::default() };
+    ConclusionCase { answers: AnswerDoubts { turned: Some((turned, 40)), ..AnswerDoubts::default() }, ..case }
+        .conclusion()
+}
+
+#[test]
+fn sentence_and_figures_name_the_same_winner_and_no_clear_share_stands_beside_none() {
+    let (mut named, mut by_labels, mut none) = (0, 0, 0);
+    for names in [&["gpt", "local"][..], &["gpt", "local", "poor"]] {
+        for by_judge in (0..=40).step_by(4) {
+            for by_people in [None, Some(0), Some(2), Some(6), Some(10), Some(14), Some(18), Some(20)] {
+                for (reversed, turned) in [(false, 0.0), (true, 0.0), (false, 1.0), (true, 1.0)] {
+                    let Conclusion { says, figures, .. } = forty(names, by_judge, by_people, reversed, turned);
+                    let met = &figures["head_to_head"];
+                    let winner = met["winner"].as_str();
+                    assert_eq!(met["clear"], json!(winner.is_some()), "{says}");
+                    let at = |end: &str| met["corrected"]["interval"][end].as_f64();
+                    let is_decided =
+                        at("low").is_some_and(|low| low > 0.5) || at("high").is_some_and(|high| high < 0.5);
+                    let Some(winner) = winner else {
+                        none += 1;
+                        let is_open = says.starts_with("No") || says.contains(" level");
+                        let is_of_two = names.len() > 2 && says.ends_with("which decides between these two alone");
+                        assert!(is_open && (!is_decided || is_of_two || says.contains(" level")), "{says} {met}");
+                        assert!(!is_decided || names.len() > 2, "{says}");
+                        continue;
+                    };
+                    named += 1;
+                    assert_eq!(met["first"], json!(winner));
+                    let [beats, best] = [format!("{winner} beats "), format!("Best of 3 by mean score: {winner}, ")];
+                    assert!(says.starts_with(&beats) || says.starts_with(&best), "{says}");
+                    assert!(!is_decided || at("low").is_some_and(|low| low > 0.5), "{says} {met}");
+                    by_labels += usize::from(says.contains("; by the judge"));
+                }
+            }
+        }
+    }
+    assert!(named > 100 && by_labels > 20 && none > 100, "{named} {by_labels} {none}");
 }
 
 #[test]

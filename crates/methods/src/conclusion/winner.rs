@@ -51,6 +51,19 @@ struct HeadToHead {
     p: Option<f64>,
     /// The share that people would give, from the labels of some samples; absent of fewer than two.
     corrected: Option<CorrectedShare>,
+    /// Labels that see no difference.
+    label_ties: usize,
+}
+
+/// What names a winner: of two systems the one that wins, of more the best by mean score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// The scores, and no labels against them.
+    ByScores,
+    /// The labels, where the scores name nobody.
+    ByLabels,
+    /// Nothing does.
+    Unnamed,
 }
 
 impl HeadToHead {
@@ -78,15 +91,18 @@ impl HeadToHead {
             interval: share_interval(&points).ok(),
             p: sign_test(wins, losses),
             corrected: corrected_share(&labelled, &unlabelled, CONFIDENCE).ok(),
+            label_ties: labelled.iter().filter(|(_, by_people)| *by_people == 0.5).count(),
         })
     }
 
     /// `24 of 30 samples: 80.0 % [61.4, 92.3], sign test p = 0.001`.
-    fn text(&self) -> String {
+    fn text(&self, debiased: bool) -> String {
         let Self { wins, ties, losses, share, interval, p, .. } = self;
         let tied = if *ties == 0 { String::new() } else { format!(" and ties in {ties}") };
         let samples = counted(wins + ties + losses, "sample");
-        format!("{wins} of {samples}{tied}: {}{}, {}", percent(*share), percents(*interval, CONFIDENCE), p_text(*p))
+        let debiased = if debiased { " (debiased)" } else { "" };
+        let interval = percents(*interval, CONFIDENCE);
+        format!("{wins} of {samples}{tied}{debiased}: {}{interval}, {}", percent(*share), p_text(*p))
     }
 
     /// On which side of one half the corrected share lies: 1, −1, or 0 where its interval contains it or there is none.
@@ -98,17 +114,117 @@ impl HeadToHead {
         }
     }
 
-    /// `; corrected by 12 labels gpt wins 74.1 % [52.0, 96.2]`; nothing without labels.
-    fn corrected_text(&self, first: &str) -> String {
-        let Some(CorrectedShare { share, interval, labels, unlabelled, .. }) = self.corrected else {
-            return String::new();
-        };
+    /// `corrected by 12 labels (3 ties, each half a win) gpt wins 74.1 % [52.0, 96.2]`; nothing without labels.
+    fn corrected_text(&self, first: &str) -> Option<String> {
+        let CorrectedShare { share, interval, labels, unlabelled, .. } = self.corrected?;
         let by = match unlabelled {
             0 => "by the labels of all samples".to_owned(),
             _ => format!("corrected by {}", counted(labels, "label")),
         };
-        let open = if self.corrected_side() == 0 { ", which leaves it open" } else { "" };
-        format!("; {by} {first} wins {}{}{open}", percent(share), percents(Some(interval), CONFIDENCE))
+        let ties = match self.label_ties {
+            0 => "",
+            1 => " (1 tie, half a win)",
+            ties => &format!(" ({ties} ties, each half a win)"),
+        };
+        Some(format!("{by}{ties} {first} wins {}{}", percent(share), percents(Some(interval), CONFIDENCE)))
+    }
+}
+
+/// Systems by mean score, the best first; of two the winner first. Sentence and figures read [`Ranking::naming`] alone.
+struct Ranking<'s> {
+    systems: &'s [(&'s str, f64)],
+    met: &'s HeadToHead,
+    /// Whether the scores can be trusted at all.
+    trusted: bool,
+    debiased: bool,
+    judge: &'static str,
+}
+
+impl Ranking<'_> {
+    fn is_tie(&self) -> bool {
+        match self.systems {
+            [_, _] => self.met.wins == self.met.losses,
+            systems => systems[0].1 == systems[1].1,
+        }
+    }
+
+    /// Labels decide before the scores do: a corrected share that is clear of one half holds however bad the judge is. That
+    /// share is of one pair, so of more than two systems it makes none the best by itself.
+    fn naming(&self) -> Naming {
+        let Self { met, trusted, .. } = self;
+        let side = met.corrected_side();
+        let is_significant = met.p.is_some_and(|p| p < SIGNIFICANT);
+        let by_scores = *trusted && !self.is_tie() && met.wins > met.losses;
+        if by_scores && (side > 0 || side == 0 && is_significant) {
+            Naming::ByScores
+        } else if self.systems.len() == 2 && side > 0 {
+            Naming::ByLabels
+        } else {
+            Naming::Unnamed
+        }
+    }
+
+    fn says(&self) -> String {
+        let Self { systems, met, trusted, judge, .. } = self;
+        let [(first, _), (second, _), ..] = **systems else { unreachable!("two at least") };
+        let counts = met.text(self.debiased);
+        let naming = self.naming();
+        let corrected = met.corrected_text(first);
+        let by_scores = match (systems.len(), naming) {
+            (2, Naming::ByLabels) => {
+                let corrected = corrected.unwrap_or_default();
+                let untrusted = if *trusted { "" } else { ", whose scores cannot be trusted," };
+                return format!("{first} beats {second}: {corrected}; by the {judge}{untrusted} it wins {counts}");
+            }
+            (2, Naming::ByScores) => format!("{first} beats {second} in {counts}"),
+            (2, Naming::Unnamed) if self.is_tie() => format!("{first} and {second} are level: each wins {counts}"),
+            (2, Naming::Unnamed) if *trusted => format!("No clear winner: {first} beats {second} in {counts}"),
+            (2, Naming::Unnamed) => {
+                format!("No winner: scores that cannot be trusted put {first} before {second} in {counts}")
+            }
+            // The samples of one pair say nothing of systems that are level by mean score.
+            _ if self.is_tie() => return self.level_text(),
+            (all, naming) => {
+                let beats = format!("before {second}, which it beats in {counts}");
+                match naming {
+                    Naming::ByScores => format!("Best of {all} by mean score: {first}, {beats}"),
+                    _ if *trusted => format!("No clear winner of {all}: first by mean score is {first}, {beats}"),
+                    _ => format!("None of {all} is the best: scores that cannot be trusted put {first} first, {beats}"),
+                }
+            }
+        };
+        let Some(corrected) = corrected else { return by_scores };
+        let so = match (met.corrected_side(), naming) {
+            (0, _) => ", which leaves it open",
+            (_, Naming::Unnamed) => ", which decides between these two alone",
+            _ => "",
+        };
+        format!("{by_scores}; {corrected}{so}")
+    }
+
+    /// Of more than two systems, which are level at the top.
+    fn level_text(&self) -> String {
+        let [(first, mean), (second, _), ..] = *self.systems else { unreachable!("two at least") };
+        let all = self.systems.len();
+        let level = self.systems.iter().filter(|(_, other)| *other == mean).count();
+        match level {
+            _ if level == all => format!("All {all} candidates are level"),
+            2 => format!("Best of {all} by mean score: {first} and {second} are level"),
+            _ => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
+        }
+    }
+
+    /// What speaks against it where there is no agreement with labels.
+    fn doubt(&self) -> Doubt {
+        let is_significant = self.met.p.is_some_and(|p| p < SIGNIFICANT);
+        Doubt::Caution(match self.naming() {
+            Naming::ByLabels => "the labels decide it, not the scores".to_owned(),
+            _ if self.is_tie() => "they are level".to_owned(),
+            _ if !is_significant => format!("the difference may be chance ({})", p_text(self.met.p)),
+            // In systems that are not in every sample, means are over different samples.
+            _ if self.met.wins < self.met.losses => "sample by sample the next one wins".to_owned(),
+            _ => "it was held against no gold".to_owned(),
+        })
     }
 }
 
@@ -131,7 +247,8 @@ impl ConclusionCase<'_> {
 
     /// The best of the systems that recur from sample to sample, against the next; of ids that name no systems, why
     /// there is none. Nothing where no sample has two candidates with a score.
-    pub(super) fn winner(&self) -> Option<Finding> {
+    /// `trusted`: whether the scores can be trusted at all.
+    pub(super) fn winner(&self, trusted: bool) -> Option<Finding> {
         let has_two = |scores: &Vec<Option<f64>>| scores.iter().flatten().count() > 1;
         if !self.scores.iter().any(has_two) {
             return None;
@@ -153,58 +270,29 @@ impl ConclusionCase<'_> {
         let Some(met) = HeadToHead::of(self, first.0, second.0) else {
             return Some(unnamed(&format!("{} and {} are in no sample together", first.0, second.0)));
         };
-        // Of two the samples decide, as the sign test counts them; of more, the mean over all that they met.
-        if systems.len() == 2 && met.losses > met.wins {
-            return Some(self.ranked(&[second, first], &HeadToHead::of(self, second.0, first.0)?));
+        // Of two the labels decide where they can, else the samples, as the sign test counts them; of more, the mean over
+        // all that they met.
+        let next_wins = match met.corrected_side() {
+            0 => met.losses > met.wins,
+            side => side < 0,
+        };
+        if systems.len() == 2 && next_wins {
+            return Some(self.ranked(&[second, first], &HeadToHead::of(self, second.0, first.0)?, trusted));
         }
-        Some(self.ranked(&systems, &met))
+        Some(self.ranked(&systems, &met, trusted))
     }
 
-    fn ranked(&self, systems: &[(&str, f64)], met: &HeadToHead) -> Finding {
+    fn ranked(&self, systems: &[(&str, f64)], met: &HeadToHead, trusted: bool) -> Finding {
+        let ranking = Ranking { systems, met, trusted, debiased: self.debiased, judge: self.judge };
         let [(first, mean), (second, second_mean), ..] = *systems else { unreachable!("two at least") };
-        let all = systems.len();
-        let tie = if all == 2 { met.wins == met.losses } else { mean == second_mean };
-        // Of systems that are not in every sample, means are over different samples.
-        let led = met.wins > met.losses;
-        let clear = met.p.is_some_and(|p| p < SIGNIFICANT);
-        let side = met.corrected_side();
-        let doubt = Doubt::Caution(match (tie, clear) {
-            (true, _) => "they are level".to_owned(),
-            (false, true) if !led => "sample by sample the next one wins".to_owned(),
-            (false, true) => "it was held against no gold".to_owned(),
-            (false, false) => format!("the difference may be chance ({})", p_text(met.p)),
-        });
-        let is_named = !tie && led && (clear || side > 0) && side >= 0;
-        let level = systems.iter().filter(|(_, other)| *other == mean).count();
-        let counts = met.text();
-        let (before, beats) = (format!("{first}, before {second}"), format!("which it beats in {counts}"));
-        let says = match (all, tie) {
-            (2, true) => format!("{first} and {second} are level: each wins {counts}"),
-            (2, false) if is_named => format!("{first} beats {second} in {counts}"),
-            (2, false) if side < 0 => format!("No winner: by the judge {first} beats {second} in {counts}"),
-            (2, false) => format!("No clear winner: {first} beats {second} in {counts}"),
-            (_, true) if level == all => format!("All {all} candidates are level"),
-            (_, true) if level == 2 => format!("Best of {all} by mean score: {first} and {second} are level"),
-            (_, true) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
-            (_, false) if is_named => format!("Best of {all} by mean score: {before}, {beats}"),
-            (_, false) => format!("No clear winner of {all}: first by mean score is {before}, {beats}"),
-        };
-        // An unreliable judge names no winner, whatever its figures say.
-        let unbelieved = (!tie).then(|| match all {
-            2 => format!("No winner: scores that cannot be trusted put {first} before {second} in {counts}"),
-            _ => format!(
-                "None of {all} is the best: scores that cannot be trusted put {first} first, before {second}, {beats}"
-            ),
-        });
-        let corrected = if all == 2 || !tie { met.corrected_text(first) } else { String::new() };
+        let winner = (ranking.naming() != Naming::Unnamed).then_some(first);
         let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));
         let figures = json!({ "head_to_head": {
-            "winner": (!tie).then_some(first), "runner_up": second, "clear": is_named, "candidates": all, "means": means,
-            "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
-            "corrected": met.corrected,
+            "winner": winner, "clear": winner.is_some(), "first": first, "second": second, "candidates": systems.len(),
+            "means": means, "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties,
+            "losses": met.losses, "p": met.p, "corrected": met.corrected, "label_ties": met.label_ties,
         } });
-        let [says, unbelieved] = [Some(says), unbelieved].map(|text| text.map(|text| text + &corrected));
-        Finding { says: says.unwrap_or_default(), unbelieved, figures, doubt }
+        Finding::new(ranking.says(), figures, ranking.doubt())
     }
 }
 

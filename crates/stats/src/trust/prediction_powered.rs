@@ -145,8 +145,9 @@ pub struct CorrectedShare {
 /// The interval is Clopper and Pearson's at the effective number of units θ (1 − θ) / SE² · (z / t)², with z the normal
 /// quantile and t Student's of n − 1 degrees (Korn and Graubard 1998, "Confidence intervals for proportions with small
 /// expected number of positive counts estimated from survey data"): the paper's normal approximation covers .88 where it
-/// says .95, for a win rate of .9 and 50 labels. With λ = 0, and where nothing is left to correct, it is that of the
-/// labels alone.
+/// says .95, for a win rate of .9 and 50 labels. That number is at least the number of labels, so with λ near 0 the
+/// interval is that of the labels alone, which is also what λ = 0 and labels that are all alike give: verdicts add to the
+/// labels and never make them worth less. Without this limit the step from λ = 0 to the smallest λ cost two of nine labels.
 ///
 /// # Errors
 /// Of fewer than two labels.
@@ -172,7 +173,7 @@ pub fn corrected_share(
     // At an end of the range there is no variance to compare with: half a unit inside.
     let inside = share.clamp(0.5 / all, 1.0 - 0.5 / all);
     let narrowing = (normal_quantile(confidence) / t_quantile(confidence, (labels - 1) as f64)).powi(2);
-    let effective = (inside * (1.0 - inside) / squared_error).min(all) * narrowing;
+    let effective = ((inside * (1.0 - inside) / squared_error).min(all) * narrowing).max(labels as f64);
     let (hits, misses, tail) = (inside * effective, (1.0 - inside) * effective, (1.0 - confidence) / 2.0);
     let interval = Interval {
         low: beta_quantile(tail, hits, misses + 1.0).min(share),
@@ -270,6 +271,26 @@ mod tests {
             assert_eq!((found.labels, found.unlabelled), (labelled.len(), unlabelled.len()));
         }
         assert_eq!(corrected_share(&labels[..1], &[1.0], 0.95), Err(NoInterval::TooFew));
+    }
+
+    /// Twelve labels, and verdicts whose covariance with them goes from below 0 through 0 to a little above.
+    #[test]
+    fn a_judge_that_is_hardly_better_than_none_gives_the_interval_of_the_labels_alone() {
+        let people = |k: usize| f64::from(u8::from(k % 3 != 0));
+        let alone = verdict_interval(&(0..12).map(people).collect::<Vec<_>>(), 0.95).expect("verdicts");
+        // Two thirds of people's ones and of their zeros have a verdict of 1: no covariance, up to `more`.
+        let corrected = |more: f64| {
+            let score = |k: usize| f64::from(u8::from(k % 4 != 0)) + more * people(k);
+            let labelled: Vec<(f64, f64)> = (0..12).map(|k| (score(k), people(k))).collect();
+            let unlabelled: Vec<f64> = (0..24).map(score).collect();
+            corrected_share(&labelled, &unlabelled, 0.95).expect("labels")
+        };
+        for more in [-0.01, 0.0, 1e-6, 1e-3, 0.01, 0.05] {
+            let CorrectedShare { lambda, interval, .. } = corrected(more);
+            assert!(if more > 0.0 { lambda > 0.0 && lambda < 0.1 } else { lambda < 1e-12 }, "{more}: {lambda}");
+            let off = (interval.low - alone.low).abs().max((interval.high - alone.high).abs());
+            assert!(off < 0.01, "{more}: {interval:?} {alone:?}");
+        }
     }
 
     #[test]
