@@ -120,11 +120,14 @@ impl GateArgs {
         }
         let failed = self.failed(&gated);
         if self.json {
-            let Gated { attributes, caveats } = &gated;
-            let said = serde_json::json!({ "passed": failed.is_empty(), "gated": attributes, "caveats": caveats });
+            let Gated { attributes, caveats, debiased } = &gated;
+            let mut said = serde_json::json!({ "passed": failed.is_empty(), "gated": attributes, "caveats": caveats });
+            if let Some(debiased) = debiased {
+                said["debiased"] = (*debiased).into();
+            }
             print(&visible_json(&said.to_string()))?;
         } else {
-            print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated.attributes)))?;
+            print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated)))?;
         }
         Ok(if failed.is_empty() { Completed::Success } else { Completed::Differs })
     }
@@ -216,7 +219,8 @@ fn cells(one: &GatedScores) -> [String; 8] {
     ]
 }
 
-fn lines(gated: &[GatedScores]) -> String {
+fn lines(gated: &Gated) -> String {
+    let Gated { attributes: gated, debiased, .. } = gated;
     let rows: Vec<Vec<String>> = gated.iter().map(|one| cells(one).map(|cell| visible_line(&cell)).to_vec()).collect();
     let mut notes = Vec::new();
     for one in gated {
@@ -232,6 +236,15 @@ fn lines(gated: &[GatedScores]) -> String {
         if one.unpaired > 0 {
             notes.push(format!("{name}: items without a score on one side or both, left aside: {}", one.unpaired));
         }
+    }
+    notes.extend(debiased.map(|debiased| {
+        let how = if debiased { "debiased, as in the run's scores" } else { "as judged" };
+        format!("Baseline and now: how probable it is that a candidate is the better one, {how}.")
+    }));
+    let lower = gated.iter().filter(|one| one.lower_is_better).map(|one| visible_line(&one.name));
+    let lower: Vec<String> = lower.collect();
+    if !lower.is_empty() {
+        notes.push(format!("Lower is better: {}. A difference above 0 is a lower score.", lower.join(", ")));
     }
     if gated.iter().all(|one| one.noise.is_none()) {
         notes.push("How much the judge itself is unsure of is not known: it was asked in one way.".to_owned());

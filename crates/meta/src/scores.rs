@@ -180,7 +180,7 @@ pub(crate) fn named(
 }
 
 /// A name that is not among the known ones.
-fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String]) -> MetaError {
+pub(crate) fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String]) -> MetaError {
     let near =
         nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();

@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::MetaError;
 use alike::{differences, doubts};
 use probity_lm::text::counted;
-use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, compared, side};
+use crate::scores::unknown;
+use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, check_candidate, compared, side};
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
@@ -50,6 +51,9 @@ pub struct Gated {
     pub attributes: Vec<GatedScores>,
     /// Why figures may say less than they seem to: what was set differently, what is unfinished, what was left aside.
     pub caveats: Vec<String>,
+    /// Where candidates of a run that compared are held against each other: whether the probabilities are debiased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debiased: Option<bool>,
 }
 
 /// What became of an attribute.
@@ -91,6 +95,8 @@ pub struct GatedScores {
     pub name: String,
     /// What became of it.
     pub outcome: GateOutcome,
+    /// Whether a lower score is better; `difference` is turned so that more is better.
+    pub lower_is_better: bool,
     /// The means over items of the baseline and of the run; absent where no item has a score in both.
     pub means: Option<[f64; 2]>,
     /// How much better the run is on average, on the scale of the scores; below 0 where it is worse.
@@ -120,27 +126,28 @@ pub struct GatedScores {
 /// unfinished runs are one too, unless `options` say otherwise.
 pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Gated, MetaError> {
     let mut caveats = doubts(run, options.unlike)?;
+    let mut debiased = None;
     let [now, before] = match (baseline, &options.candidates) {
         (Some(baseline), None) => {
             caveats.extend(doubts(baseline, options.unlike)?);
             caveats.extend(differences(run, baseline, options.unlike)?);
             [side(run, None)?, side(baseline, None)?]
         }
-        (None, Some((new, old))) => match compared(run, new, old)? {
-            Some(sides) => sides,
-            None => [side(run, Some(new))?, side(run, Some(old))?],
-        },
+        (None, Some((new, old))) => {
+            [new, old].into_iter().try_for_each(|id| check_candidate(run, id))?;
+            match compared(run, new, old)? {
+                Some(compared) => {
+                    debiased = Some(compared.debiased);
+                    compared.sides
+                }
+                None => [side(run, Some(new))?, side(run, Some(old))?],
+            }
+        }
         _ => return Err(MetaError::NoBaseline),
     };
-    let known: Vec<&str> = now.keys().filter(|name| before.contains_key(*name)).map(String::as_str).collect();
-    if let Some(unknown) = options.only.iter().find(|only| !known.contains(&only.as_str())) {
-        return Err(MetaError::Unknown {
-            option: "attribute",
-            what: "attribute or metric of both",
-            name: unknown.clone(),
-            near: String::new(),
-            known: known.join(", "),
-        });
+    let known: Vec<String> = now.keys().filter(|name| before.contains_key(*name)).cloned().collect();
+    if let Some(name) = options.only.iter().find(|only| !known.contains(only)) {
+        return Err(unknown("attribute or metric of both", name, "attribute", &known));
     }
     let mut gated = Vec::new();
     // What the baseline alone has is lost as a whole.
@@ -172,7 +179,7 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
             most.name
         ));
     }
-    Ok(Gated { attributes: gated, caveats })
+    Ok(Gated { attributes: gated, caveats, debiased })
 }
 
 fn against(
@@ -219,6 +226,7 @@ fn against(
     let all = now.keys().chain(before.keys().filter(|item| !now.contains_key(*item))).count();
     Ok(Some(GatedScores {
         name: name.to_owned(),
+        lower_is_better: direction == Direction::LowerIsBetter,
         outcome: match outcome {
             _ if missing > 0 && !options.missing => GateOutcome::Missing,
             _ if is_noise => GateOutcome::Noise,

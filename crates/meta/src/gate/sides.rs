@@ -1,16 +1,18 @@
 //! What a run, or a candidate of one, has to be held against another: scores of texts by attribute and item.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use probity_data::{JsonLines, open_regular, read_scores};
 use probity_metrics::Direction;
+use probity_stats::reweighted;
+use probity_store::SUMMARY;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::alike::manifest;
 use crate::MetaError;
-use crate::scores::{SCORES, file_of};
+use crate::scores::{SCORES, file_of, unknown};
 
 /// Scores whose sum and number are known.
 #[derive(Debug, Default, Clone, Copy)]
@@ -201,8 +203,8 @@ struct ComparedRow {
 
 impl ComparedRow {
     /// How much better the first is, from 0 to 1; absent where nothing was said.
-    fn share(&self) -> Option<f64> {
-        self.p.or_else(|| match self.choice.as_deref()? {
+    fn share(&self, thresholds: &Thresholds) -> Option<f64> {
+        self.p.map(|p| thresholds.apply(self, p)).or_else(|| match self.choice.as_deref()? {
             "first" => Some(1.0),
             "second" => Some(0.0),
             "tie" => Some(0.5),
@@ -211,12 +213,65 @@ impl ComparedRow {
     }
 }
 
+/// The threshold τ by which a run debiased the comparisons of an attribute and a template. Empty where it debiased none,
+/// or has no summary.
+struct Thresholds(BTreeMap<(String, String), f64>);
+
+impl Thresholds {
+    fn of_run(run: &Path) -> Self {
+        let summary = std::fs::read(run.join(SUMMARY)).ok();
+        let summary: Option<Value> = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let prompts = summary.as_ref().and_then(|summary| summary["values"]["prompts"].as_array());
+        let threshold = |prompt: &Value| {
+            let text = |name: &str| prompt[name].as_str().map(str::to_owned);
+            Some(((text("attribute")?, text("template")?), prompt["tau"].as_f64()?))
+        };
+        Self(prompts.into_iter().flatten().filter_map(threshold).collect())
+    }
+
+    fn apply(&self, row: &ComparedRow, p: f64) -> f64 {
+        let key = row.attribute.clone().zip(row.template.as_ref().and_then(Value::as_str).map(str::to_owned));
+        key.and_then(|key| self.0.get(&key)).map_or(p, |tau| reweighted(p, *tau))
+    }
+}
+
+/// How often each of two candidates is better than the other.
+pub(super) struct ComparedSides {
+    pub(super) sides: [Side; 2],
+    /// Whether probabilities are debiased, as those behind the run's scores are.
+    pub(super) debiased: bool,
+}
+
+/// An error where the run has candidates and this is none of them.
+pub(super) fn check_candidate(run: &Path, id: &str) -> Result<(), MetaError> {
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    if let Some(file) = comparisons_of(run) {
+        for (_, row) in JsonLines::<ComparedRow, _>::new(open_regular(&file).map_err(MetaError::Scores)?) {
+            // What is wrong with a line is reported where its figures are read.
+            let Ok(ComparedRow { candidate_i, candidate_j, .. }) = row else { continue };
+            known.extend([candidate_i, candidate_j].into_iter().flatten());
+        }
+    }
+    let file = file_of(run);
+    if known.is_empty() && file.is_file() {
+        let table = read_scores(&file).map_err(MetaError::Scores)?;
+        known.extend(table.rows.into_iter().filter_map(|row| row.candidate));
+    }
+    if known.is_empty() || known.contains(id) {
+        return Ok(());
+    }
+    Err(unknown("candidate", id, "candidates", &known.into_iter().collect::<Vec<_>>()))
+}
+
+fn comparisons_of(run: &Path) -> Option<PathBuf> {
+    [COMPARISONS, VERDICTS].map(|name| run.join(name)).into_iter().find(|file| file.is_file())
+}
+
 /// Of a run that showed two candidates at once, how often one is better than the other, against the other way round;
 /// nothing where the run did not.
-pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<[Side; 2]>, MetaError> {
-    let Some(file) = [COMPARISONS, VERDICTS].map(|name| run.join(name)).into_iter().find(|file| file.is_file()) else {
-        return Ok(None);
-    };
+pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<ComparedSides>, MetaError> {
+    let Some(file) = comparisons_of(run) else { return Ok(None) };
+    let thresholds = Thresholds::of_run(run);
     let mut sides = [Side::new(), Side::new()];
     let mut has_pairs = false;
     for (line, row) in JsonLines::<ComparedRow, _>::new(open_regular(&file).map_err(MetaError::Scores)?) {
@@ -230,7 +285,7 @@ pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<[Side;
         if !is_new_first && (i != old || j != new) {
             continue;
         }
-        let share = row.share().map(|share| if is_new_first { share } else { 1.0 - share });
+        let share = row.share(&thresholds).map(|share| if is_new_first { share } else { 1.0 - share });
         let place = if is_new_first { "shown first" } else { "shown second" };
         let named = |what: &str, name: &str| format!("{what} {name}");
         let template = row.template.as_ref().map(|template| named("template", &template.to_string()));
@@ -246,7 +301,7 @@ pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<[Side;
             ways.iter().flatten().for_each(|way| text.by_way.entry(way.clone()).or_default().add(share));
         }
     }
-    Ok(has_pairs.then_some(sides))
+    Ok(has_pairs.then(|| ComparedSides { sides, debiased: !thresholds.0.is_empty() }))
 }
 
 /// What a judged attribute is called beside its metric.
