@@ -37,7 +37,8 @@ pub(crate) fn report(result: miette::Result<Completed>, progress: ProgressArg) -
         Ok(Completed::InPart) => return ERROR,
         Err(error) => error,
     };
-    // The reader has all that it wanted, as in `probity show RUN | head`.
+    // A stream of answers ends where its reader has all that it wanted, as in `probity generate FILE | head`. Other output
+    // goes on without a reader and ends with the command's own code.
     if causes(error.as_ref()).any(closed_pipe) {
         return SUCCESS;
     }

@@ -1,8 +1,8 @@
 //! The probity command line: arguments, progress, files and exit codes around the library crates.
 //!
 //! Standard output carries data, standard error everything else. Exit codes: 0 done, 1 done but something was left
-//! unscored and `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early ends the program
-//! with 0.
+//! unscored and `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early
+//! changes no exit code; only a stream of answers ends there, with 0.
 
 mod args;
 mod config;

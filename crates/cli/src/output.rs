@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use probity_session::causes;
 use probity_store::{MANIFEST, Manifest, write_whole};
 
 use crate::error::OutputError;
+use crate::exit::closed_pipe;
 use crate::terminal::visible_json;
 
 /// Standard output for lines of JSON: on a terminal, characters that it would obey are escaped.
@@ -91,7 +93,8 @@ pub(crate) fn spare_run(out: &Path) -> Result<(), FileOfARun> {
     if is_of_a_run { Err(FileOfARun { path: out.to_owned() }) } else { Ok(()) }
 }
 
-/// Writes a file, whole or not at all, or to standard output for `-`.
+/// Writes a file, whole or not at all, or to standard output for `-`. A reader that has closed the pipe has all that it
+/// wanted, as in [`print`](crate::terminal::print).
 pub(crate) fn write_output(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> miette::Result<()>,
@@ -100,9 +103,12 @@ pub(crate) fn write_output(
         return write_whole(path, write);
     }
     let mut out = io::BufWriter::new(Stdout::new());
-    write(&mut out)?;
     // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
-    Ok(out.flush().map_err(OutputError::from)?)
+    let written = write(&mut out).and_then(|()| Ok(out.flush().map_err(OutputError::from)?));
+    match written {
+        Err(error) if causes(error.as_ref()).any(closed_pipe) => Ok(()),
+        written => written,
+    }
 }
 
 /// [`write_output`] of a text.

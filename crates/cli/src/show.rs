@@ -16,7 +16,7 @@ use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
 use probity_runtime::weights::fingerprint;
-use probity_runtime::{Checkpoint, LoadOptions, Model};
+use probity_runtime::{Checkpoint, DeviceList, LoadOptions, Model};
 use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES, sample_of};
 use serde_json::Value;
 
@@ -132,7 +132,8 @@ impl RunShowArgs {
         let options = LoadOptions {
             precision: serde_json::from_value(of_run("precision"))
                 .map_err(JsonError::of("the manifest names no precision"))?,
-            device: of_run("device").as_str().unwrap_or("cpu").parse()?,
+            // One of several devices is enough for the questions about one sample.
+            devices: of_run("device").as_str().unwrap_or("cpu").parse::<DeviceList>()?.first().into(),
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
             ..defaults
         };
@@ -223,7 +224,12 @@ fn texts(sample: &Sample) -> String {
     for (name, content) in parts {
         let _ = writeln!(text, "{}", heading(&name));
         if let Some(content) = content {
-            let _ = writeln!(text, "{}\n", visible(&content));
+            let shown = match content.trim() {
+                "" if content.is_empty() => "(empty)".to_owned(),
+                "" => "(white space only)".to_owned(),
+                _ => visible(&content),
+            };
+            let _ = writeln!(text, "{shown}\n");
         }
     }
     text

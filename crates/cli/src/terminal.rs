@@ -179,12 +179,15 @@ fn lines<'t>(cells: impl Iterator<Item = (&'t String, &'t String)> + Clone, widt
     cells.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes to standard output, the place of data; a closed pipe comes back as an error that ends the program with 0.
+/// Writes to standard output, the place of data. A reader that has closed the pipe has all that it wanted: the command
+/// goes on, so that it ends with the same exit code as with a reader.
 pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 /// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
