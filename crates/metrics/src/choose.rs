@@ -113,15 +113,15 @@ impl ChosenMetric {
         }
         for need in self.definition.needs() {
             if let Some(item) = items.iter().position(|item| need.is_missing(item)) {
-                return Err(MetricError::Missing {
-                    metric: self.label.clone(),
-                    what: need.what(),
-                    item,
-                    hint: need.hint(),
-                });
+                return Err(self.missing(*need, format!("item {item}")));
             }
         }
         Ok(())
+    }
+
+    /// That an item lacks what the metric needs; `item` is how the caller calls it.
+    pub fn missing(&self, need: Need, item: String) -> MetricError {
+        MetricError::Missing { metric: self.label.clone(), what: need.what(), item, hint: need.hint() }
     }
 
     /// What the metric needs and the item lacks.

@@ -34,15 +34,15 @@ pub enum MetricError {
     #[diagnostic(help("check --data and --limit"))]
     NoItems,
     /// An item lacks what the metric needs.
-    #[error("{metric} needs {what} for each item; item {item} has none")]
+    #[error("{metric} needs {what} for each item; {item} has none")]
     #[diagnostic(help("{hint}"))]
     Missing {
         /// The metric's name.
         metric: String,
         /// `a reference` or `a source`.
         what: &'static str,
-        /// The item's position, from 0.
-        item: usize,
+        /// How the item is called: by its position, as `item 0`, or by the caller's own name.
+        item: String,
         /// What to do.
         hint: &'static str,
     },

@@ -68,12 +68,17 @@ pub(crate) fn check_needs<'c, 's>(
                 Need::Source | Need::References if bare.is_some() => need.hint(),
                 _ => continue,
             };
-            let of = bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
+            let of = bare.map(|sample| format!("; {} has none", name(sample))).unwrap_or_default();
             let why = format!("it needs {}{of}", need.what());
             return MethodError::refuse(format!("--metric {}", choice.label()), why, hint);
         }
     }
     Ok(())
+}
+
+/// How messages call a sample.
+fn name(sample: &Sample) -> String {
+    format!("sample `{}`", sample.id.escape_debug())
 }
 
 /// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
@@ -121,6 +126,11 @@ impl<'s> MetricMaterial<'s> {
         }
         let shared = order.len() > 1 && order.iter().any(|(_, positions)| positions.len() > 1);
         if shared { order } else { Vec::new() }
+    }
+
+    /// How messages call the sample of an item.
+    pub(super) fn sample_name(&self, item: usize) -> String {
+        name(&self.samples[self.places[item].0])
     }
 
     /// The row of an item.

@@ -169,8 +169,12 @@ struct BuiltMetric<'c> {
 impl<'c> BuiltMetric<'c> {
     fn new(choice: &'c ChosenMetric, material: &MetricMaterial<'_>, run: &Run<'_>) -> Result<Self, MetricError> {
         let lacking: Vec<Option<Need>> = material.items.iter().map(|item| choice.lacking(item)).collect();
-        if lacking.iter().all(Option::is_some) {
-            choice.check(&material.items)?;
+        match lacking.first() {
+            None => return Err(MetricError::NoItems),
+            Some(Some(need)) if lacking.iter().all(Option::is_some) => {
+                return Err(choice.missing(*need, material.sample_name(0)));
+            }
+            Some(_) => {}
         }
         Ok(Self { choice, metric: choice.build(run.metric_models())?, lacking })
     }
@@ -356,7 +360,7 @@ mod tests {
         let rows = output.rows(SCORES);
         assert!(rows[0]["score"].as_f64().is_some_and(|score| (score - 100.0).abs() < 1e-9), "{rows:?}");
         assert_eq!(rows[0]["outcome"], json!("scored"));
-        assert!(rows[0]["why"].as_str().is_some_and(|why| why.contains("only shorter n-grams count")), "{rows:?}");
+        assert!(rows[0]["why"].as_str().is_some_and(|why| why.contains("counts only the shorter ones")), "{rows:?}");
         let notes = summary.sections[0].notes.join("\n");
         assert!(notes.contains("bleu, all: no candidate has as many words as the longest n-grams"), "{notes}");
         assert!(notes.contains("bleu, 1 candidate: the candidate has fewer words"), "{notes}");
