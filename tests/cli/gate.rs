@@ -95,7 +95,32 @@ fn reports_for_builds_hold_hostile_names_and_less_is_better_where_it_is() {
     };
     let (low, high) = (world.file("low.jsonl", rows(0.3)), world.file("high.jsonl", rows(0.6)));
     world.run(&["gate", &high, "--baseline", &low]).exits(1);
-    world.run(&["gate", &low, "--baseline", &high]).exits(0);
+    let better = world.run(&["gate", &low, "--baseline", &high]).exits(0).stdout;
+    let says = "Lower is better: ter. A difference above 0 is a lower score.";
+    assert!(better.contains("better") && better.matches(says).count() == 1, "{better}");
+    let json = world.run(&["gate", &low, "--baseline", &high, "--json"]).exits(0).stdout;
+    let told: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(told["gated"][0]["lower_is_better"], true);
+}
+
+#[test]
+fn a_closed_pipe_changes_no_exit_code() {
+    let world = World::new();
+    let base = scores(&world, "base", "coherence", |item| 3.0 + spread(item));
+    let worse = scores(&world, "worse", "coherence", |item| 2.0 + spread(item));
+    for more in [&[][..], &["--json"], &["--junit", "-"]] {
+        world.run_unread(&[&["gate", &worse, "--baseline", &base], more].concat()).exits(1);
+        world.run_unread(&[&["gate", &base, "--baseline", &worse], more].concat()).exits(0);
+    }
+    world.run_unread(&["gate", &worse, "--baseline", "nowhere"]).exits(2);
+    world.run_unread(&["data", "check", "nope"]).exits(2);
+    world.run_unread(&["diff", "nope", "nope"]).exits(2);
+    world.run_unread(&["--help"]).exits(0);
+    world.run_unread(&["model", "list"]).exits(0);
+    // A stream of answers ends with its reader.
+    let requests =
+        world.file("requests.jsonl", "{\"id\": \"a\", \"prompt\": \"the cat\", \"continuation\": \" sat\"}\n");
+    world.run_unread(&["logprobs", &requests, "--model", &tiny().display().to_string()]).exits(0);
 }
 
 #[test]
@@ -116,14 +141,23 @@ fn two_candidates_of_one_run_are_held_against_each_other_by_comparisons_in_both_
     let told: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     let one = &told["gated"][0];
     assert!(one["name"] == "coherence" && one["items"] == 12 && one["noise"].is_number(), "{one}");
-    // By hand: how probable it is that the new one is the better of the two, over both orders.
+    assert_eq!(told["debiased"], true);
+    // By hand: how probable it is that the new one is the better of the two, over both orders, reweighted as for the run's
+    // scores.
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    let tau = summary["values"]["prompts"][0]["tau"].as_f64().expect("a threshold");
     let mut share = 0.0;
     for row in world.rows("run/comparisons.jsonl") {
         let p = row["p"].as_f64().expect("a probability");
+        let p = 1.0 / (1.0 + (1.0 - p) * tau / (p * (1.0 - tau)));
         share += if row["candidate_i"] == "new" { p } else { 1.0 - p };
     }
     let difference = 2.0 * share / 24.0 - 1.0;
     assert!((one["difference"].as_f64().expect("a number") - difference).abs() < 1e-12, "{one}");
+    let shown = world.run(&["gate", "run", "--candidates", "new,old"]).stdout;
+    assert!(shown.contains("is the better one, debiased, as in the run's scores"), "{shown}");
+    let slip = world.run(&["gate", "run", "--candidates", "nwe,old"]);
+    slip.fails_with(&["--candidates: there is no candidate `nwe`", "did you mean `new`? there are `new`, `old`"]);
 }
 
 #[test]
@@ -137,7 +171,9 @@ fn what_cannot_be_held_against_each_other_is_told() {
     world.run(&["gate", &base, "--baseline", &base, "--attribute", "tone"]).fails_with(&["tone", "coherence"]);
     world.run(&["gate", &base, "--baseline", &base, "--tolerance", "-1"]).fails_with(&["--tolerance"]);
     world.run(&["gate", &base, "--candidates", "one"]).fails_with(&["two ids"]);
-    world.run(&["gate", &base, "--candidates", "a,b"]).fails_with(&["no item"]);
+    world
+        .run(&["gate", &base, "--candidates", "base,b"])
+        .fails_with(&["there is no candidate `b`", "there are `base`"]);
     let one = world
         .file("one.jsonl", "{\"item\": \"i1\", \"candidate\": \"c\", \"attribute\": \"coherence\", \"score\": 1}\n");
     let ran = world.run(&["gate", &one, "--baseline", &base, "--allow-missing"]).exits(0);

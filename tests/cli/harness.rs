@@ -130,6 +130,14 @@ impl World {
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         Ran::from(self.command(arguments).output().expect("started"))
     }
+
+    /// The same with a standard output that nobody reads any more, as behind `| true`.
+    pub(crate) fn run_unread(&self, arguments: &[&str]) -> Ran {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let child = self.command(arguments).stdout(writer).stderr(Stdio::piped()).spawn().expect("started");
+        Ran::from(child.wait_with_output().expect("ended"))
+    }
 }
 
 impl From<Output> for Ran {

@@ -20,6 +20,19 @@ fn run(world: &World, data: &str, out: &str, more: &[&str]) {
 }
 
 #[test]
+fn an_empty_text_is_shown_as_empty() {
+    let world = World::new();
+    let candidates = json!([{"id": "a", "text": ""}, {"id": "b", "text": " \n"}, {"id": "c", "text": "cat"}]);
+    let rows = [json!({"id": "s", "context": "", "candidates": candidates})];
+    run(&world, &world.file("empty.jsonl", lines(&rows)), "run", &[]);
+    let shown = world.run(&["show", "run", "s"]).exits(0).stdout;
+    for part in ["── context ──\n(empty)\n", "── candidate a ──\n(empty)\n", "── candidate b ──\n(white space only)\n"]
+    {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+}
+
+#[test]
 fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
     let world = World::new();
     let data = data(&world);

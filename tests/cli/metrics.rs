@@ -100,8 +100,25 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
         .fails_with(&["--references is missing, and ter needs it", "with a line for each line of x.txt"]);
 }
 
+/// In every file of lines.
+fn utf_16_has_a_hint() {
+    let world = World::new();
+    let plain = world.file("plain.txt", "the cat\n");
+    let utf_16: Vec<u8> = "\u{feff}the cat\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wide = world.path("wide.txt");
+    std::fs::write(&wide, utf_16).expect("written");
+    let wide = wide.display().to_string();
+    for [hypotheses, references, sources] in [[&wide, &plain, &plain], [&plain, &wide, &plain], [&plain, &plain, &wide]]
+    {
+        let files = ["--hypotheses", hypotheses, "--references", references, "--sources", sources];
+        let told = ["wide.txt cannot be read: it is a text in UTF-16", "iconv -f UTF-16 -t UTF-8"];
+        world.run(&[&["metrics", "--metric", "sari-hf"][..], &files].concat()).fails_with(&told);
+    }
+}
+
 #[test]
 fn byte_order_marks_are_no_part_of_lines() {
+    utf_16_has_a_hint();
     let world = World::new();
     let text = "The ferry left the harbour at noon.";
     for (hypotheses, references) in [("\u{feff}", ""), ("", "\u{feff}"), ("\u{feff}", "\u{feff}"), ("", "")] {
@@ -138,6 +155,32 @@ fn a_number_that_says_less_than_it_seems_to_has_a_note() {
 }
 
 #[test]
+fn what_metrics_say_alike_is_printed_once_and_no_gold_is_an_option() {
+    let world = World::new();
+    let data = world.file("d.jsonl", "{\"id\": \"a\", \"context\": \"c\", \"preference\": \"1\", \"references\": [\"the cat\"], \
+                                      \"candidates\": [{\"id\": \"1\", \"text\": \"the cat\"}, {\"id\": \"2\", \"text\": \"a dog\"}]}\n");
+    let lines = world.file("h.txt", "the cat sat\nthe dog\n");
+    let ran = world
+        .run(&["metrics", "--metric", "bleu,ter,rouge-l", "--hypotheses", &lines, "--references", &lines, "-q"])
+        .exits(0);
+    let first: Vec<&str> = ran.stdout.lines().take(2).collect();
+    assert_eq!(
+        first,
+        [
+            "bleu, ter, rouge-l: With scores: 2 of 2 candidates in 2 samples; no sample has two to compare",
+            "CAUTION: the scores were held against no gold"
+        ],
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(ran.stdout.matches("CAUTION").count(), 1, "{}", ran.stdout);
+    let asked = ["metrics", "--metric", "ter", "--data", &data, "-q", "--out", "run"];
+    let with = world.run(&asked).exits(0).stdout;
+    let without = world.run(&[&asked[..], &["--resume", "--no-gold"]].concat()).exits(0).stdout;
+    assert!(with.contains("your 1 label") && !without.contains("label"), "{with}\n{without}");
+}
+
+#[test]
 fn a_context_is_needed_by_those_metrics_alone_that_compare_with_it() {
     let world = World::new();
     let data = world.file("d.csv", "candidate,reference\nthe cat sat,the cat sat\n");
@@ -166,9 +209,10 @@ fn what_a_sample_lacks_is_undefined_and_what_all_lack_is_told() {
     assert!(shown.contains("the sample has no reference"), "{shown}");
     world.run(&["metrics", "--metric", "ter", "--data", &data, "-q", "--strict"]).exits(1);
     let data = world.file("bare.jsonl", bare);
-    world
-        .run(&["metrics", "--metric", "bleu", "--data", &data])
-        .fails_with(&["bleu needs a reference", "hint: give each sample a list `references` with at least one text"]);
+    world.run(&["metrics", "--metric", "bleu", "--data", &data]).fails_with(&[
+        "bleu needs a reference for each item; sample `c` has none",
+        "hint: give each sample a list `references` with at least one text",
+    ]);
     let none = world.file("e.jsonl", r#"{"id": "c", "context": "", "candidates": [], "references": ["r"]}"#);
     world
         .run(&["metrics", "--metric", "bleu", "--data", &none])

@@ -133,7 +133,7 @@ impl Configured for MetaConfiguration {
         let names = material.metrics.names().join(",");
         let report = MethodReport {
             values: json!(evaluation),
-            sections: sections(&evaluation, &resampling, self.params.details),
+            sections: sections(&evaluation, &resampling, self.params.details, run.keeps_rows()),
             signature: Signature::without_model(NAME)
                 .with("metrics", &names)
                 .with("rounds", &resampling.rounds)

@@ -12,7 +12,12 @@ use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
 const SHOWN_METRICS: usize = 5;
 
 /// All tables, those that have rows; without `details` the terminal has the first, and what was asked for.
-pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Section> {
+pub(crate) fn sections(
+    evaluation: &Evaluation,
+    resampling: &Resampling,
+    details: bool,
+    keeps_rows: bool,
+) -> Vec<Section> {
     let mut sections = vec![
         best(evaluation),
         level("Correlation per context", evaluation, per_context),
@@ -46,7 +51,7 @@ pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling, details
     for section in &mut sections {
         section.is_detail = !details && !SHOWN.contains(&section.title.as_str());
     }
-    let mut trust = trust_sections(&evaluation.trust);
+    let mut trust = trust_sections(&evaluation.trust, keeps_rows);
     // Where people have seen everything, nothing is left to a metric.
     let shown = usize::from(evaluation.trust.iter().any(Trusted::is_open));
     trust.iter_mut().skip(shown).for_each(|section| section.is_detail = !details);

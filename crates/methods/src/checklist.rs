@@ -407,7 +407,8 @@ fn questions(params: &ChecklistParams, words: &AttributeWords) -> Result<Vec<Str
         let known = lookup(&words.attribute).map_or(plain.as_str(), |known| known.name);
         let Some((_, questions)) = CHECKLISTS.iter().find(|(name, _)| *name == known) else {
             let names: Vec<&str> = CHECKLISTS.iter().map(|(name, _)| *name).collect();
-            let why = format!("no checklist for `{}` is built in", words.attribute);
+            let near = probity_lm::did_you_mean(probity_lm::nearest(&words.attribute, names.iter().copied()));
+            let why = format!("no checklist for `{}` is built in{near}", words.attribute);
             let hint = format!("ask your own with --question or --checklist, or use one of {}", names.join(", "));
             return MethodError::refuse("--attribute", why, hint);
         };

@@ -19,6 +19,8 @@ pub(crate) struct GoldUse<'a> {
     pub(crate) attribute: &'a str,
     /// Some candidate has a score for it, and gold is wanted.
     pub(crate) present: bool,
+    /// Scores are compared with gold where it is present; not with `--no-gold`.
+    pub(crate) wanted: bool,
 }
 
 /// Which attributes have gold. Data without any gold scores are fine, and so is one attribute without them beside one
@@ -39,7 +41,8 @@ pub(crate) fn uses<'a>(
             return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
         }
     }
-    Ok(attributes.iter().map(|attribute| GoldUse { attribute, present: is_present(attribute) && !no_gold }).collect())
+    let gold_use = |attribute| GoldUse { attribute, present: is_present(attribute) && !no_gold, wanted: !no_gold };
+    Ok(attributes.iter().map(gold_use).collect())
 }
 
 /// What candidates have scores for.
@@ -189,7 +192,7 @@ pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Op
 
 /// Notes that any method owes its reader.
 pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
-    let absent = uses.iter().filter(|one| !one.present).map(|GoldUse { attribute, .. }| {
+    let absent = uses.iter().filter(|one| one.wanted && !one.present).map(|GoldUse { attribute, .. }| {
         let meant = attributes::near_known_attribute(attribute);
         meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
     });
@@ -256,11 +259,22 @@ mod tests {
     #[test]
     fn gold_is_not_needed_where_there_is_none_or_none_is_wanted() {
         let attribute = ["tone".to_owned()];
-        let absent = Ok(vec![GoldUse { attribute: "tone", present: false }]);
+        let absent = |wanted| Ok(vec![GoldUse { attribute: "tone", present: false, wanted }]);
         let mut bare = sample("a", &[1.0]);
-        assert_eq!(uses(&[bare.clone()], &attribute, true).map_err(|e| e.to_string()), absent);
+        assert_eq!(uses(&[bare.clone()], &attribute, true).map_err(|e| e.to_string()), absent(false));
         bare.candidates[0].scores.clear();
-        assert_eq!(uses(&[bare], &attribute, false).map_err(|e| e.to_string()), absent);
+        assert_eq!(uses(&[bare], &attribute, false).map_err(|e| e.to_string()), absent(true));
+    }
+
+    #[test]
+    fn a_note_names_what_has_no_gold_with_the_nearest_attribute_and_only_where_gold_is_wanted() {
+        let noted = |wanted| {
+            let mut table = Section::new("t", ["c"]);
+            notes(&[GoldUse { attribute: "qualty", present: false, wanted }], &mut table);
+            table.notes
+        };
+        assert_eq!(noted(true), ["the data have no gold scores for qualty (did you mean quality?)"]);
+        assert!(noted(false).is_empty(), "with --no-gold the data may well have them");
     }
 
     #[test]

@@ -200,7 +200,8 @@ pub(crate) fn criteria(given: Option<&str>, words: &AttributeWords, attributes: 
         (None, Some(known)) => Ok(known.definition.to_owned()),
         (None, None) => {
             let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
-            let why = format!("no definition of `{}` is built in", words.attribute);
+            let near = probity_lm::did_you_mean(attributes::near_known_attribute(&words.attribute));
+            let why = format!("no definition of `{}` is built in{near}", words.attribute);
             MethodError::refuse("--attribute", why, format!("say what it means with --criteria, or use one of {known}"))
         }
     }

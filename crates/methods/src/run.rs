@@ -35,6 +35,11 @@ pub trait RunOutput: Send {
         self.rows(table, index, vec![row])
     }
 
+    /// Whether rows can be read after the run, so that messages may name their files.
+    fn keeps_rows(&self) -> bool {
+        true
+    }
+
     /// What comes now belongs to this stage.
     fn begin_stage(&mut self, _: &'static str) {}
 
@@ -71,6 +76,12 @@ impl MemoryOutput {
     pub fn rows(&self, table: &str) -> Vec<&Value> {
         let tables = self.tables.iter().filter(|(name, _)| *name == table);
         tables.flat_map(|(_, rows)| rows.iter().flatten().flatten()).collect()
+    }
+
+    /// The names of all tables.
+    #[cfg(test)]
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &'static str> {
+        self.tables.iter().map(|(name, _)| *name)
     }
 }
 
@@ -315,6 +326,11 @@ impl<'a> Run<'a> {
     pub(crate) fn spend(&mut self, cost: &Cost) {
         self.requests += cost.requests;
         self.usage += cost.usage;
+    }
+
+    /// Whether rows can be read after the run.
+    pub fn keeps_rows(&self) -> bool {
+        self.output.keeps_rows()
     }
 
     /// Announces a table; see [`RunOutput::table`].
@@ -580,6 +596,10 @@ impl RunOutput for KeepingScores<'_> {
             scores.extend(rows.iter().filter_map(WrittenScore::of).map(|score| (index, score)));
         }
         self.output.rows(table, index, rows)
+    }
+
+    fn keeps_rows(&self) -> bool {
+        self.output.keeps_rows()
     }
 
     fn begin_stage(&mut self, stage: &'static str) {

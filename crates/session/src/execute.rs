@@ -94,6 +94,10 @@ impl RunOutput for FolderOutput<'_> {
         Ok(self.interrupt.check()?)
     }
 
+    fn keeps_rows(&self) -> bool {
+        self.folder.is_some()
+    }
+
     fn progress(&mut self, done: usize, total: usize) {
         let (what, work) = (self.name, ProgressUnit::Questions);
         self.events.notice(Notice::Progress { what, work, done, total: Some(total) });

@@ -11,9 +11,9 @@ use probity_stats::{Interval, Range, are_level, mean_interval, sign_test, units_
 use serde::Serialize;
 
 use crate::MetaError;
+use crate::scores::unknown;
 use alike::{differences, doubts};
 use probity_lm::text::counted;
-use crate::scores::unknown;
 use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, check_candidate, compared, side};
 
 /// How sure intervals are.

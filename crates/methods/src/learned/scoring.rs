@@ -118,8 +118,10 @@ pub(super) fn score(
     let attributes: Vec<String> = heads.iter().filter_map(|head| head.attribute.clone()).collect();
     let known = samples.iter().flat_map(|sample| &sample.candidates);
     let has_gold = |name: &String| known.clone().any(|candidate| candidate.scores.contains_key(name));
-    let uses: Vec<GoldUse<'_>> =
-        attributes.iter().map(|name| GoldUse { attribute: name, present: has_gold(name) && !params.no_gold }).collect();
+    let uses: Vec<GoldUse<'_>> = attributes
+        .iter()
+        .map(|name| GoldUse { attribute: name, present: has_gold(name) && !params.no_gold, wanted: !params.no_gold })
+        .collect();
     run.table(SCORES, heads.len() * samples.iter().map(|sample| sample.candidates.len()).sum::<usize>())?;
     let columns = ["attribute", "scored", "mean", "min", "max", "by", "learnt from", "cross-validated"];
     let mut table = Section::new("Scores", columns);

@@ -39,6 +39,8 @@ pub struct MetricsParams {
     /// The sequence-to-sequence model of bart-score and bart-score-source, named in the same ways
     #[schemars(extend("form" = "NAME|PATH", "heading" = "Model"))]
     pub model: Option<String>,
+    /// Do not compare the scores with the gold scores or preferences in the data
+    pub no_gold: bool,
 }
 
 /// The metrics that were chosen.
@@ -94,7 +96,8 @@ impl Configured for ChosenMetrics {
         let labels: Vec<&str> = self.choices.iter().map(ChosenMetric::label).collect();
         let options: Map<String, Value> =
             self.choices.iter().map(|choice| (choice.label().to_owned(), choice.options_in_force())).collect();
-        json!({"metric": labels, "metrics": options, "encoder": self.encoder(), "model": self.model()})
+        json!({"metric": labels, "metrics": options, "encoder": self.encoder(), "model": self.model(),
+               "no_gold": self.params.no_gold})
     }
 
     fn models(&self) -> Vec<RoleModel> {
@@ -118,7 +121,7 @@ impl Configured for ChosenMetrics {
         let columns: usize = self.choices.iter().map(|choice| choice.components().len()).sum();
         run.table(SCORES, columns * material.items.len())?;
         let (systems, mut written, mut entries) = (material.systems(), 0, Vec::new());
-        let mut concluded = MetricConclusions::new(samples);
+        let mut concluded = MetricConclusions::new(samples, self.params.no_gold);
         for one in &ready {
             // A metric's rows are written before the next begins.
             let scores = one.score(&material, &mut written, run)?;
@@ -319,6 +322,22 @@ mod tests {
     }
 
     #[test]
+    fn gold_is_not_looked_at_where_it_is_not_wanted() {
+        let mut gold = sample("a", &["the cat sat"]);
+        gold.candidates[0].scores.insert("q".to_owned(), 1.0);
+        gold.preference = Some(probity_data::Preference::Candidate("x".to_owned()));
+        let blind = json!({"metric": ["ter,rouge-l"], "no_gold": true});
+        let metrics = Metrics.with(blind.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(metrics.options_in_force()["no_gold"], json!(true));
+        let mut output = MemoryOutput::default();
+        let summary = metrics.run(&[gold.clone()], &mut Run::without_model(&mut output)).expect("scored");
+        let about: Vec<_> = summary.verdict.iter().filter_map(|one| one.about.as_deref()).collect();
+        assert_eq!(about, ["ter", "rouge-l"]);
+        assert!(summary.verdict.iter().all(|one| one.agreement.is_none()), "{:?}", summary.verdict);
+        assert!(verdict("ter,rouge-l", &[gold]).iter().any(|one| one.agreement.is_some()));
+    }
+
+    #[test]
     fn a_rehearsal_finds_what_is_missing_and_scores_nothing() {
         let rehearse = |metric: &str, sample: Sample| {
             let mut output = MemoryOutput::default();
@@ -327,7 +346,7 @@ mod tests {
         };
         assert!(matches!(rehearse("bleu", sample("a", &["r"])), Err(MethodError::Rehearsed)));
         let lacks = rehearse("bleu", sample("a", &[])).expect_err("no reference").to_string();
-        assert!(lacks.starts_with("bleu needs a reference"), "{lacks}");
+        assert_eq!(lacks, "bleu needs a reference for each item; sample `a` has none");
         let lacks = rehearse("bert-score", sample("a", &["r"])).expect_err("no encoder").to_string();
         assert_eq!(lacks, "bert-score needs an encoder");
         assert!(configured("bleu,sari-hf").needs_context() && !configured("bleu").needs_context());

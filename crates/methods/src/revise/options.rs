@@ -144,8 +144,10 @@ impl RevisionFocus {
         let built_in = known.map(|(.., text)| *text).or_else(|| attributes::lookup(name).map(|known| known.definition));
         let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
             let known = ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|known| known.name));
-            let known = known.collect::<Vec<_>>().join(", ");
-            let why = format!("no meaning of `{name}` is built in");
+            let known: Vec<&str> = known.collect();
+            let near = probity_lm::did_you_mean(probity_lm::nearest(name, known.iter().copied()));
+            let known = known.join(", ");
+            let why = format!("no meaning of `{name}` is built in{near}");
             let hint = format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}");
             return MethodError::refuse(format!("--aspect {name}"), why, hint);
         };

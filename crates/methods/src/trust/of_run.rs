@@ -77,7 +77,7 @@ pub(crate) fn tell(
     if found.is_empty() {
         return Ok(());
     }
-    let mut sections = trust_sections(&found);
+    let mut sections = trust_sections(&found, run.keeps_rows());
     if let Some(first) = sections.first_mut().filter(|first| !first.rows.is_empty()) {
         first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
     }
