@@ -41,7 +41,8 @@ pub(crate) fn uses<'a>(
             return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
         }
     }
-    let gold_use = |attribute| GoldUse { attribute, present: is_present(attribute) && !no_gold, wanted: !no_gold };
+    let wanted = !no_gold;
+    let gold_use = |name: &'a String| GoldUse { attribute: name, present: wanted && is_present(name), wanted };
     Ok(attributes.iter().map(gold_use).collect())
 }
 
