@@ -16,6 +16,7 @@ use probity_lm::{Message, Prompt, Role};
 use probity_options::read_text;
 use sha2::{Digest, Sha256};
 
+use crate::attributes::with_articles;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::defence::Defence;
 use crate::quote::{Quoted, Scaffold};
@@ -225,7 +226,9 @@ impl Template {
             scaffold: Scaffold::default(),
             defences: layout.defences.clone(),
         };
-        template.parse(&source)?;
+        // After the hash is taken: the article belongs to the noun, which is a setting.
+        let noun = template.settings.get("noun").map_or("", String::as_str);
+        template.parse(&with_articles(&source, noun))?;
         template.check_slots()?;
         template.check_answer(builtins)?;
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {

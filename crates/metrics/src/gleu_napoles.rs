@@ -87,8 +87,8 @@ impl Metric for GleuNapoles {
         word_settings(self.0.tok, self.0.lowercase)
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        self.0.tok.cuts_at_spaces()
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        self.0.tok.note_without_spaces()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {

@@ -159,9 +159,9 @@ pub trait Metric: Sync {
         self.settings()
     }
 
-    /// Whether its words end at spaces alone, also in scripts that have none.
-    fn cuts_at_spaces(&self) -> bool {
-        false
+    /// A note for texts in scripts without spaces between words; absent where the metric cuts such texts into words too.
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        None
     }
 
     /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not

@@ -9,8 +9,17 @@ use crate::metric::{Metric, MetricItem, MetricScores, MetricSettings, Score, Wat
 
 const ALL_BLANK: &str = "the candidate and all references are blank";
 const BLANK_REFERENCES: &str = "all references are blank, so there is nothing to compare with";
-const NO_SPACES: &str = "the texts are in a script without spaces between words, and the metric cuts words at spaces; \
-                         options such as tok=char, chrf or rouge-l:tok=unicode do without spaces";
+
+/// A metric's note for texts in scripts without spaces, with what its user can do.
+macro_rules! no_spaces {
+    ($advice:literal) => {
+        concat!(
+            "the texts are in a script without spaces between words, and the metric cuts words at spaces; ",
+            $advice
+        )
+    };
+}
+pub(crate) use no_spaces;
 
 /// A metric that adds the notes which hold for any metric.
 pub(crate) struct Noted {
@@ -28,8 +37,8 @@ impl Metric for Noted {
         self.metric.item_settings()
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        self.metric.cuts_at_spaces()
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        self.metric.note_without_spaces()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
@@ -52,7 +61,7 @@ impl Noted {
         if self.has_references && item.references.iter().all(|reference| is_blank(reference)) {
             return Some(if is_blank(item.candidate) { ALL_BLANK } else { BLANK_REFERENCES });
         }
-        (self.cuts_at_spaces() && lacks_spaces(item)).then_some(NO_SPACES)
+        self.note_without_spaces().filter(|_| lacks_spaces(item))
     }
 }
 
@@ -72,7 +81,14 @@ fn lacks_spaces(item: &MetricItem<'_>) -> bool {
         let rule = r"[\p{Han}\p{Hiragana}\p{Katakana}]{5}|[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{16}";
         Regex::new(rule).expect("a valid pattern")
     });
-    [item.candidate].iter().chain(&item.references).any(|text| !text.is_ascii() && RUN.is_match(text))
+    // A whole text without a space is rarely one word: 猫坐垫, ภาษาไทย.
+    static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+        let rule = r"[\p{Han}\p{Hiragana}\p{Katakana}]{3}|[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{6}";
+        Regex::new(rule).expect("a valid pattern")
+    });
+    let is_whole = |text: &str| !text.trim().contains(char::is_whitespace) && WHOLE.is_match(text);
+    let lacks = |text: &&&str| !text.is_ascii() && (RUN.is_match(text) || is_whole(text));
+    [item.candidate].iter().chain(&item.references).any(|text| lacks(&text))
 }
 
 #[cfg(test)]
@@ -118,8 +134,8 @@ mod tests {
     #[test]
     fn short_texts_say_what_is_not_counted() {
         let same = ["Blue Harbor"; 2];
-        check("bleu", same, [100.0, 0.0], ["only shorter n-grams count", "so the score is 0"]);
-        check("bleu:eff=yes", same, [100.0; 2], ["only shorter n-grams count"; 2]);
+        check("bleu", same, [100.0, 0.0], ["counts only the shorter ones, and so does the mean", "so the score is 0"]);
+        check("bleu:eff=yes", same, [100.0; 2], ["counts only the shorter ones"; 2]);
         check("bleu:eff=no", same, [0.0; 2], ["so the score is 0"; 2]);
         check("bleu:order=2", same, [100.0; 2], [""; 2]);
         check("bleu", ["Blue Harbor is open"; 2], [100.0; 2], [""; 2]);
@@ -138,6 +154,21 @@ mod tests {
         check("gleu-google", chinese, [0.0; 2], ["without spaces"; 2]);
         check("token-f1", thai, [1.0; 2], ["without spaces"; 2]);
         check("ter", chinese, [100.0; 2], ["without spaces"; 2]);
+        for text in ["猫坐垫", "ภาษาไทย"] {
+            check("bleu", [text; 2], [100.0, 0.0], ["tok=char"; 2]);
+            check(
+                "bleu:tok=char",
+                [text; 2],
+                [100.0, if text == "猫坐垫" { 0.0 } else { 100.0 }],
+                if text == "猫坐垫" { ["counts only the shorter", "so the score is 0"] } else { [""; 2] },
+            );
+            check("ter", [text; 2], [0.0; 2], ["asian=yes,normalized=yes"; 2]);
+            // A metric advises its own options alone.
+            assert!(scores("ter", text, text)[0].why().is_some_and(|why| !why.contains("tok=char")), "{text}");
+        }
+        // One word.
+        check("bleu", ["猫"; 2], [100.0, 0.0], ["counts only the shorter", "so the score is 0"]);
+        check("ter", ["猫"; 2], [0.0; 2], [""; 2]);
         check("ter:asian=yes,normalized=yes", chinese, [100.0 / 6.0; 2], [""; 2]);
         assert!(
             scores("sari-easse", chinese[0], chinese[1])[0].why().is_some_and(|why| why.contains("without spaces"))

@@ -11,6 +11,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::{Interner, Ngrams};
+use crate::notes::no_spaces;
 use crate::text::words;
 
 /// It has no options.
@@ -48,8 +49,8 @@ impl Metric for AnswerMatch {
         vec![("case", "lc".to_owned()), ("tok", "squad".to_owned()), ("refs", "best".to_owned())]
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        true
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        Some(no_spaces!("rouge-l:tok=unicode and chrf do without spaces"))
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {

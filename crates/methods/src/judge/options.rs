@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::verdict::OfferedVerdicts;
-use crate::attributes::AttributeWords;
+use crate::attributes::{AttributeWords, article};
 use crate::question::{LayoutOptions, SubjectOptions};
 use crate::{MethodError, RatingScale};
 
@@ -196,10 +196,12 @@ impl JudgingOptions {
                 )
             }
             Mode::Pointwise => format!(
-                "{} is for a {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the \
+                "{} is for {} {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the \
                  numbers between them lie evenly apart. How long the {noun} is and how sure of itself it sounds must \
                  not weigh.",
-                self.scale.min, self.scale.max
+                self.scale.min,
+                article(noun),
+                self.scale.max
             ),
         }
     }

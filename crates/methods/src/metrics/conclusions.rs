@@ -13,6 +13,8 @@ use crate::gold;
 /// Metrics as they are scored, with the people's judgement in the samples.
 pub(super) struct MetricConclusions<'s> {
     samples: &'s [Sample],
+    /// Whether the people's judgement is left out.
+    no_gold: bool,
     metrics: Vec<MetricVerdict>,
 }
 
@@ -26,8 +28,8 @@ struct MetricVerdict {
 }
 
 impl<'s> MetricConclusions<'s> {
-    pub(super) fn new(samples: &'s [Sample]) -> Self {
-        Self { samples, metrics: Vec::new() }
+    pub(super) fn new(samples: &'s [Sample], no_gold: bool) -> Self {
+        Self { samples, no_gold, metrics: Vec::new() }
     }
 
     pub(super) fn add(&mut self, choice: &ChosenMetric, material: &MetricMaterial<'_>, scores: &MetricScores) {
@@ -41,6 +43,15 @@ impl<'s> MetricConclusions<'s> {
     /// Where people were asked, for each attribute which metric agrees best with them; else what each metric finds
     /// best.
     pub(super) fn conclusions(&self) -> Vec<Conclusion> {
+        let agreed = if self.no_gold { Vec::new() } else { self.agreements() };
+        if agreed.is_empty() {
+            return self.metrics.iter().map(|metric| self.case(metric).conclusion()).collect();
+        }
+        agreed
+    }
+
+    /// For each attribute, and for preferences, the metric that agrees best with people.
+    fn agreements(&self) -> Vec<Conclusion> {
         let attributes: BTreeSet<&str> =
             self.samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
         let of_attribute = |attribute: &&str| {
@@ -63,9 +74,6 @@ impl<'s> MetricConclusions<'s> {
                 ConclusionCase { scores, ..case }.labelled()?.figures["accuracy"].as_f64()
             };
             agreed.extend(best_agreement(None, found, &self.parts(accuracy)));
-        }
-        if agreed.is_empty() {
-            agreed.extend(self.metrics.iter().map(|metric| self.case(metric).conclusion()));
         }
         agreed
     }

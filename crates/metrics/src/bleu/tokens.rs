@@ -8,6 +8,8 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::notes::no_spaces;
+
 /// A tokenizer: puts spaces between words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -32,9 +34,10 @@ impl Tokens {
         }
     }
 
-    /// Whether words of scripts without spaces are not cut.
-    pub(crate) fn cuts_at_spaces(self) -> bool {
-        matches!(self, Self::V13a | Self::Intl | Self::None)
+    /// A note for texts in scripts without spaces, where words of these are not cut.
+    pub(crate) fn note_without_spaces(self) -> Option<&'static str> {
+        let cuts_at_spaces = matches!(self, Self::V13a | Self::Intl | Self::None);
+        cuts_at_spaces.then_some(no_spaces!("tok=char makes each character a word"))
     }
 
     /// The text with white space between its words.

@@ -108,8 +108,8 @@ impl Metric for Meteor {
         settings
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        self.options.tok.cuts_at_spaces()
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        self.options.tok.note_without_spaces()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {

@@ -95,8 +95,8 @@ impl Metric for SariEasse {
         settings
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        self.0.tok.cuts_at_spaces()
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        self.0.tok.note_without_spaces()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {

@@ -103,8 +103,8 @@ impl Metric for Script {
         word_settings(self.tok, !self.cased)
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        self.tok.cuts_at_spaces()
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        self.tok.note_without_spaces()
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {

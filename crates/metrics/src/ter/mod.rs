@@ -13,6 +13,7 @@ use crate::metric::{
     Definition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score, Watch, each,
 };
 use crate::ngrams::Interner;
+use crate::notes::no_spaces;
 use crate::text::words;
 
 /// Options of TER.
@@ -76,8 +77,10 @@ impl Metric for Ter {
         ]
     }
 
-    fn cuts_at_spaces(&self) -> bool {
-        !(self.0.asian && self.0.normalized)
+    fn note_without_spaces(&self) -> Option<&'static str> {
+        let note =
+            no_spaces!("asian=yes,normalized=yes sets Chinese and Japanese characters apart; chrf does without spaces");
+        (!(self.0.asian && self.0.normalized)).then_some(note)
     }
 
     fn score(&self, items: &[MetricItem<'_>], watch: Watch<'_>) -> Result<MetricScores, MetricError> {
