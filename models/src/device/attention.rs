@@ -1,22 +1,31 @@
-//! Attention of a packed batch over candle's operations: each text over its cached spans and itself, or over another.
+//! Attention of a packed batch over candle's operations: each text over the positions before it and itself, or over another.
+//!
+//! The number of operations follows from how many rows there are, not from how many texts they belong to: texts of like
+//! length are stacked, and what several texts see is read where it lies, once for all of them.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
 use super::distances::{DistancePlaces, LayerDistances};
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
+use super::pool::seen_often;
 use crate::relative::RelativeBuckets;
 use crate::stack_config::StackConfig;
 
-/// Rows of a text that attend at once, so that the scores of long texts stay small.
+/// Rows of a text that attend at once.
 const BLOCK_ROWS: usize = 512;
+/// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
+const MOST_SCORES: usize = 1 << 24;
+/// A stretch that several texts see is read by itself where that saves to copy so many positions, …
+const WORTH_SHARING: usize = 256;
+/// … and no more than so many of them, those that save most.
+const MOST_SHARED: usize = 4;
 
-/// Keys and values of one layer and span, `(kv_heads, tokens, head_dim)` each.
+/// Keys and values of one layer, `(kv_heads, positions, head_dim)` each.
 #[derive(Debug)]
 pub(super) struct LayerSpan {
     pub(super) keys: Tensor,
@@ -24,28 +33,19 @@ pub(super) struct LayerSpan {
 }
 
 impl LayerSpan {
-    /// Some of the tokens, contiguous and without keeping the rest alive.
+    /// Of so many key heads and their length, and positions.
+    pub(super) fn zeros((heads, head_dim): (usize, usize), len: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let zeros = || Tensor::zeros((heads, len, head_dim), dtype, device);
+        Ok(Self { keys: zeros()?, values: zeros()? })
+    }
+
+    /// Some of the positions, contiguous.
     pub(super) fn part(&self, range: &Range<usize>) -> Result<Self> {
         let part = |x: &Tensor| {
             let whole = range.len() == x.dim(1)?;
-            if whole { x.contiguous() } else { x.narrow(1, range.start, range.len())?.force_contiguous() }
+            if whole { x.contiguous() } else { x.narrow(1, range.start, range.len())?.contiguous() }
         };
         Ok(Self { keys: part(&self.keys)?, values: part(&self.values)? })
-    }
-
-    /// The first `len` tokens.
-    pub(super) fn begin(self, len: usize) -> Result<Self> {
-        if self.keys.dim(1)? == len {
-            return Ok(self);
-        }
-        let begin = |tensor: &Tensor| tensor.narrow(1, 0, len)?.force_contiguous();
-        Ok(Self { keys: begin(&self.keys)?, values: begin(&self.values)? })
-    }
-
-    /// Consecutive spans as one, contiguous where they are: products on CUDA take no other operands.
-    pub(super) fn join(spans: &[&Self]) -> Result<Self> {
-        let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&spans.iter().map(|span| of(span)).collect::<Vec<_>>(), 1);
-        Ok(Self { keys: cat(|span| &span.keys)?, values: cat(|span| &span.values)? })
     }
 }
 
@@ -59,11 +59,34 @@ pub(super) enum Sight {
     UpToOwn { window: Option<usize> },
 }
 
-/// Rows of a text, and the positions that there are for them to see.
-#[derive(Debug, Clone, Copy)]
+impl Sight {
+    fn window(self) -> Option<usize> {
+        let (Self::Around { window } | Self::UpToOwn { window }) = self;
+        window
+    }
+
+    /// The first and the last position that a row sees; more than there are stand for all.
+    fn bounds(self, row: usize) -> (usize, usize) {
+        let first = self.window().map_or(0, |window| (row + 1).saturating_sub(window));
+        let last = match self {
+            Self::UpToOwn { .. } => row,
+            Self::Around { window } => window.map_or(usize::MAX, |window| row + window - 1),
+        };
+        (first, last)
+    }
+}
+
+/// Rows of a text, and where the positions lie that there are for them to see, among all of a layer.
+#[derive(Debug, Clone)]
 pub(super) struct AttendingRows {
     pub(super) rows: usize,
-    pub(super) positions: usize,
+    pub(super) seen: Vec<Range<usize>>,
+}
+
+impl AttendingRows {
+    pub(super) fn positions(&self) -> usize {
+        self.seen.iter().map(ExactSizeIterator::len).sum()
+    }
 }
 
 /// What each head adds to scores by the distance of key and query, `(heads, 2 · reach + 2)`: from −reach to reach, and
@@ -87,41 +110,84 @@ impl DistanceBias {
         Ok(Self { summands: Tensor::from_vec(summands, (heads, 2 * reach + 2), device)?, reach })
     }
 
-    /// Where the summand stands of a row at one position and a key at another, if the row sees that.
-    fn place(&self, row: usize, key: usize, is_seen: bool) -> u32 {
-        let reach = self.reach as isize;
+    /// Where the summands of pairs stand, given their distances, and which of them are seen.
+    fn places(&self, distances: &Tensor, is_seen: &Tensor) -> Result<Tensor> {
+        let reach = self.reach as f64;
         // Those farther apart have the summand of the farthest.
-        let distance = (key as isize - row as isize).clamp(-reach, reach);
-        (if is_seen { distance + reach } else { 2 * reach + 1 }) as u32
+        let places = (distances.clamp(-reach, reach)? + reach)?;
+        let hidden = Tensor::full(2.0 * self.reach as f32 + 1.0, places.shape(), places.device())?;
+        is_seen.where_cond(&places, &hidden)?.to_dtype(DType::U32)?.flatten_all()
     }
 }
 
 /// Some rows of a text and what they see.
-struct QueryBlock {
+#[derive(Debug)]
+struct Piece {
     /// Rows of the batch.
     rows: Range<usize>,
-    /// Positions that at least one of the rows sees.
-    seen: Range<usize>,
-    /// Where among these the first row's own is.
-    own: usize,
+    /// The first row's position.
+    first: usize,
+    /// Slots and positions that at least one of the rows sees and that are not read for several texts at once.
+    keys: Vec<(usize, usize)>,
 }
 
-/// Rows, positions that are seen, and the first row's own among them.
-type BlockShape = (usize, usize, usize);
+/// What is read of a dimension.
+enum Places {
+    /// One behind the other.
+    Stretch(Range<usize>),
+    /// Anywhere.
+    Gathered(Tensor),
+}
 
-impl QueryBlock {
-    fn shape(&self) -> BlockShape {
-        (self.rows.len(), self.seen.len(), self.own)
+impl Places {
+    fn new(places: &[usize], device: &Device) -> Result<Self> {
+        let first = places.first().copied().unwrap_or(0);
+        if places.iter().enumerate().all(|(at, place)| *place == first + at) {
+            return Ok(Self::Stretch(first..first + places.len()));
+        }
+        let ids: Vec<u32> = places.iter().map(|place| *place as u32).collect();
+        Ok(Self::Gathered(Tensor::from_vec(ids, places.len(), device)?))
+    }
+
+    /// Those of the second dimension.
+    fn of(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Stretch(range) => x.narrow(1, range.start, range.len()),
+            Self::Gathered(ids) => x.contiguous()?.index_select(ids, 1),
+        }
     }
 }
 
-/// What is added to the scores of a block.
+/// What is added to scores.
 enum Summands {
-    /// `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere.
+    Nothing,
+    /// `(1, pieces, 1, rows, keys)`: 0 where a row sees a position, −∞ elsewhere.
     Mask(Tensor),
-    /// Places in the table of distances, `(rows · seen)`: whole summands would be as many for each head, and last as
-    /// long as the batch.
-    Places(Tensor),
+    /// Places in the table of distances, of all pieces, rows and keys: whole summands would be as many for each head, and
+    /// last as long as the batch.
+    Distances(Tensor),
+}
+
+/// Pieces that attend at once, each with so many rows and keys: what a piece lacks is filled up and not seen.
+struct PieceStack {
+    pieces: usize,
+    rows: usize,
+    keys: usize,
+    query_places: Places,
+    key_places: Places,
+    summands: Summands,
+    /// Where scores depend on products with distances.
+    distances: Option<DistancePlaces>,
+}
+
+/// A stretch that several texts see whole, and the rows of these.
+struct SharedStretch {
+    keys: Range<usize>,
+    /// As many as may attend at once.
+    rows: Vec<Places>,
+    /// Where the result of each row of the batch stands among those of the rows, behind which there is one that is nothing;
+    /// absent where all rows read it, in their order.
+    places: Option<Tensor>,
 }
 
 /// What is the same in all layers: who sees what.
@@ -133,14 +199,22 @@ pub(super) struct AttentionPlan {
     scale: f64,
     cap: Option<f64>,
     bias: Option<DistanceBias>,
-    /// The rows of each text, in blocks.
-    texts: Vec<Vec<QueryBlock>>,
-    /// None where nothing is added.
-    summands: BTreeMap<BlockShape, Summands>,
-    /// Where scores depend on products with distances.
-    distances: BTreeMap<BlockShape, DistancePlaces>,
+    stacks: Vec<PieceStack>,
+    /// As [`SharedStretch::places`], of all stacks one behind the other.
+    stack_places: Option<Tensor>,
+    shared: Vec<SharedStretch>,
     #[cfg(feature = "flash-attn")]
     flash: Option<FlashPlan>,
+}
+
+/// What rows make of some of the positions that they see: enough to be joined with what they make of others.
+struct Partial {
+    /// The largest score, `(heads, rows, 1)`.
+    most: Tensor,
+    /// Σ exp(score − largest), the same.
+    sum: Tensor,
+    /// The values by these, `(heads, rows, head_dim)`.
+    values: Tensor,
 }
 
 impl AttentionPlan {
@@ -149,8 +223,11 @@ impl AttentionPlan {
         config: &StackConfig,
         sight: Sight,
         bias: Option<&DistanceBias>,
-        device: &Device,
+        (device, dtype): (&Device, DType),
     ) -> Result<Self> {
+        // Flash attention has kernels for some types alone.
+        #[cfg(not(feature = "flash-attn"))]
+        let _ = dtype;
         let mut plan = Self {
             num_heads: config.num_heads,
             num_kv_heads: config.num_kv_heads,
@@ -158,109 +235,434 @@ impl AttentionPlan {
             scale: f64::from(config.score_scale),
             cap: config.score_cap.map(f64::from),
             bias: bias.cloned(),
-            texts: Vec::with_capacity(texts.len()),
-            summands: BTreeMap::new(),
-            distances: BTreeMap::new(),
+            stacks: Vec::new(),
+            stack_places: None,
+            shared: Vec::new(),
             #[cfg(feature = "flash-attn")]
-            flash: if bias.is_some() || config.disentangled.is_some() {
-                None
-            } else {
-                FlashPlan::new(texts, config, sight, device)?
-            },
+            flash: None,
         };
-        let mut row = 0;
-        for text in texts {
-            let block = |first: usize| {
-                let last = (first + BLOCK_ROWS).min(text.rows);
-                let rows = row + first..row + last;
-                match sight {
-                    Sight::Around { window } => {
-                        let start = window.map_or(0, |window| (first + 1).saturating_sub(window));
-                        let end = window.map_or(text.positions, |window| text.positions.min(last - 1 + window));
-                        QueryBlock { rows, own: first - start, seen: start..end }
-                    }
-                    Sight::UpToOwn { window } => {
-                        let start = text.positions - text.rows;
-                        // A window narrows what is read, not only what is masked.
-                        let seen = window.map_or(0, |window| (start + first + 1).saturating_sub(window))..start + last;
-                        QueryBlock { rows, own: start + first - seen.start, seen }
-                    }
-                }
-            };
-            let blocks: Vec<QueryBlock> = (0..text.rows).step_by(BLOCK_ROWS).map(block).collect();
-            for shape in blocks.iter().map(QueryBlock::shape) {
-                if let Entry::Vacant(entry) = plan.summands.entry(shape)
-                    && let Some(summands) = Summands::new(shape, sight, bias, device)?
-                {
-                    entry.insert(summands);
-                }
-                if let (Some(of), Entry::Vacant(entry)) = (&config.disentangled, plan.distances.entry(shape)) {
-                    entry.insert(DistancePlaces::new(of, shape, device)?);
-                }
+        // What is added to scores depends on the distance there, so rows of several texts have no summands in common.
+        let is_plain = bias.is_none() && config.disentangled.is_none();
+        #[cfg(feature = "flash-attn")]
+        if is_plain {
+            plan.flash = FlashPlan::new(texts, config, sight, (device, dtype))?;
+            if plan.flash.is_some() {
+                return Ok(plan);
             }
-            plan.texts.push(blocks);
-            row += text.rows;
         }
+        let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
+        let all: usize = texts.iter().map(|text| text.rows).sum();
+        for keys in &shared {
+            plan.shared.push(SharedStretch::new(keys, texts, config.num_heads, device)?);
+        }
+        let pieces = pieces(texts, sight, &shared, config.num_heads);
+        let (stacks, places, results) = stacked(&pieces, config.num_heads, all);
+        let stack = |pieces: &Vec<&Piece>| PieceStack::new(pieces, sight, bias, config, device);
+        plan.stacks = stacks.iter().map(stack).collect::<Result<_>>()?;
+        plan.stack_places = result_places(&places, results, device)?;
         Ok(plan)
     }
 
-    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`.
-    ///
-    /// `spans` gives the positions that each text has in this layer, its own tokens last where it sees these, and
-    /// `distances` what stands for distances there.
+    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`, over all positions of a layer.
+    /// `distances` is what stands for distances there.
     pub(super) fn attend(
         &self,
-        queries: &Tensor,
-        spans: &[Vec<&LayerSpan>],
-        distances: Option<&LayerDistances>,
-    ) -> Result<Tensor> {
-        #[cfg(feature = "flash-attn")]
-        if let Some(flash) = self.flash.as_ref().filter(|_| FlashPlan::takes(queries.dtype())) {
-            return flash.attend(queries, &LayerSpan::join(&spans.concat())?);
-        }
-        let mut parts = Vec::with_capacity(spans.len());
-        for (blocks, spans) in self.texts.iter().zip(spans) {
-            let seen = LayerSpan::join(spans)?;
-            for block in blocks {
-                parts.push(self.block(block, queries, &seen, distances)?);
-            }
-        }
-        Tensor::cat(&parts, 1)?.transpose(0, 1)?.flatten_from(1)
-    }
-
-    /// `(heads, rows, head_dim)` of one block.
-    fn block(
-        &self,
-        block: &QueryBlock,
         queries: &Tensor,
         all: &LayerSpan,
         distances: Option<&LayerDistances>,
     ) -> Result<Tensor> {
-        let (rows, seen) = (block.rows.len(), block.seen.len());
-        let groups = self.num_heads / self.num_kv_heads;
-        let see = |x: &Tensor| x.narrow(1, block.seen.start, seen);
-        // The query heads of a key head lie next to each other: (kv_heads, groups · rows, head_dim)
-        let queries =
-            queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
-        let keys = see(&all.keys)?;
-        let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
-        let scores = match (distances, self.distances.get(&block.shape())) {
-            (Some(distances), Some(places)) => distances.add(&scores, places, &queries, &keys)?,
-            _ => scores,
+        #[cfg(feature = "flash-attn")]
+        if let Some(flash) = &self.flash {
+            return flash.attend(queries, all);
+        }
+        let joined = if self.shared.is_empty() {
+            let parts = self.stacks.iter().map(|stack| {
+                let (scores, values) = self.stack_scores(stack, queries, all, distances)?;
+                let weights = softmax_last_dim(&scores)?.to_dtype(values.dtype())?;
+                self.by_rows(&weights.matmul(&values)?, stack.pieces)
+            });
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            in_places(&Tensor::cat(&parts, 1)?, self.stack_places.as_ref())?
+        } else {
+            self.joined(queries, all)?.to_dtype(queries.dtype())?
         };
-        // After they were widened: in bf16 the factor would round once more.
-        let scores = (scores * self.scale)?;
-        let scores = self.cap.map_or(Ok(scores.clone()), |cap| (scores / cap)?.tanh()? * cap)?;
-        let scores = match (self.summands.get(&block.shape()), &self.bias) {
-            (Some(Summands::Mask(mask)), _) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
-            (Some(Summands::Places(places)), Some(bias)) => {
-                (scores.reshape((self.num_heads, rows * seen))? + bias.summands.index_select(places, 1)?)?
+        joined.transpose(0, 1)?.contiguous()?.flatten_from(1)
+    }
+
+    /// The same of stacks and of what several texts see, `(heads, tokens, head_dim)`.
+    fn joined(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
+        let mut partials = Vec::with_capacity(1 + self.shared.len());
+        let stacks = self.stacks.iter().map(|stack| {
+            let (scores, values) = self.stack_scores(stack, queries, all, None)?;
+            Partial::new(&scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
+        });
+        let stacks = stacks.collect::<Result<Vec<_>>>()?;
+        if !stacks.is_empty() {
+            partials.push(Partial::cat(&stacks)?.in_places(self.stack_places.as_ref())?);
+        }
+        for shared in &self.shared {
+            let (start, len) = (shared.keys.start, shared.keys.len());
+            let (keys, values) = (all.keys.narrow(1, start, len)?, all.values.narrow(1, start, len)?);
+            let parts = shared.rows.iter().map(|rows| {
+                let queries = self.by_key_heads(&rows.of(queries)?, 1)?;
+                Partial::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
+            });
+            partials.push(Partial::cat(&parts.collect::<Result<Vec<_>>>()?)?.in_places(shared.places.as_ref())?);
+        }
+        let mut partials = partials.into_iter();
+        let first = partials.next().expect("each row sees something");
+        let whole = partials.try_fold(first, |whole, part| whole.joined(&part))?;
+        whole.values.broadcast_div(&whole.sum)
+    }
+
+    /// Scores `(kv_heads · pieces, groups · rows, keys)` of a stack in f32, and the values that they weigh.
+    fn stack_scores(
+        &self,
+        stack: &PieceStack,
+        queries: &Tensor,
+        all: &LayerSpan,
+        distances: Option<&LayerDistances>,
+    ) -> Result<(Tensor, Tensor)> {
+        let (pieces, rows, keys) = (stack.pieces, stack.rows, stack.keys);
+        let stacked = |x: &Tensor| {
+            let x = stack.key_places.of(x)?;
+            if pieces == 1 { Ok(x) } else { x.reshape((self.num_kv_heads * pieces, keys, self.head_dim)) }
+        };
+        let queries = self.by_key_heads(&stack.query_places.of(queries)?, pieces)?;
+        let (all_keys, values) = (stacked(&all.keys)?, stacked(&all.values)?);
+        let scores = match (distances, &stack.distances) {
+            (Some(distances), Some(places)) => {
+                let products = queries.matmul(&all_keys.t()?)?.to_dtype(DType::F32)?;
+                self.scaled(&distances.add(&products, places, &queries, &all_keys)?)?
             }
-            _ => scores,
+            _ => self.scores(&queries, &all_keys)?,
         };
-        let scores = scores.reshape((self.num_kv_heads, groups * rows, seen))?;
-        let weights = softmax_last_dim(&scores)?.to_dtype(queries.dtype())?;
-        weights.matmul(&see(&all.values)?)?.reshape((self.num_heads, rows, self.head_dim))
+        let groups = self.num_heads / self.num_kv_heads;
+        let by_piece = (self.num_kv_heads, pieces, groups, rows, keys);
+        let sum = match (&stack.summands, &self.bias) {
+            (Summands::Mask(mask), _) => scores.reshape(by_piece)?.broadcast_add(mask)?,
+            (Summands::Distances(places), Some(bias)) => {
+                let summands = bias.summands.index_select(places, 1)?;
+                let summands = summands.reshape((self.num_kv_heads, groups, pieces, rows, keys))?.transpose(1, 2)?;
+                (scores.reshape(by_piece)? + summands)?
+            }
+            _ => return Ok((scores, values)),
+        };
+        Ok((sum.reshape((self.num_kv_heads * pieces, groups * rows, keys))?, values))
+    }
+
+    fn scores(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
+        // Widened before they are scaled: in bf16 the factor would round once more.
+        self.scaled(&queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?)
+    }
+
+    fn scaled(&self, scores: &Tensor) -> Result<Tensor> {
+        let scores = (scores * self.scale)?;
+        self.cap.map_or(Ok(scores.clone()), |cap| (scores / cap)?.tanh()? * cap)
+    }
+
+    /// `(heads, pieces · rows, head_dim)` to `(kv_heads · pieces, groups · rows, head_dim)`: the query heads of a key head lie
+    /// next to each other.
+    fn by_key_heads(&self, x: &Tensor, pieces: usize) -> Result<Tensor> {
+        let (kv_heads, groups) = (self.num_kv_heads, self.num_heads / self.num_kv_heads);
+        let rows = x.dim(1)? / pieces;
+        if pieces > 1 && groups > 1 {
+            let x = x.reshape((kv_heads, groups, pieces, rows, self.head_dim))?.transpose(1, 2)?;
+            return x.reshape((kv_heads * pieces, groups * rows, self.head_dim));
+        }
+        x.reshape((kv_heads * pieces, groups * rows, self.head_dim))
+    }
+
+    /// The reverse of [`by_key_heads`](Self::by_key_heads), of rows of any width.
+    fn by_rows(&self, x: &Tensor, pieces: usize) -> Result<Tensor> {
+        let (kv_heads, groups) = (self.num_kv_heads, self.num_heads / self.num_kv_heads);
+        let (rows, width) = (x.dim(1)? / groups, x.dim(2)?);
+        let x = if pieces > 1 && groups > 1 {
+            x.reshape((kv_heads, pieces, groups, rows, width))?.transpose(1, 2)?
+        } else {
+            x.clone()
+        };
+        x.reshape((self.num_heads, pieces * rows, width))
+    }
+}
+
+/// Stretches that several texts see, by where they lie.
+fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<usize>> {
+    // What each row of a text sees whole: all, or what lies before its own positions and within the window of its last.
+    let seen = texts.iter().flat_map(|text| {
+        let positions = text.positions();
+        let mut start = 0;
+        text.seen.iter().filter(move |range| {
+            let (first, end) = (start, start + range.len());
+            start = end;
+            match sight {
+                Sight::Around { window } => window.is_none(),
+                Sight::UpToOwn { window } => {
+                    end + text.rows <= positions && window.is_none_or(|window| positions <= first + window)
+                }
+            }
+        })
+    });
+    let saved = |&((start, end), readers): &((usize, usize), usize)| (readers - 1) * (end - start);
+    let mut shared: Vec<((usize, usize), usize)> = seen_often(seen).into_iter().collect();
+    // A reader who does not see all of it reads it for itself, which needs all of them to have it for themselves.
+    shared.retain(|((start, end), readers)| {
+        let having = texts.iter().filter(|text| text.seen.contains(&(*start..*end))).count();
+        having == *readers && saved(&((*start, *end), *readers)) >= WORTH_SHARING
+    });
+    shared.sort_by_key(|one| (std::cmp::Reverse(saved(one)), one.0));
+    shared.truncate(MOST_SHARED);
+    shared.into_iter().map(|((start, end), _)| start..end).collect()
+}
+
+/// The rows of all texts in pieces that may attend at once.
+fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usize>], heads: usize) -> Vec<Piece> {
+    let (mut pieces, mut row) = (Vec::new(), 0);
+    for text in texts {
+        let positions = text.positions();
+        let first = match sight {
+            Sight::Around { .. } => 0,
+            Sight::UpToOwn { .. } => positions - text.rows,
+        };
+        let mut keys: Vec<(usize, usize)> = Vec::with_capacity(positions);
+        let mut start = 0;
+        for range in &text.seen {
+            if !shared.contains(range) {
+                keys.extend(range.clone().zip(start..));
+            }
+            start += range.len();
+        }
+        let most = (MOST_SCORES / (heads * keys.len().max(1))).clamp(1, BLOCK_ROWS);
+        for begin in (0..text.rows).step_by(most) {
+            let end = (begin + most).min(text.rows);
+            // A window narrows what is read, not only what is masked.
+            let (from, to) = (first + begin, first + end - 1);
+            let seen = sight.bounds(from).0..=sight.bounds(to).1;
+            let keys: Vec<_> = keys.iter().copied().filter(|(_, position)| seen.contains(position)).collect();
+            if !keys.is_empty() {
+                pieces.push(Piece { rows: row + begin..row + end, first: from, keys });
+            }
+        }
+        row += text.rows;
+    }
+    pieces
+}
+
+/// Pieces of like shape together; of each row of the batch the place of its result among those of all stacks, and how many
+/// of these there are.
+fn stacked(pieces: &[Piece], heads: usize, rows: usize) -> (Vec<Vec<&Piece>>, Vec<Option<usize>>, usize) {
+    let mut alike: BTreeMap<(usize, usize), Vec<&Piece>> = BTreeMap::new();
+    for piece in pieces {
+        // Filled up to the largest, none has more than twice its rows and keys, and there are few kinds however many texts.
+        let shape = (piece.rows.len().next_power_of_two(), piece.keys.len().next_power_of_two());
+        alike.entry(shape).or_default().push(piece);
+    }
+    let (mut stacks, mut places, mut next) = (Vec::new(), vec![None; rows], 0);
+    for ((most_rows, most_keys), pieces) in alike {
+        let at_once = (MOST_SCORES / (heads * most_rows * most_keys)).max(1);
+        for stack in pieces.chunks(at_once) {
+            let height = most(stack, |piece| piece.rows.len());
+            for (piece, first) in stack.iter().zip((next..).step_by(height)) {
+                piece.rows.clone().zip(first..).for_each(|(row, place)| places[row] = Some(place));
+            }
+            next += stack.len() * height;
+            stacks.push(stack.to_vec());
+        }
+    }
+    (stacks, places, next)
+}
+
+fn most(pieces: &[&Piece], of: impl Fn(&Piece) -> usize) -> usize {
+    pieces.iter().map(|piece| of(piece)).max().unwrap_or(0)
+}
+
+/// Where each row's result is to be taken from, of so many, where that is not where it stands; a row without one takes what
+/// is behind them.
+fn result_places(places: &[Option<usize>], results: usize, device: &Device) -> Result<Option<Tensor>> {
+    if places.len() == results && places.iter().enumerate().all(|(row, place)| *place == Some(row)) {
+        return Ok(None);
+    }
+    let ids: Vec<u32> = places.iter().map(|place| place.unwrap_or(results) as u32).collect();
+    Ok(Some(Tensor::from_vec(ids, places.len(), device)?))
+}
+
+fn in_places(x: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
+    places.map_or(Ok(x.clone()), |places| x.index_select(places, 1))
+}
+
+impl Piece {
+    /// Whether it is so large and all its rows see all its keys.
+    fn sees_all(&self, rows: usize, keys: usize, sight: Sight) -> bool {
+        let (first, last) = (self.keys[0].1, self.keys[self.keys.len() - 1].1);
+        let of_first = sight.bounds(self.first).1;
+        let of_last = sight.bounds(self.first + self.rows.len() - 1).0;
+        self.rows.len() == rows && self.keys.len() == keys && last <= of_first && of_last <= first
+    }
+}
+
+/// Positions of the rows and keys of a stack, and what the rows see, as floats: `(1, pieces, 1, rows, 1)` of rows and
+/// `(1, pieces, 1, 1, keys)` of keys.
+struct SeenPairs {
+    rows: Tensor,
+    first: Tensor,
+    last: Tensor,
+    keys: Tensor,
+}
+
+impl SeenPairs {
+    fn new(pieces: &[&Piece], (rows, keys): (usize, usize), sight: Sight, device: &Device) -> Result<Self> {
+        // Positions are far from what an f32 cannot tell apart. What fills up is nobody's to see, and sees all.
+        let of_rows = |of: &dyn Fn(usize) -> f32, filled: f32| {
+            let piece = |piece: &&Piece| {
+                let (first, len) = (piece.first, piece.rows.len());
+                (0..rows).map(move |row| (row < len).then_some(first + row)).collect::<Vec<_>>()
+            };
+            let values: Vec<f32> = pieces.iter().flat_map(piece).map(|row| row.map_or(filled, of)).collect();
+            Tensor::from_vec(values, (1, pieces.len(), 1, rows, 1), device)
+        };
+        let of_keys = |piece: &&Piece| {
+            let positions: Vec<f32> = piece.keys.iter().map(|(_, position)| *position as f32).collect();
+            positions.into_iter().chain(std::iter::repeat(f32::INFINITY)).take(keys)
+        };
+        let positions: Vec<f32> = pieces.iter().flat_map(of_keys).collect();
+        Ok(Self {
+            rows: of_rows(&|row| row as f32, 0.0)?,
+            first: of_rows(&|row| sight.bounds(row).0 as f32, 0.0)?,
+            last: of_rows(&|row| sight.bounds(row).1 as f32, f32::MAX)?,
+            keys: Tensor::from_vec(positions, (1, pieces.len(), 1, 1, keys), device)?,
+        })
+    }
+
+    /// 1 where a row sees a key, else 0.
+    fn is_seen(&self) -> Result<Tensor> {
+        self.mask()?.ge(0f32)
+    }
+
+    /// 0 where a row sees a key, −∞ elsewhere.
+    fn mask(&self) -> Result<Tensor> {
+        let hides = |seen: &Tensor| -> Result<Tensor> {
+            let of = |value: f32| Tensor::full(value, seen.shape(), seen.device());
+            seen.where_cond(&of(0.0)?, &of(f32::NEG_INFINITY)?)
+        };
+        hides(&self.keys.broadcast_le(&self.last)?)? + hides(&self.keys.broadcast_ge(&self.first)?)?
+    }
+
+    fn distances(&self) -> Result<Tensor> {
+        self.keys.broadcast_sub(&self.rows)
+    }
+}
+
+impl PieceStack {
+    fn new(
+        pieces: &[&Piece],
+        sight: Sight,
+        bias: Option<&DistanceBias>,
+        config: &StackConfig,
+        device: &Device,
+    ) -> Result<Self> {
+        let (rows, keys) = (most(pieces, |piece| piece.rows.len()), most(pieces, |piece| piece.keys.len()));
+        // What fills up repeats the first.
+        let filled = |piece: &Piece, rows: usize| -> Vec<usize> {
+            piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows).collect()
+        };
+        let of_keys = |piece: &Piece| -> Vec<usize> {
+            let slots = piece.keys.iter().map(|(slot, _)| *slot);
+            slots.chain(std::iter::repeat(piece.keys[0].0)).take(keys).collect()
+        };
+        let query_places: Vec<usize> = pieces.iter().flat_map(|piece| filled(piece, rows)).collect();
+        let key_places: Vec<usize> = pieces.iter().flat_map(|piece| of_keys(piece)).collect();
+        let seen = SeenPairs::new(pieces, (rows, keys), sight, device)?;
+        let summands = match bias {
+            Some(bias) => Summands::Distances(bias.places(&seen.distances()?, &seen.is_seen()?)?),
+            None if pieces.iter().all(|piece| piece.sees_all(rows, keys, sight)) => Summands::Nothing,
+            None => Summands::Mask(seen.mask()?),
+        };
+        let distances = config.disentangled.as_ref().map(|of| {
+            let pairs = pieces.iter().enumerate().flat_map(|(at, piece)| {
+                (0..rows * keys).map(move |pair| {
+                    let (row, key) = (pair / keys, pair % keys);
+                    let position = piece.keys.get(key).map_or(0, |(_, position)| *position);
+                    (at * rows + row, at * keys + key, position as isize - (piece.first + row) as isize)
+                })
+            });
+            DistancePlaces::new(of, (pieces.len() * rows, pieces.len() * keys), pairs, device)
+        });
+        Ok(Self {
+            pieces: pieces.len(),
+            rows,
+            keys,
+            query_places: Places::new(&query_places, device)?,
+            key_places: Places::new(&key_places, device)?,
+            summands,
+            distances: distances.transpose()?,
+        })
+    }
+}
+
+impl SharedStretch {
+    fn new(keys: &Range<usize>, texts: &[AttendingRows], heads: usize, device: &Device) -> Result<Self> {
+        let (mut rows, mut places, mut row) = (Vec::new(), Vec::new(), 0);
+        for text in texts {
+            let is_reader = text.seen.contains(keys);
+            for row in row..row + text.rows {
+                places.push(is_reader.then_some(rows.len()));
+                if is_reader {
+                    rows.push(row);
+                }
+            }
+            row += text.rows;
+        }
+        let at_once = (MOST_SCORES / (heads * keys.len())).max(1);
+        Ok(Self {
+            keys: keys.clone(),
+            places: result_places(&places, rows.len(), device)?,
+            rows: rows.chunks(at_once).map(|rows| Places::new(rows, device)).collect::<Result<_>>()?,
+        })
+    }
+}
+
+impl Partial {
+    fn new(scores: &Tensor, values: &Tensor) -> Result<Self> {
+        let most = scores.max_keepdim(D::Minus1)?;
+        let weights = scores.broadcast_sub(&most)?.exp()?;
+        let sum = weights.sum_keepdim(D::Minus1)?;
+        Ok(Self { most, sum, values: weights.to_dtype(values.dtype())?.matmul(values)?.to_dtype(DType::F32)? })
+    }
+
+    fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        Ok(Self { most: f(&self.most)?, sum: f(&self.sum)?, values: f(&self.values)? })
+    }
+
+    /// Of several rows one behind the other.
+    fn cat(parts: &[Self]) -> Result<Self> {
+        let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), 1);
+        Ok(Self { most: cat(|part| &part.most)?, sum: cat(|part| &part.sum)?, values: cat(|part| &part.values)? })
+    }
+
+    /// Each row's where it belongs; a row that has none sees nothing.
+    fn in_places(self, places: Option<&Tensor>) -> Result<Self> {
+        let Some(places) = places else { return Ok(self) };
+        let rows = self.most.dim(1)?;
+        let nothing = |x: &Tensor, value: f32| -> Result<Tensor> {
+            let (heads, _, width) = x.dims3()?;
+            Tensor::cat(&[x, &Tensor::full(value, (heads, 1, width), x.device())?], 1)?.index_select(places, 1)
+        };
+        debug_assert!(rows > 0, "some row has something");
+        Ok(Self {
+            most: nothing(&self.most, f32::NEG_INFINITY)?,
+            sum: nothing(&self.sum, 0.0)?,
+            values: nothing(&self.values, 0.0)?,
+        })
+    }
+
+    /// What the same rows make of the positions of both (Milakov & Gimelshein 2018).
+    fn joined(&self, other: &Self) -> Result<Self> {
+        let most = self.most.maximum(&other.most)?;
+        let [a, b] = [self, other].map(|part| (&part.most - &most)?.exp());
+        let (a, b) = (a?, b?);
+        let sum = ((&self.sum * &a)? + (&other.sum * &b)?)?;
+        let values = (self.values.broadcast_mul(&a)? + other.values.broadcast_mul(&b)?)?;
+        Ok(Self { most, sum, values })
     }
 }
 
@@ -270,86 +672,5 @@ pub(super) fn heads(x: &Tensor, head_dim: usize) -> Result<Tensor> {
     x.reshape((tokens, width / head_dim, head_dim))?.transpose(0, 1)?.contiguous()
 }
 
-impl Summands {
-    fn new(
-        (rows, seen, own): BlockShape,
-        sight: Sight,
-        bias: Option<&DistanceBias>,
-        device: &Device,
-    ) -> Result<Option<Self>> {
-        let is_seen = |row: usize, key: usize| match sight {
-            Sight::Around { window } => {
-                window.is_none_or(|window| key < own + row + window && own + row < key + window)
-            }
-            Sight::UpToOwn { window } => key <= own + row && window.is_none_or(|window| own + row < key + window),
-        };
-        let pairs = (0..rows).flat_map(|row| (0..seen).map(move |key| (row, key)));
-        Ok(match bias {
-            Some(bias) => {
-                let places: Vec<u32> = pairs.map(|(row, key)| bias.place(own + row, key, is_seen(row, key))).collect();
-                Some(Self::Places(Tensor::from_vec(places, rows * seen, device)?))
-            }
-            // A row by itself sees all that is read for it.
-            None if rows == 1 || sight == Sight::Around { window: None } => None,
-            None => {
-                let mask = |(row, key)| if is_seen(row, key) { 0f32 } else { f32::NEG_INFINITY };
-                Some(Self::Mask(Tensor::from_vec(pairs.map(mask).collect::<Vec<_>>(), (rows, seen), device)?))
-            }
-        })
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_and_joined_spans_are_contiguous() {
-        let tensor = Tensor::arange(0u32, 2 * 5 * 3, &Device::Cpu)
-            .and_then(|x| x.reshape((2, 5, 3)))
-            .expect("2 heads of 5 tokens");
-        let batch = LayerSpan { keys: tensor.clone(), values: tensor.clone() };
-        let parts = [0..2, 2..3, 3..5].map(|range| batch.part(&range).expect("in range"));
-        assert!(parts.iter().all(|part| part.keys.is_contiguous() && part.values.is_contiguous()));
-        let joined = LayerSpan::join(&parts.each_ref()).expect("joins");
-        assert!(joined.keys.is_contiguous() && joined.values.is_contiguous());
-        assert_eq!(joined.keys.to_vec3::<u32>().expect("3 dimensions"), tensor.to_vec3::<u32>().expect("3 dimensions"));
-    }
-
-    #[test]
-    fn a_row_sees_its_window_up_to_itself() {
-        let seen = |rows, seen, window| -> Vec<String> {
-            let summands = Summands::new((rows, seen, seen - rows), Sight::UpToOwn { window }, None, &Device::Cpu);
-            let Ok(Some(Summands::Mask(mask))) = summands else { panic!("a mask") };
-            let mask = mask.to_vec2::<f32>().expect("a matrix");
-            mask.iter().map(|row| row.iter().map(|x| if *x == 0.0 { 'x' } else { '.' }).collect()).collect()
-        };
-        assert_eq!(seen(2, 4, None), ["xxx.", "xxxx"]);
-        assert_eq!(seen(3, 4, Some(2)), ["xx..", ".xx.", "..xx"]);
-        assert_eq!(seen(2, 2, Some(1)), ["x.", ".x"]);
-    }
-
-    #[test]
-    fn summands_are_those_of_the_distance_and_hide_what_is_not_seen() {
-        let buckets = RelativeBuckets { buckets: 4, max_distance: 2, bidirectional: true };
-        let table: Vec<f32> = (0..8).map(|x| x as f32).collect();
-        let bias = DistanceBias::new(buckets, &table, 2, &Device::Cpu).expect("a table");
-        let of = |shape: BlockShape, sight| -> Vec<Vec<f32>> {
-            let summands = Summands::new(shape, sight, Some(&bias), &Device::Cpu);
-            let Ok(Some(Summands::Places(places))) = summands else { panic!("places") };
-            bias.summands.index_select(&places, 1).and_then(|x| x.to_vec2()).expect("a matrix")
-        };
-        let expected = |head: usize, row: isize, keys: std::ops::Range<isize>| -> Vec<f32> {
-            keys.map(|key| table[buckets.bucket(key - row) * 2 + head]).collect()
-        };
-        // The second block of a text of five: its rows are the fourth and the fifth.
-        for (head, got) in of((2, 5, 3), Sight::Around { window: None }).into_iter().enumerate() {
-            assert_eq!(got, [expected(head, 3, 0..5), expected(head, 4, 0..5)].concat());
-        }
-        let hidden = f32::NEG_INFINITY;
-        for (head, got) in of((2, 4, 2), Sight::UpToOwn { window: Some(2) }).into_iter().enumerate() {
-            let rows = [vec![hidden], expected(head, 2, 1..3), vec![hidden; 3], expected(head, 3, 2..4)];
-            assert_eq!(got, rows.concat());
-        }
-    }
-}
+mod tests;

@@ -13,32 +13,38 @@ pub(super) struct LayerDistances {
     pub(super) queries: Option<Tensor>,
 }
 
-/// Where the products of some rows of a text, and of the positions that these see, stand among those with all distances:
-/// `(rows · seen)` each.
+/// Where the products of some rows, and of the positions that these see, stand among those with all distances: one each for
+/// each pair.
 pub(super) struct DistancePlaces {
     of_queries: Tensor,
     of_keys: Tensor,
 }
 
 impl DistancePlaces {
-    /// Of so many rows and positions, the first row's own among these given.
-    pub(super) fn new(of: &Disentangled, (rows, seen, own): (usize, usize, usize), device: &Device) -> Result<Self> {
+    /// Of pairs of a row and a key, of so many, and how far the key is behind the row.
+    pub(super) fn new(
+        of: &Disentangled,
+        (rows, keys): (usize, usize),
+        pairs: impl Iterator<Item = (usize, usize, isize)>,
+        device: &Device,
+    ) -> Result<Self> {
         let columns = 2 * of.span;
-        if u32::try_from(rows.max(seen) * columns).is_err() {
-            bail!("a text of {seen} tokens has too many products with {columns} distances for this device");
+        if u32::try_from(rows.max(keys) * columns).is_err() {
+            bail!("texts of {keys} tokens have too many products with {columns} distances for this device");
         }
-        let column = |row: usize, key: usize| of.row(key as isize - (own + row) as isize);
-        let pairs = || (0..rows).flat_map(|row| (0..seen).map(move |key| (row, key)));
-        let of_queries: Vec<u32> = pairs().map(|(row, key)| (row * columns + column(row, key)) as u32).collect();
-        let of_keys: Vec<u32> = pairs().map(|(row, key)| (key * columns + column(row, key)) as u32).collect();
-        let places = |places: Vec<u32>| Tensor::from_vec(places, rows * seen, device);
+        let place = |(row, key, distance)| {
+            let column = of.row(distance);
+            ((row * columns + column) as u32, (key * columns + column) as u32)
+        };
+        let (of_queries, of_keys): (Vec<u32>, Vec<u32>) = pairs.map(place).unzip();
+        let places = |places: Vec<u32>| Tensor::new(places, device);
         Ok(Self { of_queries: places(of_queries)?, of_keys: places(of_keys)? })
     }
 }
 
 impl LayerDistances {
-    /// Scores `(heads, rows, seen)` with the products of queries `(heads, rows, head_dim)` and of keys `(heads, seen,
-    /// head_dim)` with what stands for the distance of each pair.
+    /// Scores `(heads · pieces, rows, seen)` with the products of queries `(heads · pieces, rows, head_dim)` and of keys
+    /// `(heads · pieces, seen, head_dim)` with what stands for the distance of each pair.
     pub(super) fn add(
         &self,
         scores: &Tensor,
@@ -47,7 +53,8 @@ impl LayerDistances {
         keys: &Tensor,
     ) -> Result<Tensor> {
         let gather = |rows: &Tensor, distances: &Tensor, places: &Tensor| {
-            let products = rows.contiguous()?.matmul(distances)?; // (heads, rows, 2 span)
+            let (heads, head_dim, _) = distances.dims3()?;
+            let products = rows.contiguous()?.reshape((heads, (), head_dim))?.matmul(distances)?; // (heads, …, 2 span)
             // Gathered before they are widened: there are often more distances than positions.
             products.flatten_from(1)?.index_select(places, 1)?.to_dtype(DType::F32)?.reshape(scores.shape())
         };
@@ -67,7 +74,8 @@ mod tests {
     #[test]
     fn a_pair_has_the_product_of_its_distance_in_the_query_s_row_and_in_the_key_s() {
         // The second block of a text of five: its rows are the fourth and the fifth.
-        let places = DistancePlaces::new(&OF, (2, 5, 3), &Device::Cpu).expect("few of them");
+        let pairs = (0..10).map(|pair| (pair / 5, pair % 5, pair as isize % 5 - 3 - pair as isize / 5));
+        let places = DistancePlaces::new(&OF, (2, 5), pairs, &Device::Cpu).expect("few of them");
         let of = |places: &Tensor| places.to_vec1::<u32>().expect("places");
         // Columns of distances −3 to 1 and −4 to 0: the reference counts from the key.
         let columns = [3, 3, 3, 2, 1, 3, 3, 3, 3, 2];
@@ -78,7 +86,8 @@ mod tests {
     #[test]
     fn more_products_than_can_be_counted_are_an_error() {
         let of = Disentangled { span: 1 << 31, ..OF };
-        let error = DistancePlaces::new(&of, (1, 2, 0), &Device::Cpu).err().expect("refused").to_string();
+        let error =
+            DistancePlaces::new(&of, (1, 2), std::iter::empty(), &Device::Cpu).err().expect("refused").to_string();
         assert!(error.contains("too many products"), "{error}");
     }
 }

@@ -58,8 +58,8 @@ impl DeviceEncoder {
         let rows = texts.iter().map(|text| DeviceRows { past: &[], source: None, len: text.len() });
         let ropes: Vec<(&[f32], f32)> =
             self.frequencies.iter().zip(&self.ropes).map(|(all, rope)| (&**all, rope.scale)).collect();
-        let plan: BatchPlan<'_> = self.stack.plan(rows.collect(), (&ropes, RopeLayout::Halves))?;
-        let (x, _) = self.stack.run(x, &plan, &mut |layer, x| {
+        let plan: BatchPlan<'_> = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, RopeLayout::Halves))?;
+        let x = self.stack.run(x, &plan, &mut |layer, x| {
             after(layer, x);
             Ok(())
         })?;

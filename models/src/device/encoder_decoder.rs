@@ -6,10 +6,10 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor, bail};
 
 use super::IDLE_ROWS;
-use super::attention::LayerSpan;
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
 use super::layer::{DeviceRows, NO_ROTATIONS};
+use super::pool::SlotSpan;
 use super::stack::DeviceStack;
 use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::EncoderDecoderConfig;
@@ -29,9 +29,6 @@ pub(super) struct DeviceEncoderDecoder {
     stacks: DeviceStacks,
     head: DeviceHead,
 }
-
-/// What a decoder's layers see of a source: their keys and values of its tokens.
-struct SourceSpan(Vec<LayerSpan>);
 
 impl DeviceStacks {
     pub(super) fn load(
@@ -71,10 +68,10 @@ impl DeviceStacks {
         let (embeddings, stack) = &self.encoder;
         let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, 0)).collect();
         let rows = segments.iter().map(|s| DeviceRows { past: &[], source: None, len: s.tokens.len() });
-        let plan = stack.plan(rows.collect(), NO_ROTATIONS)?;
-        let (x, _) = stack.run(embeddings.rows(&texts)?, &plan, &mut |_, _| Ok(()))?;
+        let plan = stack.plan(&rows.collect::<Vec<_>>(), NO_ROTATIONS)?;
+        let x = stack.run(embeddings.rows(&texts)?, &plan, &mut |_, _| Ok(()))?;
         let sources = self.decoder.1.read_sources(&stack.finish(&x)?, &plan.rows)?;
-        let span = |(s, source): (&&PackedSegment, _)| KvSpan::new(s.tokens.len(), SourceSpan(source));
+        let span = |(s, source): (&&PackedSegment, SlotSpan)| KvSpan::new(s.tokens.len(), source);
         Ok(segments.iter().zip(sources).map(span).collect())
     }
 
@@ -82,7 +79,7 @@ impl DeviceStacks {
     pub(super) fn texts(&self, segments: &[&PackedSegment], taps: &mut LayerTaps<'_>) -> Result<(Tensor, Vec<KvSpan>)> {
         let rows = segments.iter().map(|s| DeviceRows {
             past: &s.past[1..],
-            source: Some(&s.past[0].cache::<SourceSpan>().0),
+            source: Some(s.past[0].cache::<SlotSpan>()),
             len: s.tokens.len(),
         });
         let rows: Vec<DeviceRows<'_>> = rows.collect();
@@ -90,7 +87,7 @@ impl DeviceStacks {
             segments.iter().zip(&rows).map(|(s, rows)| EmbeddedText::new(&s.tokens, rows.start())).collect();
         let (embeddings, stack) = &self.decoder;
         let x = embeddings.rows(&texts)?;
-        stack.decode(x, &stack.plan(rows, NO_ROTATIONS)?, segments, taps)
+        stack.decode(x, stack.plan(&rows, NO_ROTATIONS)?, segments, taps)
     }
 }
 
@@ -146,7 +143,7 @@ impl PackedDecoder for DeviceEncoderDecoder {
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        self.stacks.decoder.1.join(spans, len)
+        Ok(self.stacks.decoder.1.join(spans, len))
     }
 
     fn idle_rows(&self) -> usize {

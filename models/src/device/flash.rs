@@ -9,8 +9,10 @@ use crate::stack_config::StackConfig;
 /// Head lengths that its kernels exist for are multiples of 8 up to this.
 const MAX_HEAD_DIM: usize = 512;
 
-/// The texts' bounds among the batch's queries, and among all positions that are seen.
+/// The texts' positions, and their bounds among the batch's queries, and among all positions that are seen.
 pub(super) struct FlashPlan {
+    /// Where the positions of each text lie, one text after another.
+    slots: Tensor,
     query_ends: Tensor,
     key_ends: Tensor,
     most_queries: usize,
@@ -25,9 +27,10 @@ impl FlashPlan {
         texts: &[AttendingRows],
         config: &StackConfig,
         sight: Sight,
-        device: &Device,
+        (device, dtype): (&Device, DType),
     ) -> Result<Option<Self>> {
         if !device.is_cuda()
+            || !matches!(dtype, DType::F16 | DType::BF16)
             || config.score_cap.is_some()
             || !config.head_dim.is_multiple_of(8)
             || config.head_dim > MAX_HEAD_DIM
@@ -35,9 +38,12 @@ impl FlashPlan {
             return Ok(None);
         }
         let queries: Vec<usize> = texts.iter().map(|text| text.rows).collect();
-        let keys: Vec<usize> = texts.iter().map(|text| text.positions).collect();
+        let keys: Vec<usize> = texts.iter().map(AttendingRows::positions).collect();
         let most = |lens: &[usize]| lens.iter().copied().max().unwrap_or(0);
+        let slots: Vec<u32> =
+            texts.iter().flat_map(|text| text.seen.iter().cloned().flatten()).map(|at| at as u32).collect();
         Ok(Some(Self {
+            slots: Tensor::new(slots, device)?,
             query_ends: ends(&queries, device)?,
             key_ends: ends(&keys, device)?,
             most_queries: most(&queries),
@@ -47,13 +53,8 @@ impl FlashPlan {
         }))
     }
 
-    /// Whether there are kernels for elements of that type.
-    pub(super) fn takes(dtype: DType) -> bool {
-        matches!(dtype, DType::F16 | DType::BF16)
-    }
-
-    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds the positions that
-    /// there are for each text, one text after another.
+    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds all
+    /// positions of the layer.
     pub(super) fn attend(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let rows = |x: &Tensor| x.transpose(0, 1); // (tokens, heads, head_dim)
         // The kernel counts positions to a side of the row's own; ours counts that one too.
@@ -64,8 +65,8 @@ impl FlashPlan {
         };
         let y = flash_attn_varlen_windowed(
             &rows(queries)?,
-            &rows(&all.keys)?,
-            &rows(&all.values)?,
+            &rows(&all.keys.index_select(&self.slots, 1)?)?,
+            &rows(&all.values.index_select(&self.slots, 1)?)?,
             &self.query_ends,
             &self.key_ends,
             self.most_queries,

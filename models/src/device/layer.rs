@@ -1,7 +1,6 @@
 //! The [layers](crate::layer) over candle's operations.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
@@ -9,9 +8,9 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Sight, heads};
 use super::distances::LayerDistances;
+use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::weights::{DeviceLinear, DeviceNorm};
 use crate::layer::{AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, chosen_experts};
-use crate::packed::KvSpan;
 use crate::stack_config::{ExpertChoice, LayerSight, StackConfig};
 use crate::transformer::TextRows;
 
@@ -32,19 +31,31 @@ impl PartNorms<DeviceNorm> {
     }
 }
 
-/// Rows of a text, over what each layer has of what came before and of a source.
-pub(super) type DeviceRows<'a> = TextRows<'a, Vec<LayerSpan>>;
+/// Rows of a text, over the slots of a source.
+pub(super) type DeviceRows<'a> = TextRows<'a, SlotSpan>;
 
 /// A model's rotations, each with its frequencies and the factor of its angles' sines and cosines, and their layout.
 pub(super) type Rotations<'a> = (&'a [(&'a [f32], f32)], RopeLayout);
 /// Of a model that has none.
 pub(super) const NO_ROTATIONS: Rotations<'static> = (&[], RopeLayout::Halves);
 
+/// Where keys and values lie that rows look at.
+#[derive(Clone, Copy)]
+pub(super) struct Pools<'a> {
+    /// Those of texts and of what came before them; absent where each text is read as a whole.
+    pub(super) own: Option<&'a KvPool>,
+    /// Those of sources.
+    pub(super) sources: Option<&'a KvPool>,
+}
+
 /// What a batch shares in all layers.
 pub(super) struct BatchPlan<'a> {
-    texts: Vec<DeviceRows<'a>>,
     /// Where each text's rows lie in the batch.
     pub(super) rows: Vec<Range<usize>>,
+    /// Where their keys and values are put.
+    pub(super) spans: Vec<SlotSpan>,
+    own: Option<PoolBatch<'a>>,
+    sources: Option<PoolBatch<'a>>,
     /// For each window that layers have.
     attention: Vec<(Option<usize>, AttentionPlan)>,
     /// Where a source is looked at.
@@ -66,13 +77,27 @@ pub(super) fn ranges(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>>
 
 impl<'a> BatchPlan<'a> {
     pub(super) fn new(
-        texts: Vec<DeviceRows<'a>>,
+        texts: &[DeviceRows<'_>],
         (stack, bias, distances): (&'a StackConfig, Option<&DistanceBias>, &'a [LayerDistances]),
         (ropes, layout): Rotations<'_>,
-        device: &Device,
+        pools: Pools<'a>,
+        home: (&Device, DType),
     ) -> Result<Self> {
-        let attending = |text: &DeviceRows<'_>| AttendingRows { rows: text.len, positions: text.start() + text.len };
-        let own: Vec<AttendingRows> = texts.iter().map(attending).collect();
+        let rows = ranges(texts.iter().map(|text| text.len));
+        let (spans, own) = match pools.own {
+            Some(pool) => {
+                let (spans, batch) = pool.batch(&rows)?;
+                (spans, Some(batch))
+            }
+            None => (Vec::new(), None),
+        };
+        let attending = |(at, text): (usize, &DeviceRows<'_>)| {
+            let past = text.past.iter().flat_map(|span| span.cache::<SlotSpan>().ranges());
+            // An encoder's rows see those of the batch.
+            let new = spans.get(at).map_or(&rows[at..=at], SlotSpan::ranges);
+            AttendingRows { rows: text.len, seen: past.chain(new).cloned().collect() }
+        };
+        let of_own: Vec<AttendingRows> = texts.iter().enumerate().map(attending).collect();
         let mut plans: Vec<(Option<usize>, AttentionPlan)> = Vec::new();
         for LayerSight { window, .. } in &stack.layers {
             if plans.iter().all(|(of, _)| of != window) {
@@ -81,26 +106,29 @@ impl<'a> BatchPlan<'a> {
                 } else {
                     Sight::UpToOwn { window: *window }
                 };
-                plans.push((*window, AttentionPlan::new(&own, stack, sight, bias, device)?));
+                plans.push((*window, AttentionPlan::new(&of_own, stack, sight, bias, home)?));
             }
         }
         let to_sources = stack.names.cross.map(|_| {
             let attending = |text: &DeviceRows<'_>| {
-                Ok(AttendingRows { rows: text.len, positions: source_of(text)[0].keys.dim(1)? })
+                let source = text.source.expect("a text of a decoder has a source");
+                AttendingRows { rows: text.len, seen: source.ranges().to_vec() }
             };
+            let sources: Vec<AttendingRows> = texts.iter().map(attending).collect();
             // No bias by distance: a source and the text that looks at it have no common positions.
-            let sources = texts.iter().map(attending).collect::<Result<Vec<_>>>()?;
-            AttentionPlan::new(&sources, stack, Sight::Around { window: None }, None, device)
+            AttentionPlan::new(&sources, stack, Sight::Around { window: None }, None, home)
         });
         Ok(Self {
-            rows: ranges(texts.iter().map(|text| text.len)),
+            rows,
+            spans,
+            own,
+            sources: pools.sources.map(|pool| pool.batch(&[])).transpose()?.map(|(_, batch)| batch),
             attention: plans,
             to_sources: to_sources.transpose()?,
             rotations: ropes
                 .iter()
-                .map(|rope| BatchRotation::new(&texts, *rope, layout, device))
+                .map(|rope| BatchRotation::new(texts, *rope, layout, home.0))
                 .collect::<Result<_>>()?,
-            texts,
             distances,
             stack,
         })
@@ -110,10 +138,6 @@ impl<'a> BatchPlan<'a> {
         let window = self.stack.layers[layer].window;
         &self.attention.iter().find(|(of, _)| *of == window).expect("a plan for each window").1
     }
-}
-
-fn source_of<'a>(text: &DeviceRows<'a>) -> &'a [LayerSpan] {
-    text.source.expect("a text of a decoder has a source")
 }
 
 /// Angles of the batch's rows, `(tokens, pairs)` each.
@@ -157,8 +181,8 @@ impl BatchRotation {
 }
 
 impl AttentionWeights<DeviceLinear, DeviceNorm> {
-    /// `(tokens, hidden_size)` to the same, and each text's new span in this layer.
-    fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+    /// `(tokens, hidden_size)` to the same. Keys and values go to the plan's spans.
+    fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let (attention, head_dim) = (plan.attention(layer), plan.stack.head_dim);
         let rotation = plan.stack.layers[layer].rotation.map(|which| &plan.rotations[which]);
         let of_all_heads = plan.stack.names.head_norms.is_some_and(|norms| norms.of_all_heads);
@@ -174,36 +198,24 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         let q = rotated(&self.query, &self.query_norm)?;
         let values = heads(&self.value.forward(x)?, head_dim)?;
         let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values };
-        let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
-        let seen = plan.texts.iter().zip(&new).map(|(text, new)| {
-            let mut spans = of_layer(text.past, layer);
-            spans.push(new);
-            spans
-        });
-        let y = attention.attend(&q, &seen.collect::<Vec<_>>(), plan.distances.get(layer))?;
-        Ok((self.output.forward(&y)?, new))
+        let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(layer, &batch))?;
+        self.output.forward(&attention.attend(&q, all, plan.distances.get(layer))?)
     }
 
     /// The residual stream with what the rows make of the texts that they look at.
     fn to_sources(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let attention = plan.to_sources.as_ref().expect("a description with attention to sources has a plan of it");
         let q = heads(&self.query.forward(&self.norms.before(x, plan.stack)?)?, plan.stack.head_dim)?;
-        let seen: Vec<Vec<&LayerSpan>> = plan.texts.iter().map(|text| vec![&source_of(text)[layer]]).collect();
-        let y = self.output.forward(&attention.attend(&q, &seen, None)?)?;
+        let sources = plan.sources.as_ref().expect("a description with attention to sources has a pool of them");
+        let y = self.output.forward(&attention.attend(&q, sources.layer(layer), None)?)?;
         self.norms.sum(x, &y, plan.stack)
     }
 
     /// Keys and values of texts to be looked at, of which the encoder made `(tokens, hidden_size)`.
-    pub(super) fn read_sources(&self, x: &Tensor, rows: &[Range<usize>], head_dim: usize) -> Result<Vec<LayerSpan>> {
+    pub(super) fn read_sources(&self, x: &Tensor, head_dim: usize) -> Result<LayerSpan> {
         let of = |linear: &DeviceLinear| heads(&linear.forward(x)?, head_dim);
-        let batch = LayerSpan { keys: of(&self.key)?, values: of(&self.value)? };
-        rows.iter().map(|rows| batch.part(rows)).collect()
+        Ok(LayerSpan { keys: of(&self.key)?, values: of(&self.value)? })
     }
-}
-
-/// One layer's part of each span.
-pub(super) fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
-    spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
 }
 
 impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
@@ -254,17 +266,17 @@ impl GatedProducts<DeviceLinear> {
 }
 
 impl LayerWeights<DeviceLinear, DeviceNorm> {
-    /// Takes the residual stream `(tokens, hidden_size)` through the layer; returns each text's new span in it too.
-    pub(super) fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+    /// Takes the residual stream `(tokens, hidden_size)` through the layer.
+    pub(super) fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let norms = &self.attention.norms;
-        let (y, new) = self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?;
+        let y = self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?;
         let mut x = norms.sum(x, &y, plan.stack)?;
         if let Some(cross) = &self.cross {
             x = cross.to_sources(&x, plan, layer)?;
         }
         let norms = &self.feed_forward.norms;
         let y = self.feed_forward.forward(&norms.before(&x, plan.stack)?, plan.stack.experts)?;
-        Ok((norms.sum(&x, &y, plan.stack)?, new))
+        norms.sum(&x, &y, plan.stack)
     }
 }
 

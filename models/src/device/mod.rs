@@ -13,6 +13,7 @@ mod encoder_decoder;
 mod flash;
 mod head;
 mod layer;
+mod pool;
 mod list;
 mod stack;
 mod weights;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::attention::{DistanceBias, LayerSpan, heads};
+use super::attention::{DistanceBias, heads};
 use super::distances::LayerDistances;
-use super::layer::{BatchPlan, DeviceRows, Rotations, of_layer};
+use super::layer::{BatchPlan, DeviceRows, Pools, Rotations};
+use super::pool::{KvPool, SlotSpan};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::disentangled::Disentangled;
 use crate::layer::{StackWeights, WeightLoader as _};
@@ -22,6 +23,10 @@ pub(super) struct DeviceStack {
     bias: Option<DistanceBias>,
     /// Of each layer, where scores depend on products with distances.
     distances: Vec<LayerDistances>,
+    /// Keys and values of texts; absent of an encoder, whose serve the layer that they are of and nobody later.
+    pool: Option<KvPool>,
+    /// Those of sources that are looked at.
+    sources: Option<KvPool>,
     config: StackConfig,
     dtype: DType,
     device: Device,
@@ -58,7 +63,13 @@ impl DeviceStack {
             let table = loader.weights.floats(name, &[buckets.buckets, config.num_heads])?;
             Ok::<_, DeviceLoadError>(DistanceBias::new(buckets, &table, config.num_heads, loader.device)?)
         });
+        let pool = || {
+            let shape = (config.num_kv_heads, config.head_dim);
+            KvPool::new(config.layers.len(), shape, loader.dtype, loader.device)
+        };
         Ok(Self {
+            pool: (!config.bidirectional).then(pool).transpose()?,
+            sources: config.names.cross.map(|_| pool()).transpose()?,
             weights: StackWeights::load(loader, &config)?,
             bias: bias.transpose()?,
             distances: config.disentangled.map_or(Ok(Vec::new()), |of| load_distances(loader, &of, &config))?,
@@ -73,41 +84,36 @@ impl DeviceStack {
     }
 
     /// What a batch of these texts shares in all layers.
-    pub(super) fn plan<'a>(&'a self, texts: Vec<DeviceRows<'a>>, rotations: Rotations<'_>) -> Result<BatchPlan<'a>> {
-        BatchPlan::new(texts, (&self.config, self.bias.as_ref(), &self.distances), rotations, &self.device)
+    pub(super) fn plan(&self, texts: &[DeviceRows<'_>], rotations: Rotations<'_>) -> Result<BatchPlan<'_>> {
+        let pools = Pools { own: self.pool.as_ref(), sources: self.sources.as_ref() };
+        let shared = (&self.config, self.bias.as_ref(), &*self.distances);
+        BatchPlan::new(texts, shared, rotations, pools, (&self.device, self.dtype))
     }
 
     /// Takes `(tokens, hidden_size)` through all layers and shows it to `after` behind each, and before the first.
-    /// Returns each text's new span in each layer too, where rows see no more than what came before them.
     pub(super) fn run(
         &self,
         mut x: Tensor,
         plan: &BatchPlan<'_>,
         after: &mut dyn FnMut(usize, &Tensor) -> Result<()>,
-    ) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
-        let mut spans: Vec<Vec<LayerSpan>> = plan.rows.iter().map(|_| Vec::new()).collect();
+    ) -> Result<Tensor> {
         after(0, &x)?;
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            let (y, new) = layer.forward(&x, plan, index)?;
-            x = y;
+            x = layer.forward(&x, plan, index)?;
             after(index + 1, &x)?;
-            // An encoder's keys and values serve the layer that they are of and nobody later.
-            if !self.config.bidirectional {
-                spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
-            }
         }
-        Ok((x, spans))
+        Ok(x)
     }
 
     /// The same of a decoder's segments: what the last norm makes of the wanted rows, and the new spans.
     pub(super) fn decode(
         &self,
         x: Tensor,
-        plan: &BatchPlan<'_>,
+        plan: BatchPlan<'_>,
         segments: &[&PackedSegment],
         taps: &mut LayerTaps<'_>,
     ) -> Result<(Tensor, Vec<KvSpan>)> {
-        let (x, spans) = self.run(x, plan, &mut |layer, x| {
+        let x = self.run(x, &plan, &mut |layer, x| {
             // Fetched from the device only where somebody looks.
             if taps.layers.contains(&layer) {
                 taps.show(layer, &x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?);
@@ -115,8 +121,9 @@ impl DeviceStack {
             Ok(())
         })?;
         let wanted = segments.iter().map(|s| &*s.wanted);
-        let hidden = self.finish(&self.rows(&x, plan, wanted)?)?;
-        Ok((hidden, segments.iter().zip(spans).map(|(s, layers)| KvSpan::new(s.tokens.len(), layers)).collect()))
+        let hidden = self.finish(&self.rows(&x, &plan, wanted)?)?;
+        let spans = segments.iter().zip(plan.spans);
+        Ok((hidden, spans.map(|(s, slots)| KvSpan::new(s.tokens.len(), slots)).collect()))
     }
 
     /// The wanted rows of each text, one after another.
@@ -143,15 +150,16 @@ impl DeviceStack {
         }
     }
 
-    /// Keys and values that all layers have of texts to be looked at, of which the encoder made `(tokens,
-    /// hidden_size)`: for each text those of each layer.
-    pub(super) fn read_sources(&self, x: &Tensor, rows: &[Range<usize>]) -> Result<Vec<Vec<LayerSpan>>> {
-        let mut sources: Vec<Vec<LayerSpan>> = rows.iter().map(|_| Vec::new()).collect();
-        for cross in self.weights.layers.iter().filter_map(|layer| layer.cross.as_ref()) {
-            let new = cross.read_sources(x, rows, self.config.head_dim)?;
-            sources.iter_mut().zip(new).for_each(|(source, new)| source.push(new));
+    /// Keys and values that all layers have of texts to be looked at, of which the encoder made `(tokens, hidden_size)`.
+    pub(super) fn read_sources(&self, x: &Tensor, rows: &[Range<usize>]) -> Result<Vec<SlotSpan>> {
+        let Some(pool) = &self.sources else { return Ok(Vec::new()) };
+        let (spans, batch) = pool.batch(rows)?;
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            if let Some(cross) = &layer.cross {
+                batch.write(index, &cross.read_sources(x, self.config.head_dim)?)?;
+            }
         }
-        Ok(sources)
+        Ok(spans)
     }
 
     /// Bytes that a new span of that many tokens takes.
@@ -161,9 +169,8 @@ impl DeviceStack {
     }
 
     /// The first `len` tokens of consecutive spans as one.
-    pub(super) fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        let join = |layer| LayerSpan::join(&of_layer(spans, layer))?.begin(len);
-        let layers: Vec<LayerSpan> = (0..self.config.layers.len()).map(join).collect::<Result<_>>()?;
-        Ok(Arc::new(KvSpan::new(len, layers)))
+    pub(super) fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
+        let slots: Vec<&SlotSpan> = spans.iter().map(|span| span.cache()).collect();
+        Arc::new(KvSpan::new(len, SlotSpan::join(&slots, len)))
     }
 }

@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use probity_kernels::{RopeTable, WeightType};
 
@@ -163,11 +164,10 @@ fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequen
     let stack = DeviceStack::load(&loader, config.clone()).expect("all is there, and computed");
     let x = Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?;
     let sources = stack.read_sources(&x.narrow(0, 0, SOURCE)?, &ranges([SOURCE]))?;
-    let source = sources.first().filter(|_| config.names.cross.is_some());
+    let rows = [DeviceRows { past: &[], source: sources.first(), len: TOKENS }];
     let ropes = SCALES.map(|scale| (frequencies, scale));
-    let rows = vec![DeviceRows { past: &[], source, len: TOKENS }];
-    let plan = stack.plan(rows, (&ropes, RopeLayout::Halves))?;
-    let (y, _) = stack.run(x, &plan, &mut |_, _| Ok(()))?;
+    let plan = stack.plan(&rows, (&ropes, RopeLayout::Halves))?;
+    let y = stack.run(x, &plan, &mut |_, _| Ok(()))?;
     stack.finish(&y)?.flatten_all()?.to_vec1()
 }
 

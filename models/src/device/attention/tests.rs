@@ -1,0 +1,56 @@
+use super::*;
+use crate::relative::RelativeBuckets;
+
+fn piece(rows: Range<usize>, first: usize, keys: Range<usize>) -> Piece {
+    Piece { rows, first, keys: keys.clone().zip(keys).collect() }
+}
+
+fn seen(pieces: &[&Piece], shape: (usize, usize), sight: Sight) -> Vec<Vec<String>> {
+    let mask = SeenPairs::new(pieces, shape, sight, &Device::Cpu).and_then(|seen| seen.mask()).expect("a mask");
+    let mask: Vec<Vec<Vec<f32>>> = mask.squeeze(2).and_then(|x| x.squeeze(0)?.to_vec3()).expect("three dimensions");
+    let row = |row: &Vec<f32>| row.iter().map(|x| if *x == 0.0 { 'x' } else { '.' }).collect();
+    mask.iter().map(|piece| piece.iter().map(row).collect()).collect()
+}
+
+#[test]
+fn a_row_sees_its_window_up_to_itself() {
+    let of = |rows: usize, keys: usize, window| {
+        seen(&[&piece(0..rows, keys - rows, 0..keys)], (rows, keys), Sight::UpToOwn { window }).remove(0)
+    };
+    assert_eq!(of(2, 4, None), ["xxx.", "xxxx"]);
+    assert_eq!(of(3, 4, Some(2)), ["xx..", ".xx.", "..xx"]);
+    assert_eq!(of(2, 2, Some(1)), ["x.", ".x"]);
+}
+
+#[test]
+fn what_fills_a_piece_up_is_seen_by_nobody_and_sees_all() {
+    let pieces = [piece(0..2, 1, 0..3), piece(2..3, 0, 0..1)];
+    let of = |sight| seen(&pieces.each_ref(), (2, 3), sight);
+    assert_eq!(of(Sight::UpToOwn { window: None }), [["xx.", "xxx"], ["x..", "x.."]]);
+    assert_eq!(of(Sight::Around { window: None }), [["xxx", "xxx"], ["x..", "x.."]]);
+    assert_eq!(of(Sight::Around { window: Some(1) })[0], [".x.", "..x"]);
+}
+
+#[test]
+fn summands_are_those_of_the_distance_and_hide_what_is_not_seen() {
+    let buckets = RelativeBuckets { buckets: 4, max_distance: 2, bidirectional: true };
+    let table: Vec<f32> = (0..8).map(|x| x as f32).collect();
+    let bias = DistanceBias::new(buckets, &table, 2, &Device::Cpu).expect("a table");
+    let of = |piece: &Piece, sight| -> Vec<Vec<f32>> {
+        let seen = SeenPairs::new(&[piece], (piece.rows.len(), piece.keys.len()), sight, &Device::Cpu).expect("few");
+        let places = bias.places(&seen.distances().expect("few"), &seen.is_seen().expect("few")).expect("places");
+        bias.summands.index_select(&places, 1).and_then(|x| x.to_vec2()).expect("a matrix")
+    };
+    let expected = |head: usize, row: isize, keys: Range<isize>| -> Vec<f32> {
+        keys.map(|key| table[buckets.bucket(key - row) * 2 + head]).collect()
+    };
+    // The second piece of a text of five: its rows are the fourth and the fifth.
+    for (head, got) in of(&piece(3..5, 3, 0..5), Sight::Around { window: None }).into_iter().enumerate() {
+        assert_eq!(got, [expected(head, 3, 0..5), expected(head, 4, 0..5)].concat());
+    }
+    let hidden = f32::NEG_INFINITY;
+    for (head, got) in of(&piece(0..2, 2, 0..4), Sight::UpToOwn { window: Some(2) }).into_iter().enumerate() {
+        let rows = [vec![hidden], expected(head, 2, 1..3), vec![hidden; 3], expected(head, 3, 2..4)];
+        assert_eq!(got, rows.concat());
+    }
+}
