@@ -92,12 +92,66 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     assert!(ran.stdout.contains("device:candle-cpu"), "{}", ran.stdout);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["device"], "candle-cpu");
+    let cpus = on("cpu,cpu", "cpus");
+    cpus.fails_with(&["cpu is listed twice", "hint: --device cpu computes on all processors already"]);
     on("gpu", "unknown").fails_with(&["`gpu` is not known", "hint: devices are cpu, cuda:N"]);
     if cfg!(not(feature = "cuda")) {
         on("cuda:0", "cuda").fails_with(&[
             "this build cannot compute on cuda:0", "hint: cargo install --locked --path . --features cuda",
         ]);
+        on("cuda:all", "all").fails_with(&["this build cannot compute on cuda:0"]);
     }
+}
+
+/// The numbers of two tables, row by row; all else is the same.
+fn same_but_for_last_digits(a: &[Value], b: &[Value]) {
+    assert_eq!(a.len(), b.len());
+    for (a, b) in a.iter().zip(b) {
+        let (a, b) = (a.as_object().expect("a row"), b.as_object().expect("a row"));
+        assert!(a.keys().eq(b.keys()));
+        for (name, value) in a {
+            match (value.as_f64(), b[name].as_f64()) {
+                (Some(x), Some(y)) => assert!((x - y).abs() <= 1e-5, "{name}: {x} and {y}"),
+                _ => assert_eq!(value, &b[name], "{name}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn several_devices_write_the_rows_of_one_and_a_run_goes_on_with_another_number_of_them() {
+    let world = World::new();
+    let texts = ["a cat", "cat cat", "no", "the cat sat", "who sat?"];
+    let samples: Vec<Value> = (0..4).map(|n| sample(&format!("s{n}"), &texts[..2 + n])).collect();
+    let (data, half) = (world.file("d.jsonl", lines(&samples)), world.file("half.jsonl", lines(&samples[..2])));
+    let on = |device: &str, data: &str, out: &str, more: &[&str]| {
+        let all = ["--attribute", "coherence", "--device", device];
+        run(&world, "compare", data, out, &[&all[..], more].concat()).exits(0)
+    };
+    let (one, two) = ("candle-cpu", "candle-cpu,candle-cpu");
+    on(one, &data, "one", &[]);
+    let ran = on(two, &data, "two", &[]);
+    assert!(ran.stdout.contains("device:candle-cpu,candle-cpu"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("on candle-cpu,candle-cpu"), "{}", ran.stderr);
+    let manifest =
+        |out: &str| -> Value { serde_json::from_str(&world.read(&format!("{out}/manifest.json"))).expect("JSON") };
+    assert_eq!(manifest("two")["model"]["device"], two);
+    assert_eq!(manifest("two")["arguments_in_force"]["model"]["device"], two);
+    // Samples that are added to a run are judged on other devices than those before: half of the answers are found.
+    for (first, then, out) in [(one, two, "more"), (two, one, "fewer")] {
+        on(first, &half, out, &[]);
+        let ran = on(then, &data, out, &["--resume"]);
+        assert!(ran.stderr.contains("8 of 40 answers") || ran.stderr.contains("found"), "{}", ran.stderr);
+    }
+    for out in ["two", "more", "fewer"] {
+        for table in ["comparisons.jsonl", "scores.jsonl"] {
+            same_but_for_last_digits(&world.rows(&format!("one/{table}")), &world.rows(&format!("{out}/{table}")));
+        }
+    }
+    run(&world, "compare", &data, "one", &["--attribute", "coherence", "--device", "cpu", "--resume"])
+        .fails_with(&["device differs: `cpu` now, `candle-cpu` there"]);
+    let planned = on(two, &data, "planned", &["--dry-run"]);
+    assert!(planned.stdout.contains("on each device"), "{}", planned.stdout);
 }
 
 #[test]

@@ -201,14 +201,16 @@ fn part_text(part: &PlannedPart) -> String {
     } else {
         format!("{} of keys and values at most", size(peak))
     };
+    let devices = options.devices.devices().len();
+    let each = if devices > 1 { " on each device" } else { "" };
     let mut rows = vec![
         ("questions", thousands(plan.questions)),
         ("too long", thousands(plan.too_long)),
         ("tokens", format!("{unshared} if each question were computed from scratch")),
         ("computed", format!("{computed} {how}")),
-        ("weights", size(*weight_bytes)),
-        ("cache", format!("{cache}, of {} allowed", size(budget))),
-        ("memory", format!("{} for both; activations come on top", size(weight_bytes + peak))),
+        ("weights", format!("{}{each}", size(*weight_bytes))),
+        ("cache", format!("{cache}, of {} allowed{each}", size(budget))),
+        ("memory", format!("{} for both{each}; activations come on top", size(weight_bytes + peak))),
         ("time", format!("about {}", seconds_text(estimate.seconds))),
     ];
     if plan.generated > 0 {
@@ -218,8 +220,13 @@ fn part_text(part: &PlannedPart) -> String {
     let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
     let (threads, tokens) = (counted(options.threads.unwrap_or(0), "thread"), counted(estimate.tokens, "token"));
     let rate = estimate.tokens_per_second;
+    let with = if devices > 1 {
+        format!("on the first of {devices} devices, which have {threads} together")
+    } else {
+        format!("with {threads}")
+    };
     let mut rests = format!(
-        "the time rests on what was just measured with {threads}: {tokens} of the longest prompt at \
+        "the time rests on what was just measured {with}: {tokens} of the longest prompt at \
          {rate:.0} tokens/s"
     );
     if let Some(rate) = estimate.generated_per_second {

@@ -88,7 +88,7 @@ impl InspectArgs {
         let asked = |checkpoint: Checkpoint| {
             let through = checkpoint.through();
             let device = if through.is_some() { DeviceChoice::CandleCpu } else { DeviceChoice::Cpu };
-            checkpoint.check_answers(LoadOptions { device, ..LoadOptions::default() })?;
+            checkpoint.check_answers(LoadOptions { devices: device.into(), ..LoadOptions::default() })?;
             let encoder = &checkpoint.encoder;
             Ok(AskedModel {
                 spelled_marks: encoder.spelled_marks(),

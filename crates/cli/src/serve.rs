@@ -99,7 +99,7 @@ mod served {
     use std::time::Duration;
 
     use probity_lm::skip_byte_order_mark;
-    use probity_runtime::{KeptPrefixBytes, LoadOptions, Model};
+    use probity_runtime::{DeviceList, KeptPrefixBytes, LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
     use probity_session::{ByteSize, Context};
 
@@ -121,6 +121,9 @@ mod served {
             #[diagnostic_source]
             source: TokenError,
         },
+        #[error("a server computes on one device, not on {devices}")]
+        #[diagnostic(help("--device {}; a server on another --port for each other device", devices.first()))]
+        Devices { devices: DeviceList },
         #[error("`{model}` reads prompts with an encoder, and is not served")]
         #[diagnostic(help("ask it with `probity logprobs` and `probity generate`"))]
         Encoder { model: String },
@@ -128,6 +131,11 @@ mod served {
 
     impl ServeArgs {
         pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
+            // Texts that come one by one are written on one device.
+            let devices = self.model.computing.load_options().devices;
+            if devices.is_several() {
+                return Err(NotServed::Devices { devices }.into());
+            }
             // Before the model is loaded: a port that is taken is told at once.
             let server = Server::bind(self.options()?)?;
             let terminal = Arc::new(Terminal::new(global));

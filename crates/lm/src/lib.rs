@@ -35,7 +35,8 @@ pub use byte_order_mark::{Utf16Text, skip_byte_order_mark, without_byte_order_ma
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use live::LiveTexts;
 pub use model::{
-    BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, plain_error,
+    BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, device_kind,
+    plain_error,
 };
 pub use named_labels::NamedLabels;
 pub use names::{did_you_mean, nearest};

@@ -55,8 +55,8 @@ pub struct ModelDescription {
     pub fingerprint: String,
     /// The arithmetic in force.
     pub precision: Precision,
-    /// `cpu`, `candle-cpu`, `cuda:0`, `metal`. What a result does not depend on, it does not depend on down to its bits
-    /// on `cpu` alone.
+    /// `cpu`, `candle-cpu`, `cuda:0`, `metal`; several as `cuda:0,cuda:1`. What a result does not depend on, it does not
+    /// depend on down to its bits on `cpu` alone.
     pub device: String,
     /// The library whose own code runs it on that device, with its version; absent where it is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +78,12 @@ pub struct ModelDescription {
     pub class_kind: ClassKind,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
+}
+
+/// The kind of the devices in a description: `cuda` of `cuda:0,cuda:1`. Answers are kept by it: neither the number of
+/// devices nor their numbers change what a run is.
+pub fn device_kind(devices: &str) -> &str {
+    devices.split([',', ':']).next().unwrap_or_default()
 }
 
 impl ModelDescription {
@@ -222,5 +228,24 @@ impl<M: LanguageModel + ?Sized> LanguageModel for &M {
 
     fn generate_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
         (**self).generate_live(texts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_one_kind_are_known_by_it() {
+        for (devices, kind) in [
+            ("cpu", "cpu"),
+            ("candle-cpu,candle-cpu", "candle-cpu"),
+            ("cuda:1", "cuda"),
+            ("cuda:0,cuda:1", "cuda"),
+            ("cuda:all", "cuda"),
+            ("metal", "metal"),
+        ] {
+            assert_eq!(device_kind(devices), kind);
+        }
     }
 }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
 use probity_models::{
-    Arithmetic, BRIDGE, Compute, ConfigError, DecoderClasses, DeviceChoice, DeviceError, ModelConfig, PackedDecoder,
-    RawTensor, SourceError, TextTensors, WeightSource, load_bridged, load_classifier_on, load_decoder_on,
-    load_encoder_decoder_on, load_encoder_on, read_config, text_part,
+    Arithmetic, BRIDGE, Compute, ConfigError, DecoderClasses, DeviceChoice, DeviceError, DeviceListError, ModelConfig,
+    PackedDecoder, RawTensor, SourceError, TextTensors, WeightSource, load_bridged, load_classifier_on,
+    load_decoder_on, load_encoder_decoder_on, load_encoder_on, read_config, text_part,
 };
 use serde_json::Value;
 
@@ -120,6 +120,10 @@ pub enum LoadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Device(DeviceError),
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Devices(#[from] DeviceListError),
     /// The precision is one of our kernels'.
     #[error("precision `{}` exists on cpu alone", precision.as_str())]
     #[diagnostic(help("{device} has exact and fast"))]

@@ -16,6 +16,7 @@ use crate::engine::behind::BehindText;
 use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TextVisitor, TokenPrompt, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
+use crate::replica::Replica;
 use crate::score::{request_error, unasked};
 use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
@@ -36,6 +37,10 @@ impl Windowed for TokenisedText {
 
     fn held_tokens(&self) -> usize {
         self.prompt.tokens.len() + self.prompt.max_tokens
+    }
+
+    fn answer_tokens(&self) -> usize {
+        self.prompt.max_tokens
     }
 }
 
@@ -59,9 +64,10 @@ impl Model {
         self.prompt(request).map(|_| ())
     }
 
-    /// Continues all requests of a window, and asks for their verdicts.
-    pub(crate) fn generate_window(
+    /// Continues the requests of a window's part on one device, and asks for their verdicts.
+    pub(crate) fn generate_part(
         &self,
+        replica: &Replica,
         window: Vec<TokenisedText>,
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
@@ -78,16 +84,18 @@ impl Model {
             let (place, request) = &requests[prompt];
             sink(*place, self.text_result(request, &prompts[prompt], generated, behind)?).map_err(WalkError::Visitor)
         };
-        self.continue_prompts(&prompts, &mut done)
+        self.continue_prompts(replica, &prompts, &mut done)
     }
 
-    /// Continues texts that come one by one.
+    /// Continues texts that come one by one, on the first device.
     pub(crate) fn continue_live(&self, texts: &mut dyn LiveTexts) -> Result<Usage, LmError> {
-        self.continue_prompts(&[], &mut LiveVisitor { model: self, texts, taken: 0, begun: 0, open: BTreeMap::new() })
+        let mut visitor = LiveVisitor { model: self, texts, taken: 0, begun: 0, open: BTreeMap::new() };
+        self.continue_prompts(self.first(), &[], &mut visitor)
     }
 
     fn continue_prompts(
         &self,
+        replica: &Replica,
         prompts: &[Arc<TokenPrompt>],
         visitor: &mut dyn TextVisitor<SinkError>,
     ) -> Result<Usage, LmError> {
@@ -95,7 +103,7 @@ impl Model {
         let constrain = |constraint: &Constraint| self.constrain(constraint);
         let vocabulary =
             GenerationVocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
-        generate(self.decoder(), prompts, &vocabulary, self.schedule(), visitor).map_err(walk_error)
+        generate(replica, prompts, &vocabulary, self.schedule(replica), visitor).map_err(walk_error)
     }
 
     fn text_of(&self, ids: &[u32]) -> Result<String, Strayed> {

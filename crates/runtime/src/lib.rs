@@ -15,7 +15,9 @@ mod model;
 mod plan;
 mod progress;
 mod rehearsal;
+mod replica;
 mod score;
+mod several;
 mod side_file;
 mod text_model;
 mod threads;
@@ -34,7 +36,8 @@ pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
 pub use plan::{PlannedCost, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{
-    ArchitectureKind, BRIDGE, DeviceChoice, DeviceError, KnownArchitecture, known_architectures, text_part, text_tensor,
+    ArchitectureKind, BRIDGE, DeviceChoice, DeviceError, DeviceList, DeviceListError, KnownArchitecture,
+    known_architectures, text_part, text_tensor,
 };
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};

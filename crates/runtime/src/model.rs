@@ -2,16 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
     ClassKind, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome,
     Precision, Prompt, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
-use probity_models::{
-    Arithmetic, Compute, DeviceChoice, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment,
-    weight_types,
-};
+use probity_models::{Arithmetic, Compute, DeviceChoice, DeviceList, PackedDecoder, weight_types};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +21,7 @@ use crate::engine::token_scores::ScheduleOptions;
 use crate::engine::walk::WalkError;
 use crate::hub::LocatedModel;
 use crate::memory::default_budget;
+use crate::replica::{Replica, load_replicas};
 use crate::threads::{ComputeThreads, computing_error};
 use crate::weights::fingerprint;
 
@@ -44,19 +41,19 @@ pub enum KeptPrefixBytes {
     Bytes(u64),
 }
 
-/// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
+/// How a model is loaded and run. Only `precision`, the kind of `devices`, and `min_mass` change results.
 ///
 /// Off [`DeviceChoice::Cpu`], what runs together may change their last bits too.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     /// The arithmetic of quantised weights.
     pub precision: Precision,
-    /// Where the model computes.
-    pub device: DeviceChoice,
+    /// Where the model computes: a copy of it on each of these, among which work is divided.
+    pub devices: DeviceList,
     /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are
     /// loaded.
     pub isa: Option<Isa>,
-    /// Threads; all cores where absent.
+    /// Threads, which the devices divide among them; all cores where absent.
     pub threads: Option<usize>,
     /// Label mass below which an answer is flagged.
     pub min_mass: f64,
@@ -64,7 +61,7 @@ pub struct LoadOptions {
     pub share_prefixes: bool,
     /// Tokens that run through the model at once.
     pub token_budget: usize,
-    /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent
+    /// Bytes of keys and values that are held at once on each device; half of the memory that is available after loading where absent
     /// (4 GiB on a device, and where the system does not say). Where there is little, more of the work runs one prompt
     /// after another; a prompt for which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
@@ -107,7 +104,7 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             precision: Precision::Exact,
-            device: DeviceChoice::Cpu,
+            devices: DeviceList::default(),
             isa: None,
             threads: None,
             min_mass: probity_lm::DEFAULT_MIN_MASS,
@@ -128,10 +125,11 @@ impl LoadOptions {
     /// The instruction set to compute with, or why this machine or build cannot run a model so: all that can be told
     /// without one.
     pub(crate) fn check(&self) -> Result<Isa, LoadError> {
-        if self.device != DeviceChoice::Cpu && matches!(self.precision, Precision::Dots | Precision::Tiles) {
-            return Err(LoadError::Precision { device: self.device, precision: self.precision });
+        let device = self.devices.first();
+        if device != DeviceChoice::Cpu && matches!(self.precision, Precision::Dots | Precision::Tiles) {
+            return Err(LoadError::Precision { device, precision: self.precision });
         }
-        self.device.check()?;
+        self.devices.check()?;
         available(self.isa)
     }
 
@@ -147,9 +145,10 @@ impl LoadOptions {
 
     /// The arithmetic that they mean on this machine: never [`Precision::Fast`] on the CPU.
     pub fn precision_in_force(&self) -> Precision {
+        let on_cpu = self.devices.first() == DeviceChoice::Cpu;
         match (self.precision, Arithmetic::fastest()) {
-            (Precision::Fast, Arithmetic::Tiles) if self.device == DeviceChoice::Cpu => Precision::Tiles,
-            (Precision::Fast, _) if self.device == DeviceChoice::Cpu => Precision::Dots,
+            (Precision::Fast, Arithmetic::Tiles) if on_cpu => Precision::Tiles,
+            (Precision::Fast, _) if on_cpu => Precision::Dots,
             (precision, _) => precision,
         }
     }
@@ -159,7 +158,7 @@ impl Checkpoint {
     /// Whether it is a model that answers prompts, by tokens or by classes, and can be run so: all that can be told without
     /// loading it.
     pub fn check_answers(&self, options: LoadOptions) -> Result<(), LoadError> {
-        self.check_runs(options.device, options.arithmetic())
+        self.check_runs(options.devices.first(), options.arithmetic())
     }
 
     /// What the logits of its class head mean; the usual where it has none.
@@ -179,7 +178,7 @@ impl Checkpoint {
             architecture: self.architecture().to_owned(),
             fingerprint,
             precision: options.precision_in_force(),
-            device: options.device.to_string(),
+            device: options.devices.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: self.config.context_length(),
             layers: self.config.layers(),
@@ -193,79 +192,34 @@ impl Checkpoint {
 
 /// A loaded model.
 pub struct Model {
-    decoder: ThreadedDecoder,
+    /// One on each device.
+    pub(crate) replicas: Vec<Replica>,
     encoder: PromptEncoder,
     description: ModelDescription,
     /// Made when the first text is constrained.
     pub(crate) grammars: OnceLock<Result<ConstraintGrammars, ConstraintError>>,
     options: LoadOptions,
-    kept: Option<KeptPrefixes>,
     token_limit: usize,
     weight_bytes: u64,
-}
-
-/// A decoder whose work runs on the model's own threads.
-struct ThreadedDecoder {
-    decoder: Box<dyn PackedDecoder>,
-    threads: ComputeThreads,
-    progress: Arc<TokenProgress>,
-}
-
-impl PackedDecoder for ThreadedDecoder {
-    fn forward_tapped(
-        &self,
-        segments: &[PackedSegment],
-        taps: &mut LayerTaps<'_>,
-    ) -> candle_core::Result<PackedOutput> {
-        let output = self.threads.compute(|| self.decoder.forward_tapped(segments, taps))?;
-        self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
-        Ok(output)
-    }
-
-    fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
-        self.threads.compute(|| self.decoder.logits(hidden))
-    }
-
-    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
-        self.threads.compute(|| self.decoder.head(hidden, asked))
-    }
-
-    fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>> {
-        self.threads.compute(|| self.decoder.greedy_among(hidden, row, allowed))
-    }
-
-    fn cache_bytes(&self, tokens: usize) -> usize {
-        self.decoder.cache_bytes(tokens)
-    }
-
-    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>> {
-        self.decoder.join(spans, len)
-    }
-
-    fn idle_rows(&self) -> usize {
-        self.decoder.idle_rows()
-    }
 }
 
 impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
-        let threads = ComputeThreads::new(options.threads)?;
+        let threads = ComputeThreads::shares(options.threads, options.devices.devices().len())?;
         let checkpoint = Checkpoint::open(located)?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
-        let decoder =
-            threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
-        let decoder = ThreadedDecoder { decoder, threads, progress: Arc::default() };
+        let compute = Compute { arithmetic: options.arithmetic(), isa };
+        let replicas = load_replicas(&checkpoint, compute, options.devices.devices(), threads)?;
         let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self {
-            decoder,
+            replicas,
             encoder: checkpoint.encoder,
             token_limit: 0,
             weight_bytes,
             description,
             options,
-            kept: None,
             grammars: OnceLock::new(),
         };
         // What is in force takes the place of what was asked for: records say how it was computed.
@@ -273,26 +227,27 @@ impl Model {
         Ok(model)
     }
 
-    /// Runs the same weights another way from now on; what they were loaded for, precision, device and
+    /// Runs the same weights another way from now on; what they were loaded for, precision, devices and
     /// instruction set, stays as it is.
     pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
-        self.decoder.threads = ComputeThreads::new(options.threads)?;
+        let shares = ComputeThreads::shares(options.threads, self.replicas.len())?;
+        self.replicas.iter_mut().zip(shares).for_each(|(replica, threads)| replica.threads = threads);
         // Weights were packed for these three when they were loaded.
-        let LoadOptions { precision, device, isa, .. } = self.options;
-        self.set_options(LoadOptions { precision, device, isa, ..options });
+        let LoadOptions { precision, devices, isa, .. } = self.options;
+        self.set_options(LoadOptions { precision, devices, isa, ..options });
         Ok(())
     }
 
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
-        let all = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
+        let all = options.cache_budget.unwrap_or_else(|| self.default_budget());
         let may_keep = options.share_prefixes && !self.encoder.has_source() && !self.encoder.reads_whole();
         let (kept, cache) = match options.kept_prefixes {
             KeptPrefixBytes::Third if may_keep => (all / 3, all - all / 3),
             KeptPrefixBytes::Bytes(bytes) if may_keep => (bytes, all),
             _ => (0, all),
         };
-        let threads = Some(self.decoder.threads.count());
+        let threads = Some(self.replicas.iter().map(|replica| replica.threads.count()).sum());
         let (token_budget, side_by_side) = (options.token_budget.max(1), options.side_by_side.max(1));
         self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
@@ -303,10 +258,19 @@ impl Model {
         // Searched, not divided: spans are padded to whole blocks of keys, so bytes do not grow evenly with tokens.
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
-            if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
+            if self.decoder().cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
         }
         self.token_limit = fits;
-        self.kept = (kept > 0).then(|| KeptPrefixes::new(kept));
+        for replica in &mut self.replicas {
+            replica.kept = (kept > 0).then(|| KeptPrefixes::new(kept));
+        }
+    }
+
+    /// Bytes of keys and values on each device where no option says. The device with the least memory decides: whether a
+    /// prompt fits must not depend on where it is computed.
+    fn default_budget(&self) -> u64 {
+        let least = self.replicas.iter().map(|replica| default_budget(replica.device)).min().unwrap_or(0);
+        least / self.options.devices.copies_on_host() as u64
     }
 
     /// The tokenizer and chat template.
@@ -319,24 +283,30 @@ impl Model {
         self.options
     }
 
-    /// Bytes of the weights, as they lie in the files.
+    /// Bytes of the weights, as they lie in the files; each device has its own copy of them.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
     }
 
     /// Bytes of keys and values of so many tokens, at least one, in one stretch.
     pub fn cache_bytes(&self, tokens: usize) -> u64 {
-        self.decoder.cache_bytes(tokens) as u64
+        self.decoder().cache_bytes(tokens) as u64
     }
 
     /// How far the model is, to be looked at from elsewhere while it works.
     pub fn progress(&self) -> &Arc<TokenProgress> {
-        &self.decoder.progress
+        self.first().progress()
     }
 
-    /// The decoder, on the model's own threads.
+    /// The copy on the first device.
+    pub(crate) fn first(&self) -> &Replica {
+        // A list of devices is never empty.
+        &self.replicas[0]
+    }
+
+    /// Its decoder.
     pub(crate) fn decoder(&self) -> &dyn PackedDecoder {
-        &self.decoder
+        self.first()
     }
 
     /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that
@@ -359,15 +329,16 @@ impl Model {
         self.too_long(0, self.encoder.least_tokens(prompt, text))
     }
 
-    pub(crate) fn schedule(&self) -> ScheduleOptions<'_> {
+    /// How a work list runs on one of the copies.
+    pub(crate) fn schedule<'a>(&'a self, replica: &'a Replica) -> ScheduleOptions<'a> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
         ScheduleOptions {
             limits: ScheduleLimits { tokens: self.options.token_budget, cache },
             share_prefixes: self.options.share_prefixes && !self.encoder.reads_whole(),
-            kept: self.kept.as_ref(),
+            kept: replica.kept.as_ref(),
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,
-            progress: &self.decoder.progress,
+            progress: replica.progress(),
         }
     }
 }
@@ -401,7 +372,7 @@ impl LanguageModel for Model {
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
         self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| {
-            self.score_window(window, sink)
+            self.on_replicas(window, sink, &|replica, part, sink| self.score_part(replica, part, sink))
         })
     }
 
@@ -411,7 +382,7 @@ impl LanguageModel for Model {
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
         self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
-            self.generate_window(window, sink)
+            self.on_replicas(window, sink, &|replica, part, sink| self.generate_part(replica, part, sink))
         })
     }
 

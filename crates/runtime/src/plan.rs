@@ -130,23 +130,27 @@ impl LanguageModel for Planner<'_> {
             requests,
             &mut answer,
             &|index, request| self.model.ask(index, request),
-            &mut |mut window, answer| {
-                let (queries, _) = queries_of(&mut window);
-                let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
-                let mut plan = self.plan();
-                plan.usage += cost;
-                plan.rows += rows;
-                for query in queries {
-                    plan.keep_longest(&query.seen);
+            &mut |window, answer| {
+                let mut all = Usage::default();
+                for (replica, mut part) in self.model.parts(window) {
+                    let (queries, _) = queries_of(&mut part);
+                    let (cost, rows) = plan_scores(replica, &queries, self.model.schedule(replica));
+                    let mut plan = self.plan();
+                    plan.usage += cost;
+                    plan.rows += rows;
+                    for query in queries {
+                        plan.keep_longest(&query.seen);
+                    }
+                    // `answer` counts what it is given, and takes this lock for it.
+                    drop(plan);
+                    for asked in part {
+                        let result =
+                            ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
+                        answer(asked.index, result).map_err(LmError::Sink)?;
+                    }
+                    all += cost;
                 }
-                // `answer` counts what it is given, and takes this lock for it.
-                drop(plan);
-                for asked in window {
-                    let result =
-                        ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
-                    answer(asked.index, result).map_err(LmError::Sink)?;
-                }
-                Ok(cost)
+                Ok(all)
             },
         )
     }
@@ -165,28 +169,33 @@ impl LanguageModel for Planner<'_> {
             &mut answer,
             &|index, request| self.model.begin(index, request),
             &mut |window, answer| {
-                // A text's labels are asked for behind it, each token of theirs once more at most.
-                let behind = window.iter().map(|begun| self.verdict_tokens(&begun.request)).sum::<Result<u64, _>>()?;
-                let (places, prompts): (Vec<usize>, Vec<_>) =
-                    window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
-                let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
-                let mut plan = self.plan();
-                plan.usage += cost;
-                plan.usage.tokens_unshared += behind;
-                plan.usage.tokens_computed += behind;
-                plan.rows += behind;
-                plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
-                plan.texts = plan.texts.max(prompts.len());
-                for prompt in &prompts {
-                    plan.keep_longest(&prompt.tokens);
+                let mut all = Usage::default();
+                for (replica, part) in self.model.parts(window) {
+                    // A text's labels are asked for behind it, each token of theirs once more at most.
+                    let behind =
+                        part.iter().map(|begun| self.verdict_tokens(&begun.request)).sum::<Result<u64, _>>()?;
+                    let (places, prompts): (Vec<usize>, Vec<_>) =
+                        part.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
+                    let cost = plan_texts(replica, &prompts, self.model.schedule(replica));
+                    let mut plan = self.plan();
+                    plan.usage += cost;
+                    plan.usage.tokens_unshared += behind;
+                    plan.usage.tokens_computed += behind;
+                    plan.rows += behind;
+                    plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
+                    plan.texts = plan.texts.max(prompts.len());
+                    for prompt in &prompts {
+                        plan.keep_longest(&prompt.tokens);
+                    }
+                    // As in `score`.
+                    drop(plan);
+                    for (place, prompt) in places.into_iter().zip(prompts) {
+                        answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
+                            .map_err(LmError::Sink)?;
+                    }
+                    all += cost;
                 }
-                // As in `score`.
-                drop(plan);
-                for (place, prompt) in places.into_iter().zip(prompts) {
-                    answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
-                        .map_err(LmError::Sink)?;
-                }
-                Ok(cost)
+                Ok(all)
             },
         )
     }
@@ -215,9 +224,12 @@ fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f
 
 impl Model {
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
-    /// texts are to be generated, a step of that. Attention over longer prompts than were run takes longer than that.
+    /// texts are to be generated, a step of that, on the first device. Attention over longer prompts than were run takes longer than that.
     pub fn estimate(&self, plan: &PlannedCost) -> Result<TimeEstimate, LmError> {
-        self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))
+        let mut estimate = self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))?;
+        // Each device computes its part of the tokens as fast as the first one.
+        estimate.seconds /= plan.questions.clamp(1, self.replicas.len() as u64) as f64;
+        Ok(estimate)
     }
 
     /// Where nothing of a text is read by itself.

@@ -15,6 +15,7 @@ use crate::engine::behind::BehindText;
 use crate::engine::rows::LikelyToken;
 use crate::engine::token_scores::{QueryAnswer, TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
+use crate::replica::Replica;
 use crate::window::Windowed;
 
 /// A request in tokens.
@@ -56,6 +57,10 @@ impl Windowed for TokenisedRequest {
         let own = |query: &TokenQuery| query.asked.len() + if query.asked.len() > 1 { query.seen.len() } else { 0 };
         self.prompt_tokens + self.queries.iter().map(own).sum::<usize>()
     }
+
+    fn answer_tokens(&self) -> usize {
+        self.queries.iter().map(|query| query.asked.len()).sum()
+    }
 }
 
 /// Takes the token queries out of a window: all of them, and where those of each request begin.
@@ -83,9 +88,10 @@ impl Model {
         })
     }
 
-    /// Answers all requests of a window.
-    pub(crate) fn score_window(
+    /// Answers the requests of a window's part on one device.
+    pub(crate) fn score_part(
         &self,
+        replica: &Replica,
         mut window: Vec<TokenisedRequest>,
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
@@ -103,7 +109,7 @@ impl Model {
             let complete: Vec<QueryAnswer> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
             sink(asked.index, self.answer(asked, &complete, &queries[range]))
         };
-        score_tokens(self.decoder(), &queries, self.schedule(), &mut done).map_err(walk_error)
+        score_tokens(replica, &queries, self.schedule(replica), &mut done).map_err(walk_error)
     }
 
     /// Answers a question about what follows a text that was generated just now. The text decides whether its labels

@@ -45,6 +45,8 @@ impl TextFiles {
     }
 
     fn of(checkpoint: Checkpoint, located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
+        // It computes on the first device alone.
+        let options = LoadOptions { devices: options.devices.first().into(), ..options };
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let ModelConfig::Encoder(config) = checkpoint.config else {
             return Err(LoadError::NoEncoder { architecture: description.architecture });
@@ -100,13 +102,13 @@ impl TextTokenizer for TextFiles {
 
 impl TextModel {
     /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
-    /// device, instruction set, threads, and how many tokens run together.
+    /// the first device, instruction set, threads, and how many tokens run together.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
-        let encoder = threads.load(|| checkpoint.load_encoder(compute, options.device))?;
+        let encoder = threads.load(|| checkpoint.load_encoder(compute, options.devices.first()))?;
         let weight_bytes = checkpoint.files.iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
         let files = TextFiles::of(checkpoint, located, options)?;
         Ok(Self { files, encoder, threads, token_budget: options.token_budget, weight_bytes })

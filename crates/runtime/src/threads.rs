@@ -1,8 +1,10 @@
 //! Keeping the threads of a pool at hand while a model computes.
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use probity_kernels::NoMemory;
 use probity_lm::{BoxedError, plain_error};
@@ -28,6 +30,16 @@ impl ComputeThreads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|error| LoadError::Threads { threads, why: error.to_string() })?;
         Ok(Self { pool, turn: Mutex::new(()) })
+    }
+
+    /// So many sets of threads, which divide those asked for among them; at least one for each.
+    pub(crate) fn shares(threads: Option<usize>, sets: usize) -> Result<Vec<Self>, LoadError> {
+        if sets == 1 {
+            return Ok(vec![Self::new(threads)?]);
+        }
+        let threads = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get));
+        let share = |set| threads / sets + usize::from(set < threads % sets);
+        (0..sets).map(|set| Self::new(Some(share(set).max(1)))).collect()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -76,7 +88,7 @@ impl ComputeThreads {
                                 idle += 1;
                                 std::hint::spin_loop();
                             } else {
-                                std::thread::yield_now();
+                                thread::yield_now();
                             }
                         }
                     });
@@ -149,9 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn devices_divide_the_threads_and_none_is_without() {
+        let counts = |threads, sets| -> Vec<usize> {
+            let shares = ComputeThreads::shares(Some(threads), sets).expect("threads");
+            shares.iter().map(ComputeThreads::count).collect()
+        };
+        assert_eq!(counts(7, 1), [7]);
+        assert_eq!(counts(7, 3), [3, 2, 2]);
+        assert_eq!(counts(1, 2), [1, 1]);
+        assert_eq!(ComputeThreads::shares(None, 2).expect("threads").len(), 2);
+    }
+
+    #[test]
     fn callers_take_turns() {
         let (threads, memory) = (threads(2), Mutex::new(0));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {

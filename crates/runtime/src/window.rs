@@ -13,6 +13,14 @@ pub(crate) trait Windowed {
 
     /// Tokens that are held for it.
     fn held_tokens(&self) -> usize;
+
+    /// Tokens to compute after the prompt, at most.
+    fn answer_tokens(&self) -> usize;
+}
+
+/// How many tokens two prompts have in common from their first on.
+pub(crate) fn shared_tokens<T: Windowed>(a: &T, b: &T) -> usize {
+    a.tokens().iter().zip(b.tokens()).take_while(|(a, b)| a == b).count()
 }
 
 /// What a request takes besides its tokens, in tokens.
@@ -53,7 +61,7 @@ impl<T: Windowed> WindowCutter<T> {
         let mut best = (usize::MAX, self.waiting.len());
         for (place, (before, after)) in self.waiting.iter().zip(self.waiting.iter().skip(1)).enumerate() {
             tokens += before.held_tokens() + OVERHEAD;
-            let shared = before.tokens().iter().zip(after.tokens()).take_while(|(a, b)| a == b).count();
+            let shared = shared_tokens(before, after);
             if tokens >= self.limit && shared <= best.0 {
                 best = (shared, place + 1);
             }
@@ -112,6 +120,10 @@ mod tests {
 
         fn held_tokens(&self) -> usize {
             self.len()
+        }
+
+        fn answer_tokens(&self) -> usize {
+            1
         }
     }
 

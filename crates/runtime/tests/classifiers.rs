@@ -138,7 +138,7 @@ fn candidates_for_one_question_share_it_where_the_model_reads_from_left_to_right
 
 #[test]
 fn logits_on_candles_device_are_near() {
-    let all = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let all = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
     for name in NAMES {
         let golden = golden(name);
         let gap_of = |options| gap(&golden, &load(name, options).score_all(&requests(&golden)).expect("scores"));

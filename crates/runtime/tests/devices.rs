@@ -8,7 +8,7 @@ use probity_lm::{
     TextEncoder,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model, Rehearsal, TextModel};
+use probity_runtime::{DeviceChoice, DeviceList, LoadError, LoadOptions, Model, Planner, Rehearsal, TextModel};
 
 /// Largest difference of a log-probability.
 const TOLERANCE: f64 = 2e-4;
@@ -30,7 +30,7 @@ fn load(model: &str, options: LoadOptions) -> Result<Model, LoadError> {
 }
 
 fn on(device: DeviceChoice, model: &str) -> Model {
-    load(model, LoadOptions { device, ..LoadOptions::default() }).expect("loads")
+    load(model, LoadOptions { devices: device.into(), ..LoadOptions::default() }).expect("loads")
 }
 
 /// The golden checkpoints, and `SmolLM2` where it was fetched.
@@ -109,7 +109,7 @@ fn scores_agree_with_our_kernels_on_every_checkpoint() {
 fn models_of_candle_transformers_answer_alike_whatever_is_shared() {
     for name in ["gemma", "phi"].map(golden) {
         let name = name.to_str().expect("UTF-8 path");
-        let options = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+        let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
         let of = |share_prefixes| load(name, LoadOptions { share_prefixes, ..options }).expect("loads");
         let (shared, apart) = (of(true), of(false));
         assert!(
@@ -142,7 +142,8 @@ fn a_model_of_candle_transformers_is_refused_where_our_kernels_would_run_it() {
     let error = load(path.to_str().expect("UTF-8 path"), LoadOptions::default()).err().expect("refused");
     assert_eq!(error.to_string(), "gemma models run through candle-transformers alone, not on cpu");
     assert!(error.help().expect("a hint").to_string().starts_with("--device candle-cpu"));
-    let options = LoadOptions { device: DeviceChoice::CandleCpu, precision: Precision::Fast, ..LoadOptions::default() };
+    let options =
+        LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision: Precision::Fast, ..LoadOptions::default() };
     let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
     assert_eq!(error.to_string(), "gemma models run in exact precision alone");
     // Nor does a plan get past its check: no weights are read for it.
@@ -176,7 +177,8 @@ fn fast_on_a_device_is_bf16_near_the_exact_scores() {
     let path = golden("tiny-gguf-mixed/model.gguf");
     let name = path.to_str().expect("UTF-8 path");
     let exact = logprobs(&on(DeviceChoice::CandleCpu, name));
-    let options = LoadOptions { device: DeviceChoice::CandleCpu, precision: Precision::Fast, ..LoadOptions::default() };
+    let options =
+        LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision: Precision::Fast, ..LoadOptions::default() };
     let fast = logprobs(&load(name, options).expect("loads"));
     let largest = exact.iter().zip(&fast).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     println!("bf16: largest difference {largest:e}");
@@ -187,7 +189,7 @@ fn fast_on_a_device_is_bf16_near_the_exact_scores() {
 fn an_encoder_decoder_in_bf16_is_near_the_exact_scores_however_the_work_is_cut() {
     let path = golden("tiny-flan-t5");
     let name = path.to_str().expect("UTF-8 path");
-    let all = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let all = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
     let exact = logprobs(&on(DeviceChoice::Cpu, name));
     let furthest = |options| {
         let got = logprobs(&load(name, options).expect("loads"));
@@ -213,7 +215,7 @@ fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
     let texts = ["The farmer planted apple trees.", "a", "My neighbour repaired wooden boats behind the house."];
     let read = |options| {
         let model = TextModel::load(&located(), options).expect("loads");
-        assert_eq!(TextEncoder::config(&model).description.device, options.device.to_string());
+        assert_eq!(TextEncoder::config(&model).description.device, options.devices.to_string());
         let mask = model.tokenizer().framing().mask.expect("a mask");
         let ids = model.tokenizer().tokenize(&texts).expect("tokenizes");
         let masked: Vec<MaskedSequence> = ids
@@ -233,7 +235,7 @@ fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
         (model.embed(&texts).expect("runs").concat(), predicted)
     };
     let (expected, tokens) = read(LoadOptions::default());
-    let device = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let device = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
     for options in [device, LoadOptions { token_budget: 1, ..device }] {
         let (got, predicted) = read(options);
         let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -245,7 +247,7 @@ fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
 
 #[test]
 fn a_model_that_is_none_of_the_kind_is_refused_on_a_device_too() {
-    let device = LoadOptions { device: DeviceChoice::CandleCpu, ..LoadOptions::default() };
+    let device = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
     let path = golden("tiny-masked");
     let error = load(path.to_str().expect("UTF-8 path"), device).err().expect("refused");
     assert!(error.to_string().contains("says nothing about what follows"), "{error}");
@@ -259,7 +261,7 @@ fn a_model_that_is_none_of_the_kind_is_refused_on_a_device_too() {
 fn a_precision_of_our_kernels_is_refused_elsewhere() {
     let path = golden("llama");
     for precision in [Precision::Dots, Precision::Tiles] {
-        let options = LoadOptions { device: DeviceChoice::CandleCpu, precision, ..LoadOptions::default() };
+        let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision, ..LoadOptions::default() };
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
         assert_eq!(error.to_string(), format!("precision `{}` exists on cpu alone", precision.as_str()));
         assert_eq!(error.help().expect("a hint").to_string(), "candle-cpu has exact and fast");
@@ -270,13 +272,115 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
 #[cfg(not(any(feature = "cuda", feature = "metal")))]
 fn a_device_that_the_build_lacks_is_refused_with_the_way_to_it() {
     for (device, feature) in [(DeviceChoice::Cuda(1), "cuda"), (DeviceChoice::Metal, "metal")] {
-        let options = LoadOptions { device, ..LoadOptions::default() };
+        let options = LoadOptions { devices: device.into(), ..LoadOptions::default() };
         let path = golden("llama");
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
         assert_eq!(error.to_string(), format!("this build cannot compute on {device}"));
         assert_eq!(
             error.help().expect("a hint").to_string(),
             format!("cargo install --locked --path . --features {feature}")
+        );
+    }
+}
+
+fn copies(count: usize) -> DeviceList {
+    vec!["candle-cpu"; count].join(",").parse().expect("devices")
+}
+
+#[test]
+fn several_devices_answer_as_one_does() {
+    for name in ["llama", "qwen3", "gemma2", "tiny-flan-t5", "tiny-gguf/model.gguf"].map(golden) {
+        let name = name.to_str().expect("UTF-8 path");
+        let expected = logprobs(&on(DeviceChoice::CandleCpu, name));
+        // In one window, and in windows of few requests.
+        for (count, window_tokens) in [(2, 2 << 20), (3, 200), (5, 1)] {
+            let options =
+                LoadOptions { devices: copies(count), window_tokens, threads: Some(2), ..LoadOptions::default() };
+            let model = load(name, options).expect("loads");
+            assert_eq!(model.description().device, vec!["candle-cpu"; count].join(","));
+            assert_eq!(model.options().threads, Some(count.max(2)));
+            let got = logprobs(&model);
+            let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            println!("{name} on {count}: largest difference {largest:e}");
+            assert!(got.len() == expected.len() && largest <= 1e-5, "{name} on {count} differs by {largest}");
+            assert!(model.progress().computed() > 0 && model.progress().left(0) == 0, "one progress for all devices");
+        }
+    }
+}
+
+#[test]
+fn several_devices_write_the_texts_of_one_and_keep_prefixes() {
+    let path = golden("llama");
+    let text = |index: usize| GenerateRequest::greedy(index.to_string(), Prompt::Tokens(vec![1, 5 + index as u32]), 9);
+    let requests: Vec<GenerateRequest> = (0..7).map(text).collect();
+    let texts = |options| {
+        let model = load(path.to_str().expect("UTF-8 path"), options).expect("loads");
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let mut ids = vec![Vec::new(); requests.len()];
+            let take = &mut |index: usize, result: probity_lm::GenerateResult| {
+                ids[index] = result.token_ids;
+                Ok(())
+            };
+            model.generate(&mut requests.iter().cloned(), take).expect("generates");
+            all.push(ids);
+        }
+        all
+    };
+    let one = LoadOptions { devices: copies(1), ..LoadOptions::default() };
+    let kept_prefixes = probity_runtime::KeptPrefixBytes::Third;
+    let expected = texts(one);
+    assert!(expected[0].iter().all(|ids| !ids.is_empty()));
+    assert_eq!(texts(LoadOptions { devices: copies(2), ..one }), expected);
+    assert_eq!(texts(LoadOptions { devices: copies(3), kept_prefixes, ..one }), expected);
+}
+
+#[test]
+fn a_plan_for_several_devices_counts_what_they_compute() {
+    let path = golden("llama");
+    for count in [1, 2, 4] {
+        let options = LoadOptions { devices: copies(count), ..LoadOptions::default() };
+        let model = load(path.to_str().expect("UTF-8 path"), options).expect("loads");
+        let requests = work_list(false);
+        let planner = Planner::new(&model);
+        planner.score(&mut requests.iter().cloned(), &mut |_, _| Ok(())).expect("plans");
+        let plan = planner.into_plan();
+        let usage = model.score(&mut requests.iter().cloned(), &mut |_, _| Ok(())).expect("scores");
+        assert_eq!((plan.questions, plan.usage.tokens_computed), (12, usage.tokens_computed), "{count}");
+        assert_eq!(plan.usage.tokens_unshared, usage.tokens_unshared, "{count}");
+        assert!(model.estimate(&plan).expect("measured").seconds > 0.0);
+    }
+}
+
+#[test]
+fn an_encoder_computes_on_the_first_of_several_devices() {
+    let path = golden("tiny-masked");
+    let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
+    let model = TextModel::load(&located, LoadOptions { devices: copies(2), ..LoadOptions::default() }).expect("loads");
+    assert_eq!(TextEncoder::config(&model).description.device, "candle-cpu");
+}
+
+#[test]
+fn devices_that_cannot_share_the_work_are_refused_before_anything_is_loaded() {
+    let located = || locate(golden("llama").to_str().expect("UTF-8 path")).expect("a model lies there");
+    for (devices, error, hint) in [
+        (
+            "cpu,cpu",
+            "cpu is listed twice",
+            "--device cpu computes on all processors already; --threads sets on how many",
+        ),
+        (
+            "cpu,candle-cpu", "`cpu,candle-cpu` mixes kinds of devices",
+            "list devices of one kind, such as --device cuda:0,cuda:1",
+        ),
+        ("cuda:0,cuda:0", "cuda:0 is listed twice", "list each device once; cuda:all is every CUDA device"),
+    ] {
+        let options = LoadOptions { devices: devices.parse().expect("devices"), ..LoadOptions::default() };
+        let refused = Rehearsal::open(&located(), options).err().expect("refused");
+        assert_eq!((refused.to_string().as_str(), refused.help().expect("a hint").to_string().as_str()), (error, hint));
+        assert_eq!(
+            load(golden("llama").to_str().expect("UTF-8 path"), options).err().expect("refused").to_string(),
+            error
         );
     }
 }

@@ -63,8 +63,9 @@ fn what_is_told_of_tokens_does_not_depend_on_company_or_device() {
             assert_eq!(&model.score_all(std::slice::from_ref(request)).expect("scores")[0], result);
         }
     }
-    let [ours, candle] = [DeviceChoice::Cpu, DeviceChoice::CandleCpu]
-        .map(|device| tokens(&load(LoadOptions { device, ..LoadOptions::default() }), request(&[5], &[6, 7], 1, true)));
+    let [ours, candle] = [DeviceChoice::Cpu, DeviceChoice::CandleCpu].map(|device| {
+        tokens(&load(LoadOptions { devices: device.into(), ..LoadOptions::default() }), request(&[5], &[6, 7], 1, true))
+    });
     for (a, b) in ours.alternatives.iter().flatten().zip(candle.alternatives.iter().flatten()) {
         assert!(a.id == b.id && (a.logprob - b.logprob).abs() < 1e-3, "{a:?} {b:?}");
     }

@@ -100,16 +100,23 @@ impl ModelPool {
     ) -> PoolEntry {
         let mut loaded = || -> Result<PoolModel, SessionError> {
             let located = options.located()?;
-            let needed = file_bytes(&located);
+            let load_options = options.computing.load_options();
+            let needed = file_bytes(&located) * load_options.devices.copies_on_host() as u64;
             while !entries.is_empty() && entries.iter().map(|entry| entry.bytes).sum::<u64>() + needed > self.budget {
                 entries.remove(0);
             }
             let started = Instant::now();
-            let loaded = load(&located, options.computing.load_options())?;
+            let loaded = load(&located, load_options)?;
             self.events
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
-            if let Some(model) = loaded.language() {
-                self.tell_limits(model);
+            match &loaded {
+                PoolModel::Language(model) => self.tell_limits(model),
+                PoolModel::Encoder(model) if load_options.devices.is_several() => {
+                    let device = &model.config().description.device;
+                    let told = format!("an encoder computes on one device: {device} of {}", load_options.devices);
+                    self.events.notice(Notice::Message(&told));
+                }
+                PoolModel::Encoder(_) => {}
             }
             Ok(loaded)
         };
@@ -167,7 +174,7 @@ impl PoolModel {
 
     fn bytes(&self) -> u64 {
         match self {
-            Self::Language(model) => model.weight_bytes(),
+            Self::Language(model) => model.weight_bytes() * model.options().devices.copies_on_host() as u64,
             Self::Encoder(model) => model.weight_bytes(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, ReentrantMutex};
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult,
+    Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult, device_kind,
 };
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
@@ -326,7 +326,7 @@ impl Answers {
         let connection = self.connection.lock();
         let version = env!("CARGO_PKG_VERSION");
         let (fingerprint, precision, device) =
-            (&description.fingerprint, description.precision.as_str(), &description.device);
+            (&description.fingerprint, description.precision.as_str(), device_kind(&description.device));
         let text = serde_json::to_string(description)
             .map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let parts = [fingerprint.as_str(), precision, device, version, settings];

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use probity_lm::{
     EncoderConfig, EncoderError, HiddenStates, MaskedSequence, ModelDescription, Sink, TextEncoder, TextTokenizer,
-    Usage,
+    Usage, device_kind,
 };
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -185,7 +185,7 @@ impl RecordedEncoder {
     pub fn new(encoder: Arc<dyn TextEncoder>, places: Vec<Arc<Encodings>>) -> Self {
         let ModelDescription { fingerprint, precision, device, .. } = &encoder.config().description;
         let mut hasher = Sha256::new();
-        for part in [env!("CARGO_PKG_VERSION"), fingerprint, precision.as_str(), device] {
+        for part in [env!("CARGO_PKG_VERSION"), fingerprint, precision.as_str(), device_kind(device)] {
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }

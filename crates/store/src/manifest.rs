@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::{fs, io};
 
+use probity_lm::device_kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -75,18 +76,22 @@ pub struct SettingDifference {
 }
 
 impl RunInfo {
-    /// The settings in which another run differs, but for those that change no answer and no score (threads, memory,
-    /// `no_gold`).
+    /// The settings in which another run differs, but for those that change no answer and no score (threads, memory, how
+    /// many devices of a kind, `no_gold`).
     pub fn differences(&self, other: &Self) -> Vec<SettingDifference> {
         let form = |info: &Self| {
-            json!({
+            let mut form = json!({
                 "command": info.command,
                 "versions": info.versions,
                 "model": info.model,
                 "other_models": info.other_models,
                 "seeds": info.seeds,
                 "arguments": info.arguments_in_force,
-            })
+            });
+            keep_device_kind(&mut form["model"]);
+            keep_device_kind(&mut form["arguments"]["model"]);
+            form["other_models"].as_array_mut().into_iter().flatten().for_each(keep_device_kind);
+            form
         };
         let mut found = Vec::new();
         differences("", &form(self), &form(other), &mut found);
@@ -156,6 +161,13 @@ fn in_short(value: &Value) -> String {
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
+    }
+}
+
+/// Leaves the kind of a model's devices.
+fn keep_device_kind(model: &mut Value) {
+    if let Some(Value::String(device)) = model.get_mut("device") {
+        *device = device_kind(device).to_owned();
     }
 }
 
@@ -491,6 +503,25 @@ mod tests {
         let part = |shard: &str, samples: u32| info(json!({"data": {"samples": samples, "shard": shard}}));
         let differs = "arguments.data.shard differs: `2/2` now, `1/2` there";
         assert_eq!(told(&part("2/2", 3), &part("1/2", 4)), differs);
+    }
+
+    #[test]
+    fn how_many_devices_compute_is_no_difference_and_their_kind_is() {
+        let on = |device: &str| RunInfo {
+            model: json!({"name": "m", "device": device}),
+            other_models: vec![json!({"name": "n", "device": device})],
+            arguments_in_force: json!({"model": {"device": device, "threads": 1}}),
+            ..RunInfo::default()
+        };
+        let told = |here: &str, there: &str| on(here).difference(&on(there));
+        for (one, other) in
+            [("candle-cpu", "candle-cpu,candle-cpu"), ("cuda:0", "cuda:0,cuda:1"), ("cuda:1", "cuda:all")]
+        {
+            assert_eq!((told(one, other), told(other, one)), (None, None), "{one} and {other}");
+        }
+        let differs = told("cuda:0,cuda:1", "candle-cpu").expect("another kind");
+        assert_eq!(differs, "model.device differs: `cuda` now, `candle-cpu` there");
+        assert!(told("cpu", "candle-cpu").is_some());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use probity_lm::{DEFAULT_MIN_MASS, Precision};
 use probity_options::{as_text, written_as_text};
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
-use probity_runtime::{DeviceChoice, Drafting, Isa, KeptPrefixBytes, LoadOptions};
+use probity_runtime::{DeviceChoice, DeviceList, Drafting, Isa, KeptPrefixBytes, LoadOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -60,11 +60,11 @@ pub struct ComputingOptions {
     #[schemars(extend("form" = "PRECISION", "heading" = "Model"))]
     pub precision: Precision,
     /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
-    /// as those do; scores are the same bits from run to run on cpu alone, and every result's signature names the
-    /// device
+    /// as those do; cuda:0,cuda:1 or cuda:all divides the work among several devices; scores are the same bits from run
+    /// to run on cpu alone, and every result's signature names the devices
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
-    pub device: DeviceChoice,
+    pub device: DeviceList,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
     #[schemars(range(min = 1, max = 1024), extend("form" = "N", "heading" = "Model"))]
     pub threads: Option<usize>,
@@ -79,8 +79,8 @@ pub struct ComputingOptions {
     #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
     #[default(LoadOptions::default().token_budget)]
     pub token_budget: usize,
-    /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is
-    /// `too_long` [default: half of the memory that is available when the model is loaded]
+    /// Memory for keys and values on each device, such as 2GiB; results do not depend on it, but a prompt that does not
+    /// fit is `too_long` [default: half of the memory that is available when the model is loaded]
     #[schemars(extend("form" = "SIZE", "heading" = "Model"))]
     pub cache_budget: Option<ByteSize>,
     /// Where tokens of a text are guessed from before the model says them; results do not depend on it
@@ -106,7 +106,7 @@ impl ComputingOptions {
     pub fn load_options(&self) -> LoadOptions {
         LoadOptions {
             precision: self.precision,
-            device: self.device,
+            devices: self.device.counted(),
             threads: self.threads,
             min_mass: self.min_mass,
             share_prefixes: !self.no_sharing,
@@ -125,7 +125,7 @@ impl ComputingOptions {
 pub fn computing_in_force(options: LoadOptions) -> Value {
     json!({
         "precision": options.precision_in_force(),
-        "device": options.device.to_string(),
+        "device": options.devices.to_string(),
         "threads": options.threads,
         "min_mass": options.min_mass,
         "share_prefixes": options.share_prefixes,

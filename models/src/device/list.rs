@@ -1,0 +1,240 @@
+//! Lists of devices: a model is copied to each of them.
+
+use std::fmt;
+use std::mem::discriminant;
+use std::str::FromStr;
+
+use super::{DeviceChoice, DeviceError};
+
+/// Devices in a list, at most.
+const MOST: usize = 16;
+
+/// How every CUDA device is written.
+const ALL_CUDA: &str = "cuda:all";
+
+/// One device or several of one kind, in the order in which they take parts of the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceList(Devices);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Devices {
+    /// The first `count` of these; the others are the default.
+    // An array keeps the options of a model `Copy`.
+    Listed { devices: [DeviceChoice; MOST], count: usize },
+    /// Every CUDA device of the machine, not counted yet.
+    AllCuda,
+}
+
+/// Why a list of devices cannot be used.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum DeviceListError {
+    /// One of the devices.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Device(#[from] DeviceError),
+    /// Too many devices.
+    #[error("{count} devices are more than {MOST}")]
+    Many {
+        /// How many there are.
+        count: usize,
+    },
+    /// Answers of different kinds of devices differ in their last digits.
+    #[error("`{list}` mixes kinds of devices")]
+    #[diagnostic(help("list devices of one kind, such as --device cuda:0,cuda:1"))]
+    Kinds {
+        /// The list.
+        list: DeviceList,
+    },
+    /// A device that is there once.
+    #[error("{device} is listed twice")]
+    #[diagnostic(help("{}", once(*device)))]
+    Repeated {
+        /// The device.
+        device: DeviceChoice,
+    },
+}
+
+/// How to use all of a device that was listed twice.
+fn once(device: DeviceChoice) -> String {
+    match device {
+        DeviceChoice::Cpu => "--device cpu computes on all processors already; --threads sets on how many".to_owned(),
+        DeviceChoice::Cuda(_) => format!("list each device once; {ALL_CUDA} is every CUDA device"),
+        DeviceChoice::CandleCpu | DeviceChoice::Metal => format!("--device {device}"),
+    }
+}
+
+impl Default for DeviceList {
+    fn default() -> Self {
+        DeviceChoice::default().into()
+    }
+}
+
+impl From<DeviceChoice> for DeviceList {
+    fn from(device: DeviceChoice) -> Self {
+        let mut devices = [DeviceChoice::default(); MOST];
+        devices[0] = device;
+        Self(Devices::Listed { devices, count: 1 })
+    }
+}
+
+impl DeviceList {
+    /// The devices in a list; an error where there are too many.
+    fn new(listed: &[DeviceChoice]) -> Result<Self, DeviceListError> {
+        let mut devices = [DeviceChoice::default(); MOST];
+        let count = listed.len();
+        devices.get_mut(..count).ok_or(DeviceListError::Many { count })?.copy_from_slice(listed);
+        Ok(Self(Devices::Listed { devices, count }))
+    }
+
+    /// The devices; of `cuda:all` that was not [counted](Self::counted) the first.
+    pub fn devices(&self) -> &[DeviceChoice] {
+        match &self.0 {
+            Devices::Listed { devices, count } => &devices[..*count],
+            Devices::AllCuda => &[DeviceChoice::Cuda(0)],
+        }
+    }
+
+    /// The first device.
+    pub fn first(&self) -> DeviceChoice {
+        self.devices()[0]
+    }
+
+    /// Whether there is more than one device.
+    pub fn is_several(&self) -> bool {
+        self.devices().len() > 1
+    }
+
+    /// How many copies of a model lie in the memory of the host.
+    pub fn copies_on_host(&self) -> usize {
+        if self.first() == DeviceChoice::CandleCpu { self.devices().len() } else { 1 }
+    }
+
+    /// The same list with the machine's CUDA devices in the place of `cuda:all`, where there are any.
+    #[must_use]
+    pub fn counted(self) -> Self {
+        if self.0 != Devices::AllCuda {
+            return self;
+        }
+        let devices: Vec<DeviceChoice> = (0..cuda_devices().min(MOST)).map(DeviceChoice::Cuda).collect();
+        // Without any, opening the first one says what is missing.
+        if devices.is_empty() { self } else { Self::new(&devices).unwrap_or(self) }
+    }
+
+    /// Whether this build and this machine have all of the devices, and a model can be copied to each of them.
+    pub fn check(&self) -> Result<(), DeviceListError> {
+        let devices = self.devices();
+        if devices.iter().any(|device| discriminant(device) != discriminant(&devices[0])) {
+            return Err(DeviceListError::Kinds { list: *self });
+        }
+        let repeated = |(place, device): &(usize, &DeviceChoice)| devices[..*place].contains(device);
+        match devices.iter().enumerate().find(repeated) {
+            Some((_, device)) if *device != DeviceChoice::CandleCpu => {
+                Err(DeviceListError::Repeated { device: *device })
+            }
+            _ => Ok(devices.iter().try_for_each(|device| device.check())?),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_devices() -> usize {
+    let count = candle_core::cuda_backend::cudarc::driver::CudaContext::device_count();
+    // Without a driver there are none.
+    count.ok().and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_devices() -> usize {
+    0
+}
+
+impl fmt::Display for DeviceList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Devices::AllCuda {
+            return f.write_str(ALL_CUDA);
+        }
+        self.devices().iter().enumerate().try_for_each(|(place, device)| {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma}{device}")
+        })
+    }
+}
+
+impl FromStr for DeviceList {
+    type Err = DeviceListError;
+
+    /// Devices between commas, or `cuda:all`. Whether they can be used together is for [`check`](Self::check).
+    fn from_str(text: &str) -> Result<Self, DeviceListError> {
+        if text == ALL_CUDA {
+            return Ok(Self(Devices::AllCuda));
+        }
+        let devices = text.split(',').map(|name| name.trim().parse());
+        Self::new(&devices.collect::<Result<Vec<DeviceChoice>, DeviceError>>()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use miette::Diagnostic as _;
+
+    use super::*;
+
+    fn list(text: &str) -> DeviceList {
+        text.parse().expect("devices")
+    }
+
+    fn refused(text: &str) -> (String, String) {
+        let error = list(text).check().expect_err("cannot be used");
+        (error.to_string(), error.help().map(|hint| hint.to_string()).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_list_is_read_back_from_its_text() {
+        for text in ["cpu", "candle-cpu,candle-cpu", "cuda:1,cuda:0", "cuda:0,cuda:1,cuda:7", ALL_CUDA] {
+            assert_eq!(list(text).to_string(), text);
+        }
+        assert_eq!(list("cuda, cuda:1").to_string(), "cuda:0,cuda:1");
+        assert_eq!(list("cuda:3,cuda:1").first(), DeviceChoice::Cuda(3));
+        assert_eq!(DeviceList::default(), list("cpu"));
+        assert!(list("candle-cpu,candle-cpu").is_several() && !list("metal").is_several());
+        assert_eq!([list("candle-cpu,candle-cpu"), list("cuda:0,cuda:1")].map(|list| list.copies_on_host()), [2, 1]);
+    }
+
+    #[test]
+    fn what_is_no_list_of_devices_is_refused() {
+        for (text, name) in [("", ""), ("cuda:0,", ""), ("cuda:all,cuda:0", "cuda:all"), ("cpu,gpu", "gpu")] {
+            let error = text.parse::<DeviceList>().expect_err("no list");
+            assert_eq!(error.to_string(), format!("device `{name}` is not known"), "{text}");
+        }
+        let error = vec!["candle-cpu"; 17].join(",").parse::<DeviceList>().expect_err("too many");
+        assert_eq!(error.to_string(), "17 devices are more than 16");
+    }
+
+    #[test]
+    fn devices_that_cannot_share_work_are_refused_with_what_to_do() {
+        list("candle-cpu,candle-cpu,candle-cpu").check().expect("copies on one processor, for tests");
+        let (error, hint) = refused("cpu,cpu");
+        assert_eq!(error, "cpu is listed twice");
+        assert!(hint.starts_with("--device cpu computes on all processors already"), "{hint}");
+        let (error, hint) = refused("cuda:1,cuda:0,cuda:1");
+        assert_eq!(
+            (error.as_str(), hint.as_str()),
+            ("cuda:1 is listed twice", "list each device once; cuda:all is every CUDA device")
+        );
+        assert_eq!(refused("metal,metal").1, "--device metal");
+        for mixed in ["cpu,candle-cpu", "cuda:0,metal"] {
+            assert_eq!(refused(mixed).0, format!("`{mixed}` mixes kinds of devices"));
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "cuda"))]
+    fn a_build_without_cuda_says_how_to_get_it() {
+        for text in [ALL_CUDA, "cuda:0,cuda:1"] {
+            assert_eq!(list(text).counted().to_string(), text);
+            let (error, hint) = refused(text);
+            assert_eq!(error, "this build cannot compute on cuda:0", "{text}");
+            assert_eq!(hint, "cargo install --locked --path . --features cuda");
+        }
+    }
+}
