@@ -20,7 +20,7 @@ Say whether a run is worse than a baseline, for a build to fail by.
 Two runs judge the same items, each with the texts of its own system. Texts of one id are held against each other; where \
 the runs have no id in common in an item, the means of their texts are. \
 Of one run, --candidates NEW,OLD holds two candidates against each other: by their scores, or, where the run compared, by \
-how often the one beats the other. For each attribute or metric a line says
+how often the one beats the other, debiased as the run's scores are. For each attribute or metric a line says
 
   missing    texts have lost the score that they had in the baseline: a build fails, unless --allow-missing
   worse      the 95 % interval of the difference lies below --tolerance: a build fails
