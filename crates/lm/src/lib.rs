@@ -50,7 +50,7 @@ pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,
 };
-pub use thought::{opens_thought, without_thoughts};
+pub use thought::{is_thought_mark, opens_thought, without_thoughts};
 pub use unique_keys::{parse_unique, refuse_repeated_keys};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].
