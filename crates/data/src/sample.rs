@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::LineError;
-use crate::values::{MOST_SCORE, NumberError};
+use crate::values::{MOST_SCORE, NumberError, refuse_rounded};
 use probity_lm::nearest;
 
 use crate::line_error::shown;
@@ -53,7 +53,7 @@ pub struct Candidate {
     /// The text, verbatim. May be empty: methods answer that with an explicit outcome.
     pub text: SharedText,
     /// Gold scores by attribute, higher is better; finite.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_entries")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_scores")]
     pub scores: BTreeMap<String, f64>,
 }
 
@@ -158,6 +158,42 @@ impl Candidate {
             }
         })
     }
+}
+
+/// Scores by attribute; an integer that would be rounded is an error.
+fn unique_scores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    struct ExactScore(f64);
+
+    impl<'de> Deserialize<'de> for ExactScore {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_f64(ScoreVisitor).map(Self)
+        }
+    }
+
+    struct ScoreVisitor;
+
+    impl de::Visitor<'_> for ScoreVisitor {
+        type Value = f64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number")
+        }
+
+        fn visit_f64<E: de::Error>(self, score: f64) -> Result<f64, E> {
+            Ok(score)
+        }
+
+        fn visit_i64<E: de::Error>(self, score: i64) -> Result<f64, E> {
+            refuse_rounded(&score.to_string()).map(|()| score as f64).map_err(E::custom)
+        }
+
+        fn visit_u64<E: de::Error>(self, score: u64) -> Result<f64, E> {
+            refuse_rounded(&score.to_string()).map(|()| score as f64).map_err(E::custom)
+        }
+    }
+
+    let scores: BTreeMap<String, ExactScore> = unique_entries(deserializer)?;
+    Ok(scores.into_iter().map(|(attribute, ExactScore(score))| (attribute, score)).collect())
 }
 
 /// A map whose keys are all different: where a key comes twice, serde would keep the last value and say nothing.

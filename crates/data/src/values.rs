@@ -18,6 +18,9 @@ pub(crate) enum NumberError {
     #[error("further from 0 than {MOST_SCORE:e}, which cannot be reckoned with")]
     #[diagnostic(help("scale the scores"))]
     Far,
+    #[error("{text} is an integer that is rounded beyond ±2^53")]
+    #[diagnostic(help("subtract the same number from all scores"))]
+    Rounded { text: String },
 }
 
 /// The largest score: sums of squares of as many as there may be are still numbers.
@@ -28,9 +31,15 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     let number = match value {
         Value::Null => return Ok(None),
         Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
-        Value::Number(number) => number.as_f64(),
+        Value::Number(number) => {
+            refuse_rounded(&number.to_string())?;
+            number.as_f64()
+        }
         Value::String(text) if text.trim().is_empty() => return Ok(None),
-        Value::String(text) => text.trim().parse().ok(),
+        Value::String(text) => {
+            refuse_rounded(text.trim())?;
+            text.trim().parse().ok()
+        }
         other => return Err(NumberError::Kind { found: kind(other) }),
     };
     // Rust reads `nan` and `inf` as numbers; as scores they would poison every mean.
@@ -41,6 +50,14 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     let pointed = text.trim().replacen(',', ".", 1);
     let has_comma = text.contains(',') && pointed.parse::<f64>().is_ok();
     Err(if has_comma { NumberError::Comma { text } } else { NumberError::Text { text } })
+}
+
+/// Refuses an integer that no floating-point number equals: two of them could become one score.
+pub(crate) fn refuse_rounded(text: &str) -> Result<(), NumberError> {
+    match text.parse::<i128>() {
+        Ok(integer) if integer as f64 as i128 != integer => Err(NumberError::Rounded { text: text.to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 /// A text or a number as a name.

@@ -145,6 +145,28 @@ fn fields_that_are_not_mapped_are_read_from_columns_with_their_names() {
 }
 
 #[test]
+fn a_score_that_would_be_rounded_is_refused_and_others_are_read_exactly() {
+    let folder = Folder::new();
+    let own = |score: &str| {
+        format!(r#"{{"id":"1","context":"c","candidates":[{{"id":"a","text":"x","scores":{{"f":{score}}}}}]}}"#)
+    };
+    let table = |score: &str| format!("context,candidate,score.f\nc,x,{score}\n");
+    for score in ["9007199254740993", "-9007199254740995", "18446744073709551615"] {
+        for (name, text) in [("o.jsonl", own(score)), ("t.csv", table(score))] {
+            let told = refused(folder.read(name, text, &[]));
+            assert!(told.contains("is an integer that is rounded beyond ±2^53") && told.contains(score), "{told}");
+        }
+    }
+    for (name, texts) in [
+        ("o.jsonl", ["9007199254740992", "9007199254740994"].map(own)),
+        ("t.csv", ["9007199254740992", "9007199254740994"].map(table)),
+    ] {
+        let scores = texts.map(|text| folder.read(name, text, &[]).expect("readable")[0].candidates[0].scores["f"]);
+        assert!(scores[0] < scores[1], "{name}: {scores:?}");
+    }
+}
+
+#[test]
 fn a_packed_file_that_is_cut_anywhere_is_an_error() {
     let folder = Folder::new();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

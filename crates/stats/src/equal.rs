@@ -10,16 +10,14 @@ use std::cmp::Ordering;
 /// below it; values that people or models tell apart do not come near it.
 pub const TIE_TOLERANCE: f64 = 1e-12;
 
-/// The largest magnitude below which every whole number is an `f64` of its own: 2⁵³.
-const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
-
-/// Whether all values are whole numbers of which each is told apart from the next, so that none was rounded.
+/// Whether all values are whole numbers. From 2⁵³ on every `f64` is one, and is taken as it is: readers of scores refuse
+/// integers that would be rounded.
 pub(crate) fn are_exact(values: &[f64]) -> bool {
-    values.iter().all(|value| value.fract() == 0.0 && value.abs() <= MOST_EXACT)
+    values.iter().all(|value| value.fract() == 0.0)
 }
 
-/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`]. Whole numbers up to 2⁵³
-/// equal only themselves.
+/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`]. Whole numbers equal
+/// only themselves.
 ///
 /// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What
 /// stands for a group is its middle value. Values that are not finite stay as they are.
@@ -91,8 +89,12 @@ mod tests {
         let large = [1e15, 1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0, -0.0, 0.0];
         assert_eq!(equalised(&large), large);
         assert_eq!((order(1e15, 1e15 + 1.0), order(-0.0, 0.0)), (Ordering::Less, Ordering::Equal));
-        // Beyond 2^53 neighbours are two apart and more: what was read may have been rounded.
-        assert_eq!(order(1e17, 1e17 + 16.0), Ordering::Equal);
+        // Beyond 2^53 neighbours are two apart and more.
+        let two_to_53 = 9_007_199_254_740_992.0_f64;
+        let beyond = [0.0, 2.0, 4.0, 6.0].map(|more| two_to_53 + more);
+        assert_eq!(equalised(&beyond), beyond);
+        assert_eq!(crate::spearman(&beyond, &[4.0, 3.0, 2.0, 1.0]), Some(-1.0));
+        assert_eq!(order(1e17, 1e17 + 16.0), Ordering::Less);
     }
 
     #[test]
