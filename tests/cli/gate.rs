@@ -120,7 +120,7 @@ fn a_closed_pipe_changes_no_exit_code() {
     // A stream of answers ends with its reader.
     let requests =
         world.file("requests.jsonl", "{\"id\": \"a\", \"prompt\": \"the cat\", \"continuation\": \" sat\"}\n");
-    world.run_unread(&["logprobs", &requests, "--model", &tiny().display().to_string()]).exits(0);
+    world.run_unread(&["logprobs", "--input", &requests, "--model", &tiny().display().to_string()]).exits(0);
 }
 
 #[test]
