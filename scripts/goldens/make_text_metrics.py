@@ -250,6 +250,10 @@ class Tools:
         return [corpus_gleu([r], [c], **orders) for r, c in cut], corpus_gleu([r for r, _ in cut], [c for _, c in cut], **orders)
 
     def gleu_napoles(self, items):
+        # Draws follow the order of items and references; ours is that of their texts.
+        return self.run_gleu(items)[0], self.run_gleu(sorted((s, c, sorted(refs)) for s, c, refs in items))[1]
+
+    def run_gleu(self, items):
         with tempfile.TemporaryDirectory() as folder:
 
             def file(name, texts):

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::text::fixed;
-use probity_stats::{CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, mean_interval};
+use probity_stats::{
+    CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, mean_interval, ordered_mean, ordered_sum,
+};
 use serde::Serialize;
 
 /// The probability of the labels under the full vocabulary, over answers.
@@ -86,16 +88,15 @@ pub fn lower_is_better(names: &[String]) -> String {
 
 /// The sum and the number of scores by candidate id.
 pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, (f64, usize)> {
-    let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (sample, scores) in samples.iter().zip(scores) {
         for (candidate, score) in sample.candidates.iter().zip(scores) {
             if let Some(score) = score {
-                let sum = sums.entry(&candidate.id).or_default();
-                *sum = (sum.0 + score, sum.1 + 1);
+                all.entry(&candidate.id).or_default().push(*score);
             }
         }
     }
-    sums
+    all.into_iter().map(|(id, scores)| (id, (ordered_sum(scores.iter().copied()), scores.len()))).collect()
 }
 
 /// An interval's ends, or a dash where there is none.
@@ -119,8 +120,7 @@ pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
     mean_interval(points, CONFIDENCE, Range::SHARE)
 }
 
-/// The mean; `None` of nothing.
+/// The mean, the same in any order of the values; `None` of nothing.
 pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
-    (count > 0).then(|| sum / count as f64)
+    ordered_mean(values)
 }

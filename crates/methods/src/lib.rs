@@ -30,6 +30,8 @@ mod listed;
 mod metacritique;
 mod method;
 mod metrics;
+#[cfg(test)]
+mod order_tests;
 mod pairs;
 mod para_pluie;
 mod pointwise;

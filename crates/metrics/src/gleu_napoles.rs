@@ -55,7 +55,7 @@ the candidate; then BLEU's geometric mean and brevity penalty. An item's score i
 each count of zero \
 is taken as one. The corpus's score is made of summed counts without smoothing; with several references it is the mean \
 over draws of one \
-reference for each item, seeded by 101 times the number of the draw and drawn as Python 3 draws them (Python 2, under \
+reference for each item, items and their references in the order of their texts (source, candidate, references), seeded by 101 times the number of the draw and drawn as Python 3 draws them (Python 2, under \
 which the tool was \
 published, draws others: the mean differs by chance, some 0.0005 on JFLEG's test set). The tool cuts words at white \
 space, and so is the \
@@ -100,7 +100,7 @@ impl Metric for GleuNapoles {
         };
         let is_short =
             all().all(|counts| counts.orders[ORDER - 1].1 == 0) && all().any(|counts| counts.orders[0].0 > 0);
-        let corpus = self.corpus(&counts).noted(is_short.then_some(SHORT));
+        let corpus = self.corpus(&by_text(items, &counts)).noted(is_short.then_some(SHORT));
         Ok(MetricScores { items: counts.iter().map(item).collect(), corpus: vec![corpus] })
     }
 }
@@ -141,6 +141,21 @@ impl GleuNapoles {
         let values: Vec<f64> = (0..draws).into_par_iter().map(|draw| drawn(items, draw).value()).collect();
         mean(values.into_iter())
     }
+}
+
+/// The counts of each item, and of its references, in the order of their texts: the order of data and of references
+/// decides no draw.
+fn by_text(items: &[MetricItem<'_>], counts: &[Vec<GleuCounts>]) -> Vec<Vec<GleuCounts>> {
+    let mut ordered = Vec::with_capacity(items.len());
+    for (item, counts) in items.iter().zip(counts) {
+        let mut references: Vec<(&str, GleuCounts)> =
+            item.references.iter().copied().zip(counts.iter().copied()).collect();
+        references.sort_by(|a, b| a.0.cmp(b.0));
+        let (texts, counts): (Vec<&str>, Vec<GleuCounts>) = references.into_iter().unzip();
+        ordered.push(((item.source, item.candidate, texts), counts));
+    }
+    ordered.sort_by(|a, b| a.0.cmp(&b.0));
+    ordered.into_iter().map(|(_, counts)| counts).collect()
 }
 
 /// The sum of one reference's counts of each item.

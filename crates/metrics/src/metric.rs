@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use probity_lm::{BoxedError, LanguageModel, TextEncoder};
 use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
+use probity_stats::ordered_mean;
 use rayon::prelude::*;
 use serde_json::Value;
 
@@ -59,18 +60,10 @@ impl Score {
         }
     }
 
-    /// The mean of what is defined; undefined where nothing is.
+    /// The mean of what is defined, the same in any order of the scores; undefined where nothing is.
     pub fn mean(scores: impl IntoIterator<Item = Self>) -> Self {
-        let (mut sum, mut count) = (0.0, 0_usize);
-        for value in scores.into_iter().filter_map(Self::value) {
-            sum += value;
-            count += 1;
-        }
-        if count == 0 {
-            Self::Undefined("there is nothing to take the mean of")
-        } else {
-            Self::Value(sum / count as f64)
-        }
+        let mean = ordered_mean(scores.into_iter().filter_map(Self::value));
+        mean.map_or(Self::Undefined("there is nothing to take the mean of"), Self::Value)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::correlation::{Correlation, Tested, Undefined};
 use crate::equal::are_exact;
 use crate::interval::{FigureEstimate, Interval, Jackknifed, NoInterval, Range, mean_interval};
 use crate::significance::mean_p;
+use crate::sum::ordered_mean;
 
 /// A correlation in each context, then the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -65,7 +66,7 @@ pub(crate) fn per_context_values<'a>(
         }
     }
     result.contexts = values.len();
-    result.mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    result.mean = ordered_mean(values.iter().copied());
     result.p = mean_p(&values);
     (result, values)
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::equal::equalised;
 use crate::kendall::PairCounts;
 use crate::significance::correlation_p;
+use crate::sum::ordered_sum;
 
 /// A coefficient of correlation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,7 +172,7 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
 /// The correlation of deviations. Exactly ±1 where the lists are equal or opposite: the square root of a square is
 /// exact.
 fn cosine(x: &[f64], y: &[f64]) -> Option<f64> {
-    let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let sum = |a: &[f64], b: &[f64]| ordered_sum(a.iter().zip(b).map(|(a, b)| a * b));
     let r = sum(x, y) / (sum(x, x) * sum(y, y)).sqrt();
     r.is_finite().then(|| r.clamp(-1.0, 1.0))
 }
@@ -184,10 +185,11 @@ fn centred(values: &[f64]) -> Option<Vec<f64>> {
     let largest = |v: &[f64]| v.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     // A power of two, so that scaling rounds nothing.
     let scale = 2.0_f64.powi(-(largest(values).log2() as i32).clamp(-1022, 1022));
-    // From the first value on: of values that lie close together these differences are exact, and the mean is not of
+    // From the lowest value on: of values that lie close together these differences are exact, and the mean is not of
     // their common part, whose rounding can be as large as they are (whole numbers beyond 10^12).
-    let scaled: Vec<f64> = values.iter().map(|v| v * scale - values[0] * scale).collect();
-    let mean = scaled.iter().sum::<f64>() / scaled.len() as f64;
+    let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let scaled: Vec<f64> = values.iter().map(|v| v * scale - lowest * scale).collect();
+    let mean = ordered_sum(scaled.iter().copied()) / scaled.len() as f64;
     let deviations: Vec<f64> = scaled.iter().map(|v| v - mean).collect();
     let spread = largest(&deviations);
     (spread > 0.0).then(|| deviations.into_iter().map(|d| d / spread).collect())

@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::significance::{beta_quantile, beta_share, t_quantile, two_sided_t};
+use crate::sum::ordered_sum;
 
 /// Groups of units that are left out one at a time: all units up to here, above that groups of neighbours, as many. Of
 /// means and ratios, which cost nothing to take again, each unit however many there are.
@@ -178,7 +179,8 @@ impl Jackknifed {
 
     /// Of Σ sum / Σ weight, without each unit by itself however many there are: what is left is known from the whole.
     fn of_ratio(units: &[(f64, f64)], range: Range) -> Result<Self, NoInterval> {
-        let (sum, weight) = units.iter().fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.0, weight + unit.1));
+        let (sum, weight) =
+            (ordered_sum(units.iter().map(|unit| unit.0)), ordered_sum(units.iter().map(|unit| unit.1)));
         let ratio = |(sum, weight): (f64, f64)| {
             (weight > 0.0).then(|| sum / weight).filter(|ratio| ratio.is_finite()).ok_or(NoInterval::Undefined)
         };
@@ -208,10 +210,10 @@ impl Jackknifed {
         }
         // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of
         // bias.
-        let bias: f64 = pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference).sum();
+        let bias = ordered_sum(pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference));
         let squares =
             pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
-        let error = (squares.sum::<f64>() / groups as f64).sqrt();
+        let error = (ordered_sum(squares) / groups as f64).sqrt();
         // Rounding makes small differences of none; an interval of their width would look like certainty.
         if error <= 1e-10 * value.abs().max(farthest) {
             return Err(NoInterval::AllAlike);
@@ -275,7 +277,8 @@ impl Ratio {
             return Err(NoInterval::TooFew);
         }
         let verdicts = range.ends().and_then(|ends| Some((points(units, ends)?, ends)));
-        let as_verdicts = |points: &[f64], ends| Self::Verdicts { hits: points.iter().sum(), n: points.len(), ends };
+        let as_verdicts =
+            |points: &[f64], ends| Self::Verdicts { hits: ordered_sum(points.iter().copied()), n: points.len(), ends };
         // Before the jackknife, which has no error where all verdicts are the same and so no interval.
         if let Some((points, ends)) = &verdicts
             && points.iter().all(|point| [0.0, 0.5, 1.0].contains(point))
@@ -287,8 +290,8 @@ impl Ratio {
             Jackknifed::of_ratio(units, range)
         } else {
             Jackknifed::of(units.len(), range, |kept| {
-                let (sum, weight) =
-                    kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
+                let of = |part: fn(&(f64, f64)) -> f64| ordered_sum(kept.iter().map(|unit| part(&units[*unit])));
+                let (sum, weight) = (of(|unit| unit.0), of(|unit| unit.1));
                 (weight > 0.0).then(|| sum / weight)
             })
         };
@@ -303,7 +306,7 @@ impl Ratio {
         let ends = range.ends().ok_or(NoInterval::Undefined)?;
         let units: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
         let points = points(&units, ends).filter(|points| !points.is_empty()).ok_or(NoInterval::TooFew)?;
-        Ok(Self::Verdicts { hits: points.iter().sum(), n: points.len(), ends })
+        Ok(Self::Verdicts { hits: ordered_sum(points.iter().copied()), n: points.len(), ends })
     }
 
     /// A mean of values.

@@ -20,6 +20,7 @@ mod preference;
 mod ranking;
 mod resample;
 mod significance;
+mod sum;
 mod ties;
 mod trust;
 
@@ -45,6 +46,7 @@ pub use ranking::{
     ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
 };
 pub use resample::{ALL_SWAPS, CONFIDENCE, PairedDifference, Resampling, quantile};
+pub use sum::{ordered_mean, ordered_sum};
 pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
 pub use trust::{

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use crate::equal::order;
 use crate::interval::{Interval, NoInterval, Range, Ratio};
+use crate::sum::ordered_sum;
 
 /// A judge's choice of one among several, with what a guess would have had.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,9 +62,9 @@ impl ChoiceAccuracy {
         let ratio = Ratio::verdicts(&points, Range::SHARE)?;
         let samples = points.len();
         let mean = |sum: f64| sum / samples as f64;
-        let chance = mean(choices.iter().map(|choice| choice.chance).sum());
+        let chance = mean(ordered_sum(choices.iter().map(|choice| choice.chance)));
         let (interval, p) = (ratio.interval(confidence), ratio.p(chance));
-        Ok(Self { accuracy: mean(points.iter().sum()), chance, interval, p, samples })
+        Ok(Self { accuracy: mean(ordered_sum(points)), chance, interval, p, samples })
     }
 }
 

@@ -8,6 +8,8 @@ use std::f64::consts::{PI, SQRT_2};
 
 use serde::Serialize;
 
+use crate::sum::ordered_sum;
+
 /// The two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom,
 /// which is the exact distribution of Pearson's r of normal values and the usual approximation for Spearman's ρ. `None`
 /// below three pairs.
@@ -101,8 +103,8 @@ pub(crate) fn normal_bound(confidence: f64) -> f64 {
 /// are equal.
 pub fn mean_p(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let spread = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+    let mean = ordered_sum(values.iter().copied()) / n;
+    let spread = ordered_sum(values.iter().map(|v| (v - mean) * (v - mean)));
     // Equal values can have a spread by rounding, over which any mean would be significant.
     if crate::correlation::is_constant(values) || spread == 0.0 {
         return None;

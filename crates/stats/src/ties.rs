@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use crate::equal::equalised;
+use crate::sum::ordered_sum;
 
 /// More pairs than this are not calibrated: they are held in memory.
 pub const PAIR_LIMIT: usize = 5_000_000;
@@ -86,8 +87,8 @@ pub fn tie_calibration<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f
             counts.add(pair, epsilon);
             correct[pair.context as usize] += usize::from(pair.is_correct(epsilon));
         }
-        let sum: f64 =
-            correct.iter().zip(&sizes).filter(|(_, size)| **size > 0).map(|(c, size)| *c as f64 / *size as f64).sum();
+        let judged = correct.iter().zip(&sizes).filter(|(_, size)| **size > 0);
+        let sum = ordered_sum(judged.map(|(c, size)| *c as f64 / *size as f64));
         (sum, counts)
     };
     let contexts = sizes.iter().filter(|size| **size > 0).count();

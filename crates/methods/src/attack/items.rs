@@ -54,7 +54,7 @@ fn by_preference<'c>(sample: &Sample, shown: &[&'c Candidate]) -> Option<(&'c Ca
     Some((other, preferred))
 }
 
-/// The samples that are attacked, in the order of the data.
+/// The samples that are attacked, in the order of their ids: groups of a jackknife follow it.
 pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result<Vec<AttackedItem<'s>>, MethodError> {
     let mut places: Vec<usize> =
         (0..samples.len()).filter(|place| AttackedItem::of(&samples[*place], params).is_some()).collect();
@@ -66,7 +66,7 @@ pub(super) fn choose<'s>(params: &AttackParams, samples: &'s [Sample]) -> Result
     places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
     places.shuffle(&mut rng_for(params.seed, &["attacked items"]));
     places.truncate(params.items as usize);
-    places.sort_unstable();
+    places.sort_by(|a, b| samples[*a].id.cmp(&samples[*b].id));
     Ok(places.into_iter().filter_map(|place| AttackedItem::of(&samples[place], params)).collect())
 }
 

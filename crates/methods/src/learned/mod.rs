@@ -24,7 +24,7 @@ use crate::gold;
 use crate::gpt_score;
 use crate::stage::samples_key;
 use crate::{Input, Method, MethodError, MethodReport, MethodStage, Run, Signature, StageSpec};
-use features::{FeatureStage, Wanted};
+use features::{CandidateFeatures, FeatureStage, Wanted};
 use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
@@ -94,7 +94,8 @@ learnt, a row for each attribute) and `summary.json`.";
         let prompts = ReadingPrompts::new(&params.template, &params.noun, model)?;
         let signature = prompts.sign(Signature::new(Self::NAME, run.model()), wanted);
         let stage = prompts.stage(samples, wanted, &signature);
-        let parts = run.stage(&stage)?.parts;
+        let (samples, parts) = in_order_of_ids(samples, run.stage(&stage)?.parts);
+        let samples = samples.as_slice();
         let names: Vec<String> = params.blocks().iter().map(|block| block.name()).collect();
         let signature =
             signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
@@ -110,7 +111,7 @@ learnt, a row for each attribute) and `summary.json`.";
             all => all.iter().map(|name| Subject::scores(name, samples, &featured)).collect::<Result<_, _>>()?,
         };
         let head_prompt = prompts.of_head(layer);
-        let data = samples_key(samples);
+        let data = key_of_data(samples);
         let mut learnt = Vec::new();
         for subject in &subjects {
             let at = format!("cross-validation of {}", subject.name());
@@ -179,6 +180,30 @@ Files: `features.jsonl` (a stage), `scores.jsonl` (item, attribute, candidate, s
         let featured = FeaturedCandidates::new(samples, &parts, &blocks, &scores)?;
         scoring::score(params, &heads, samples, &featured, &scores, signature, run)
     }
+}
+
+/// Samples and their candidates in the order of their ids, with what belongs to each candidate: neither folds nor draws
+/// nor the last digit of a sum follow the order of the data.
+fn in_order_of_ids(samples: &[Sample], parts: Vec<CandidateFeatures>) -> (Vec<Sample>, Vec<CandidateFeatures>) {
+    let mut parts = parts.into_iter();
+    let mut all: Vec<(Sample, Vec<CandidateFeatures>)> = Vec::new();
+    for sample in samples {
+        let mut candidates: Vec<_> = sample.candidates.iter().cloned().zip(parts.by_ref()).collect();
+        candidates.sort_by(|a, b| a.0.id.cmp(&b.0.id));
+        let (candidates, parts) = candidates.into_iter().unzip();
+        all.push((Sample { candidates, ..sample.clone() }, parts));
+    }
+    all.sort_by(|a, b| a.0.id.cmp(&b.0.id));
+    let (samples, parts): (Vec<Sample>, Vec<Vec<CandidateFeatures>>) = all.into_iter().unzip();
+    (samples, parts.into_iter().flatten().collect())
+}
+
+/// The key of samples in the order of their ids.
+fn key_of_data(samples: &[Sample]) -> String {
+    let mut samples = samples.to_vec();
+    samples.iter_mut().for_each(|sample| sample.candidates.sort_by(|a, b| a.id.cmp(&b.id)));
+    samples.sort_by(|a, b| a.id.cmp(&b.id));
+    samples_key(&samples)
 }
 
 /// Behind how many layers states are taken: two thirds of them, where nothing else is asked for.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::head_file::{HeadRow, read_heads};
+use super::key_of_data;
 use super::options::LearnedParams;
 use super::study::WayKind;
 use super::table::{FeaturedCandidates, GivenScores, SCORES_BLOCK};
@@ -15,7 +16,6 @@ use crate::conclusion::ConclusionCase;
 use crate::figures::{mean, number};
 use crate::gold::{self, GoldUse};
 use crate::question::short_hash;
-use crate::stage::samples_key;
 use crate::{Headline, MethodError, MethodReport, Run, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
@@ -218,7 +218,7 @@ pub(super) fn score(
 /// What a reader must know of a head's scores of these texts.
 fn warnings(head: &HeadRow, table: &FeatureTable, samples: &[Sample], model: &ModelDescription) -> Vec<String> {
     let mut warnings = Vec::new();
-    if samples_key(samples) == head.origin.data && head.uses != WayKind::LogProbability {
+    if key_of_data(samples) == head.origin.data && head.uses != WayKind::LogProbability {
         warnings.push(
             "these are the samples that the head was learnt from: agreement with their labels is no test".to_owned(),
         );

@@ -1,6 +1,6 @@
 //! Systems that write critiques, by what their critiques score.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_data::Sample;
 use probity_lm::text::fixed;
@@ -29,7 +29,7 @@ const FEW_SHARED: usize = 5;
 /// A critique's place and what its claims came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScoredCritique<'a> {
-    /// Position of the sample.
+    /// Position of the sample in the order of ids, which groups of a jackknife and draws follow.
     pub(super) item: usize,
     /// The candidate's id.
     pub(super) system: &'a str,
@@ -37,13 +37,18 @@ pub(super) struct ScoredCritique<'a> {
 }
 
 impl<'a> ScoredCritique<'a> {
-    /// Of all candidates, sample by sample, with their tallies in the same order.
+    /// Of all candidates, whose tallies are in the order of the data, in the order of ids.
     pub(super) fn all(samples: &'a [Sample], tallies: &[CritiqueTally]) -> Vec<Self> {
-        let places = samples
-            .iter()
-            .enumerate()
-            .flat_map(|(item, sample)| sample.candidates.iter().map(move |candidate| (item, candidate.id.as_str())));
-        places.zip(tallies).map(|((item, system), tally)| Self { item, system, tally: *tally }).collect()
+        let ids: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
+        let ids: Vec<&str> = ids.into_iter().collect();
+        let places = samples.iter().flat_map(|sample| {
+            let item = ids.binary_search(&sample.id.as_str()).expect("one of them");
+            sample.candidates.iter().map(move |candidate| (item, candidate.id.as_str()))
+        });
+        let mut all: Vec<Self> =
+            places.zip(tallies).map(|((item, system), tally)| Self { item, system, tally: *tally }).collect();
+        all.sort_by_key(|one| (one.item, one.system));
+        all
     }
 }
 

@@ -6,6 +6,7 @@ use probity_lm::{LanguageModel, ScriptedEncoder, ScriptedModel};
 use probity_metrics::MetricModels;
 use serde_json::{Value, json};
 
+use crate::order_tests::shuffled;
 use crate::testing::{configured, generated, scored_by, told, written_by};
 use crate::{MemoryOutput, MethodError, Run, RunSummary, Staging};
 
@@ -456,4 +457,27 @@ fn time_and_memory_by_unit() {
         peak.unwrap_or(f64::NAN) / units
     );
     assert_eq!(summary.values["knowledge"]["correct"].as_f64(), Some(units * 105.0 / 200.0));
+}
+
+#[test]
+fn knowledge_is_the_same_in_any_order_of_documents() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = documents(folder.path(), 10);
+    let args = format!("refeval --documents {path}");
+    let (first, output) = run(&args);
+    let first = first.expect("runs");
+    let lines: Vec<String> = std::fs::read_to_string(&path).expect("written").lines().map(str::to_owned).collect();
+    for seed in 0..3 {
+        std::fs::write(&path, shuffled(&lines, seed).join("\n")).expect("written");
+        let (other, rows) = run(&args);
+        let other = other.expect("runs");
+        assert_eq!(first.values["knowledge"], other.values["knowledge"], "{seed}");
+        assert_eq!(first.verdict, other.verdict);
+        let scores = |output: &MemoryOutput| {
+            let mut rows: Vec<String> = output.rows("scores").iter().map(ToString::to_string).collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(scores(&output), scores(&rows));
+    }
 }

@@ -81,11 +81,14 @@ pub(super) fn effects(
     alike: &[(Reference, ReferenceScores)],
 ) -> Vec<Effect> {
     let Some(free) = by_judge(evaluators, Reference::None) else { return Vec::new() };
+    // By ids: of units that are equally alike the order of the data does not decide the third.
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_by_key(|number| &samples[units[*number].item].id);
     let mut effects = Vec::new();
     for (reference, similarity) in alike {
         let Some(evaluator) = by_judge(evaluators, *reference) else { continue };
         let known = |number: usize| known(samples, units[number], attributes, number, [evaluator, free], similarity);
-        let mut known: Vec<UnitWithGold> = (0..units.len()).filter_map(known).collect();
+        let mut known: Vec<UnitWithGold> = order.iter().copied().filter_map(known).collect();
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
         // A distance is least where texts are most alike.

@@ -1,7 +1,7 @@
 //! What judges and metrics say of pairs, held against people's preferences.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use probity_stats::{
     FigureEstimate, Interval, KappaWeights, NoInterval, Range, Resampling, association, cohen_kappa, jackknife, order,
@@ -70,12 +70,11 @@ pub(super) struct JudgedPairs<'a> {
 
 impl<'a> JudgedPairs<'a> {
     pub(super) fn new(pairs: &'a [RevisionPair<'a>], folds: usize) -> Self {
-        let mut places = BTreeMap::new();
-        let groups = pairs.iter().map(|pair| {
-            let next = places.len();
-            *places.entry(pair.group()).or_insert(next)
-        });
-        let groups = groups.collect();
+        // Numbered by name: folds and intervals do not follow the order of the data.
+        let names: BTreeSet<&str> = pairs.iter().map(RevisionPair::group).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let place = |pair: &RevisionPair<'_>| names.binary_search(&pair.group()).expect("one of them");
+        let groups = pairs.iter().map(place).collect();
         Self { pairs, groups, folds }
     }
 

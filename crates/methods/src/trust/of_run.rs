@@ -1,6 +1,6 @@
 //! What the labels in its samples promise of the scores of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use probity_data::{Preference, Sample};
@@ -53,7 +53,7 @@ pub(crate) fn tell(
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
     let Some(scores) = run.take_scores() else { return Ok(()) };
-    let attributes = attributes(&scores);
+    let attributes = attributes(&scores, asked);
     let mut found = Vec::new();
     let mut back = ToLabel::default();
     for attribute in &attributes {
@@ -91,14 +91,11 @@ pub(crate) fn has_gold(sample: &Sample) -> bool {
     sample.preference.is_some() || sample.candidates.iter().any(|one| !one.scores.is_empty())
 }
 
-/// The attributes that scores are of, each once, in their order.
-fn attributes(scores: &[WrittenScore]) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for one in scores {
-        if !found.contains(&one.attribute.as_str()) {
-            found.push(&one.attribute);
-        }
-    }
+/// The attributes that scores are of, each once: those that were `asked` for in their order, then the others by name.
+fn attributes<'s>(scores: &'s [WrittenScore], asked: &[&str]) -> Vec<&'s str> {
+    let found: BTreeSet<&str> = scores.iter().map(|one| one.attribute.as_str()).collect();
+    let mut found: Vec<&str> = found.into_iter().collect();
+    found.sort_by_key(|name| asked.iter().position(|asked| asked == name).unwrap_or(usize::MAX));
     found
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::interval::{Interval, NoInterval, verdict_interval};
 use crate::significance::{beta_quantile, normal_quantile, t_quantile};
+use crate::sum::ordered_sum;
 
 /// A mean with the judge's help, beside that of the labels alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -31,13 +32,13 @@ pub struct PredictionPowered {
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let n = values.len() as f64;
-    values.sum::<f64>() / n
+    ordered_sum(values) / n
 }
 
 /// The covariance of a sample, n − 1 below it.
 fn covariance(pairs: &[(f64, f64)]) -> f64 {
     let (x, y) = (mean(pairs.iter().map(|pair| pair.0)), mean(pairs.iter().map(|pair| pair.1)));
-    pairs.iter().map(|pair| (pair.0 - x) * (pair.1 - y)).sum::<f64>() / (pairs.len() - 1) as f64
+    ordered_sum(pairs.iter().map(|pair| (pair.0 - x) * (pair.1 - y))) / (pairs.len() - 1) as f64
 }
 
 fn variance(values: &[f64]) -> f64 {

@@ -1,0 +1,276 @@
+//! Results that must not depend on the order of samples and candidates.
+
+use std::collections::BTreeMap;
+
+use probity_data::{Candidate, Preference, Sample};
+use probity_lm::{Ask, ContinuationAnswer, Outcome, ScoreAnswer, ScoreResult, ScriptedModel};
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+use crate::testing::{generated, run};
+use crate::{DynMethod, MemoryOutput, Metrics, Run, RunSummary};
+
+/// Which lists of the samples are in another order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shuffle {
+    Samples,
+    Candidates,
+}
+
+/// Figures of the verdicts on pairs as the data have them, and of the same turned.
+const BY_ORDER_OF_DATA: [&str; 4] = ["first_order", "second_order", "given_order", "turned_order"];
+
+/// The list in an order that the seed draws.
+pub(crate) fn shuffled<T: Clone>(list: &[T], seed: u64) -> Vec<T> {
+    let mut list = list.to_vec();
+    list.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    list
+}
+
+/// Samples, or the candidates of each, in an order that the seed draws.
+pub(crate) fn reordered(samples: &[Sample], what: Shuffle, seed: u64) -> Vec<Sample> {
+    match what {
+        Shuffle::Samples => shuffled(samples, seed),
+        Shuffle::Candidates => (0..)
+            .zip(samples)
+            .map(|(place, sample)| Sample { candidates: shuffled(&sample.candidates, seed ^ place), ..sample.clone() })
+            .collect(),
+    }
+}
+
+/// What differs between two summaries but for the order of lists, and figures by the order of the data. Tables have some
+/// of these, so they are compared where samples are shuffled.
+pub(crate) fn differences_of(first: &RunSummary, second: &RunSummary, what: Shuffle) -> Vec<String> {
+    let [first, second] = [first, second].map(|summary| {
+        let mut summary = serde_json::to_value(summary).expect("plain values");
+        if what == Shuffle::Candidates {
+            summary["sections"].take();
+        }
+        sort_rows(&mut summary);
+        summary
+    });
+    let mut found = Vec::new();
+    // Strengths of candidates are found by steps, whose last digits follow the order of candidates.
+    let within = if what == Shuffle::Candidates { 1e-9 } else { 0.0 };
+    differences(&first, &second, within, "", &mut found);
+    found
+}
+
+/// Rows of the first run that the second does not have, two of each table.
+pub(crate) fn changed_rows(first: &MemoryOutput, second: &MemoryOutput) -> Vec<String> {
+    let sorted = |output: &MemoryOutput, table: &str| {
+        let mut rows: Vec<String> = output.rows(table).iter().map(ToString::to_string).collect();
+        rows.sort_unstable();
+        rows
+    };
+    let mut found = Vec::new();
+    for table in first.tables() {
+        let (rows, other) = (sorted(first, table), sorted(second, table));
+        let changed = rows.iter().filter(|row| other.binary_search(row).is_err());
+        found.extend(changed.take(2).map(|row| format!("{table}: {row}")));
+        found.extend((rows.len() != other.len()).then(|| format!("{table}: {} rows, {}", rows.len(), other.len())));
+    }
+    found
+}
+
+/// Sorts lists of objects and of lists.
+fn sort_rows(value: &mut Value) {
+    match value {
+        Value::Array(list) => {
+            list.iter_mut().for_each(sort_rows);
+            if list.iter().all(|one| one.is_object() || one.is_array()) {
+                list.sort_by_cached_key(ToString::to_string);
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(sort_rows),
+        _ => {}
+    }
+}
+
+/// Where two values differ, for a message that can be read.
+fn differences(first: &Value, second: &Value, within: f64, at: &str, found: &mut Vec<String>) {
+    match (first, second) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            a.iter()
+                .filter(|(name, _)| !BY_ORDER_OF_DATA.contains(&name.as_str()))
+                .for_each(|(name, one)| differences(one, &b[name], within, &format!("{at}/{name}"), found));
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().for_each(|(k, (a, b))| differences(a, b, within, &format!("{at}/{k}"), found));
+        }
+        (Value::Number(a), Value::Number(b)) if is_near(a.as_f64(), b.as_f64(), within) => {}
+        (a, b) if a == b => {}
+        (a, b) => found.push(format!("{at}: {a} {b}")),
+    }
+}
+
+fn is_near(a: Option<f64>, b: Option<f64>, within: f64) -> bool {
+    a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= within * a.abs().max(1.0))
+}
+
+/// A number from 0 to 1 that a text and a position decide.
+fn noise(text: &str, position: usize) -> f64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64 ^ position as u64;
+    let hash = text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    // The last bytes change the highest bits too.
+    let hash = (hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((hash ^ (hash >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Whose answers depend on nothing but the text of a request.
+fn model() -> ScriptedModel {
+    let probabilities = |request: &probity_lm::ScoreRequest| {
+        let text = request.prompt.text();
+        match &request.ask {
+            Ask::Labels(set) => {
+                let count = set.labels().len();
+                (0..count).map(|k| (0.02 + noise(&text, k)) / (1.1 * count as f64)).collect()
+            }
+            _ => vec![noise(&text, 0)],
+        }
+    };
+    let labels = ScriptedModel::from_probabilities(probabilities);
+    ScriptedModel::from_results(move |request| match &request.ask {
+        Ask::Continuation(text) => {
+            let prompt = request.prompt.text();
+            let tokens: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            let token_logprobs: Vec<f64> =
+                (0..tokens.len()).map(|place| noise(&format!("{prompt}{text}"), place) - 1.0).collect();
+            let logprob = token_logprobs.iter().sum();
+            let token_ids = vec![0; tokens.len()];
+            let answer = ContinuationAnswer { logprob, token_logprobs, tokens, token_ids, is_greedy: false };
+            let answer = Some(ScoreAnswer::Continuation(answer));
+            ScoreResult { outcome: Outcome::Scored, prompt_tokens: 7, answer }
+        }
+        _ => crate::testing::scored_by(&labels, request),
+    })
+    .with_generation(|request| {
+        let text = request.prompt.text();
+        let pick = (noise(&text, 3) * 5.0) as usize;
+        // Whatever the prompt is about: a verdict, a rating, and what is none.
+        generated(if text.contains("[[A]]") {
+            ["[[A]]", "[[B]]", "[[B]]", "so [[A]]", "neither"][pick]
+        } else if text.contains("[[") {
+            ["[[1]]", "[[2]]", "[[3]]", "so [[4]]", "no rating"][pick]
+        } else {
+            ["1 quiet harbour", "2 loud harbours", "3 boats", "4 boats at sea", "nothing"][pick]
+        })
+    })
+}
+
+/// Samples with three candidates each, gold by two attributes, a preference and references. Their texts and gold differ.
+fn samples(count: usize, candidates: usize) -> Vec<Sample> {
+    const WORDS: [&str; 12] =
+        ["harbour", "quiet", "Boats", "a", "seven", "leave", "at", "dawn", "nobody", "sees", "the", "lights"];
+    let text = |name: &str| -> String {
+        let length = 4 + (noise(name, 0) * 9.0) as usize;
+        let word = |place: usize| WORDS[(noise(name, place) * WORDS.len() as f64) as usize];
+        (1..=length).map(word).collect::<Vec<_>>().join(" ")
+    };
+    let one = |number: usize| {
+        let id = format!("s{number}");
+        let candidate = |k: usize| {
+            let name = format!("{id}/{k}");
+            let gold =
+                |attribute: &str| (attribute.to_owned(), (noise(&format!("{name}{attribute}"), 1) * 5.0).floor());
+            Candidate {
+                id: k.to_string(),
+                text: text(&name).into(),
+                scores: BTreeMap::from(["coherence", "fluency"].map(gold)),
+            }
+        };
+        let candidates: Vec<Candidate> = (0..candidates).map(candidate).collect();
+        let preferred = (noise(&id, 2) * (candidates.len() as f64 + 0.5)) as usize;
+        let preference = candidates.get(preferred).map_or(Preference::Tie, |one| Preference::Candidate(one.id.clone()));
+        Sample {
+            context: text(&format!("{id} context")).into(),
+            instruction: None,
+            texts: ["question", "answer"].map(|name| (name.to_owned(), text(&format!("{id} {name}")).into())).into(),
+            references: ["first", "second"].map(|name| text(&format!("{id} {name}")).into()).into(),
+            preference: Some(preference),
+            candidates,
+            id,
+        }
+    };
+    (0..count).map(one).collect()
+}
+
+fn finished(args: &str, samples: &[Sample]) -> (RunSummary, MemoryOutput) {
+    if let Some(metric) = args.strip_prefix("metrics ") {
+        let given = json!({ "metric": metric.split(' ').collect::<Vec<_>>() });
+        let mut output = MemoryOutput::default();
+        let metrics = Metrics.with(given.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
+        let summary = metrics.run(samples, &mut Run::without_model(&mut output));
+        return (summary.unwrap_or_else(|error| panic!("{args}: {error}")), output);
+    }
+    let model = if args == "reward" { model().with_classes(["LABEL_0"]) } else { model() };
+    let (result, output) = run(args, samples, &model);
+    (result.unwrap_or_else(|error| panic!("{args}: {}", crate::testing::told(&error))), output)
+}
+
+/// Each method on samples with so many candidates.
+const METHODS: [(&str, usize); 19] = [
+    ("compare --attribute coherence", 3),
+    ("compare --attribute coherence --rank bradley-terry --template 1 --template 2", 3),
+    ("compare --attribute coherence --debias none", 2),
+    ("judge --attribute coherence --ties", 2),
+    ("judge --verdict label --attribute coherence", 3),
+    ("judge --mode pointwise --scale 1..5 --attribute coherence --attribute fluency", 3),
+    ("gpt-score --attribute coherence --attribute fluency", 3),
+    ("g-eval --attribute coherence", 3),
+    ("prompt-scoring --attribute coherence", 3),
+    ("checklist --attribute coherence", 3),
+    ("parapluie --no-gold", 2),
+    ("reward", 3),
+    ("metrics bleu,rouge-l,ter,chrf,gleu-google,gleu-napoles,sari-easse,levenshtein,token-f1,meteor", 3),
+    ("learn --attribute coherence --features likelihood,surface", 3),
+    ("learn --features likelihood,surface", 2),
+    ("attack --target compare --attack verified --attack pity --items 300", 3),
+    ("reviseval --metric rouge-l,ter", 2),
+    ("revision --no-judge --metric levenshtein-source --metric rouge-l", 2),
+    ("metacritique", 2),
+];
+
+/// What changes of a run where its samples, and where it says nothing of their order, their candidates are shuffled. Rows
+/// name the positions of candidates, so they are compared where samples are shuffled.
+pub(crate) fn changes_by_order(
+    samples: &[Sample],
+    shuffles: &[Shuffle],
+    seed: u64,
+    finished: impl Fn(&[Sample]) -> (RunSummary, MemoryOutput),
+) -> Vec<String> {
+    let (summary, output) = finished(samples);
+    let mut found = Vec::new();
+    for what in shuffles {
+        let (other, rows) = finished(&reordered(samples, *what, seed));
+        found.extend(differences_of(&summary, &other, *what));
+        if *what == Shuffle::Samples {
+            found.extend(changed_rows(&output, &rows));
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn methods_say_the_same_in_any_order_of_samples_and_candidates(seed in any::<u64>()) {
+        let mut found = Vec::new();
+        for (args, candidates) in METHODS {
+            // More than the groups of a jackknife.
+            let samples = samples(204, candidates);
+            // Which candidate is the draft of a reference is drawn by its position; κ counts the first and the second.
+            let shuffles: &[Shuffle] = match args.split(' ').next() {
+                Some("reviseval" | "revision") => &[Shuffle::Samples],
+                _ => &[Shuffle::Samples, Shuffle::Candidates],
+            };
+            let changed = changes_by_order(&samples, shuffles, seed, |samples| finished(args, samples));
+            found.extend(changed.into_iter().map(|change| format!("{args}: {change:.200}")));
+        }
+        prop_assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}
