@@ -29,6 +29,11 @@ pub trait Record: DeserializeOwned {
     /// All that is wrong with the content beyond its shape and id; [`LineError::content`] makes one.
     fn check(&self) -> Vec<LineError>;
 
+    /// What is wrong with a line that its value does not show.
+    fn check_line(_line: &[u8]) -> Option<LineError> {
+        None
+    }
+
     /// All that is wrong with the shape of a line, where more than the first thing can be told.
     fn wrong_shape(_line: &Value) -> Vec<LineError> {
         Vec::new()
@@ -137,7 +142,10 @@ impl<'a, T: Record + 'a> Records<'a, T> {
         let mut lines = JsonLines::<T, _>::new(reader);
         let items = std::iter::from_fn(move || {
             let (number, item) = lines.next()?;
-            Some((number, item.map_err(|error| with_more::<T>(error, lines.line()))))
+            Some(match T::check_line(lines.line()) {
+                Some(error) => (number, Err(vec![error])),
+                None => (number, item.map_err(|error| with_more::<T>(error, lines.line()))),
+            })
         });
         Self::of(Box::new(items), problems, limit)
     }

@@ -20,6 +20,7 @@ mod one_or_many;
 mod panics;
 mod prompt;
 mod request;
+mod rounded;
 mod scripted;
 mod scripted_encoder;
 pub mod text;
@@ -46,6 +47,7 @@ pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, AskedTokens, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
+pub use rounded::{RoundedNumber, rounded_number};
 pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,

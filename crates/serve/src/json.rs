@@ -1,13 +1,20 @@
 //! Requests read: what is wrong is told with its field, line and column.
 
-use probity_lm::{did_you_mean, nearest, refuse_repeated_keys};
+use probity_lm::{RoundedNumber, did_you_mean, nearest, refuse_repeated_keys, rounded_number};
 use serde::de::DeserializeOwned;
 
 use crate::api_error::ApiError;
 
+/// Where a request has a JSON schema.
+const SCHEMA: [&str; 3] = ["response_format", "json_schema", "schema"];
+
 /// What a body says.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let status = axum::http::StatusCode::BAD_REQUEST;
+    if let Some(RoundedNumber { path, literal }) = rounded_number(body, &SCHEMA) {
+        let message = format!("schema {path}: {literal} cannot be kept: reading it changes it");
+        return Err(ApiError::field(SCHEMA.join("."), message));
+    }
     // Before: of two values of one key nobody knows which counts. It finds all that is no JSON too.
     refuse_repeated_keys(body)
         .map_err(|error| ApiError::new(status, format!("the body is not JSON: {error}")).with_code("invalid_json"))?;
@@ -34,6 +41,13 @@ fn with_nearest(message: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_a_schema_that_reading_changes_is_refused_by_its_path() {
+        let body = r#"{"response_format": {"json_schema": {"schema": {"enum": [1, 1e400]}}}}"#;
+        let told = read::<serde_json::Value>(body.as_bytes()).expect_err("refused").detail.message;
+        assert!(told.contains("schema #/enum/1: 1e400 cannot be kept"), "{told}");
+    }
 
     #[test]
     fn a_misspelt_field_is_told_with_the_nearest() {

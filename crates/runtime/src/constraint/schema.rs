@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::ConstraintError;
 use super::exact::{check_numbers, list_few_multiples};
+use super::names::check_names;
 
 /// How strings may escape a character. Not by its number: a name of an object would have a second spelling, under which a
 /// property escapes its schema.
@@ -18,6 +19,12 @@ const KEPT: [&str; 27] = [
     "properties", "required", "type",
 ];
 
+/// Keywords whose value is a count.
+const COUNTS: [&str; 6] = ["maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"];
+
+/// The largest least count that is taken: more characters or items than a model's window has room for.
+const LONGEST: u64 = 1 << 24;
+
 /// Keywords that admit and forbid nothing.
 const SILENT: [&str; 13] = [
     "$comment", "$defs", "$schema", "contentEncoding", "contentMediaType", "default", "definitions", "description",
@@ -29,7 +36,8 @@ const SILENT: [&str; 13] = [
 /// The schema as the library takes it, or which part of it cannot be kept.
 pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     let mut schema = schema.clone();
-    prepare(&mut schema, "#")?;
+    let root = schema.clone();
+    prepare(&mut schema, "#", &root)?;
     let mut schema = match schema {
         Value::Object(fields) => fields,
         Value::Bool(true) => Map::new(),
@@ -50,7 +58,7 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
 }
 
 /// Refuses keywords that are not known, and what the library would not keep exactly, in a schema and in those in it.
-fn prepare(schema: &mut Value, place: &str) -> Result<(), ConstraintError> {
+fn prepare(schema: &mut Value, place: &str, root: &Value) -> Result<(), ConstraintError> {
     let fields = match schema {
         Value::Bool(_) => return Ok(()),
         Value::Object(fields) => fields,
@@ -64,50 +72,53 @@ fn prepare(schema: &mut Value, place: &str) -> Result<(), ConstraintError> {
         return Err(unknown(keyword, place));
     }
     check_numbers(fields, place)?;
-    check_names(fields, place)?;
+    check_counts(fields, place)?;
+    check_reference(fields, place)?;
+    check_names(fields, place, root)?;
     list_few_multiples(fields, place)?;
     for (keyword, value) in fields {
         let within = format!("{place}/{keyword}");
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
                 // The keys in here are names that the schema gives, and no keywords.
-                schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &format!("{within}/{name}")))?;
+                schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &format!("{within}/{name}"), root))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 schemas
                     .iter_mut()
                     .enumerate()
-                    .try_for_each(|(index, schema)| prepare(schema, &format!("{within}/{index}")))?;
+                    .try_for_each(|(index, schema)| prepare(schema, &format!("{within}/{index}"), root))?;
             }
-            ("items" | "additionalItems" | "additionalProperties", schema) => prepare(schema, &within)?,
+            ("items" | "additionalItems" | "additionalProperties", schema) => prepare(schema, &within, root)?,
             _ => {}
         }
     }
     Ok(())
 }
 
-/// Refuses what would make an object's names ambiguous.
-fn check_names(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
-    let part = |keyword: &str, why: String| ConstraintError::Part { place: format!("{place}/{keyword}"), why };
-    let object = |keyword: &str| fields.get(keyword).and_then(Value::as_object).into_iter().flatten();
-    for (pattern, _) in object("patternProperties") {
-        let keyword = format!("patternProperties/{pattern}");
-        let regex = regex::Regex::new(pattern).map_err(|error| part(&keyword, error.to_string()))?;
-        if let Some((name, _)) = object("properties").find(|(name, _)| regex.is_match(name)) {
-            return Err(part(&keyword, format!("it matches the property `{name}` too, which would have two schemas")));
+/// Refuses counts that are none, and least counts that no text reaches.
+fn check_counts(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
+    for keyword in COUNTS {
+        let refused = |why: String| ConstraintError::Part { place: format!("{place}/{keyword}"), why };
+        match fields.get(keyword).map(|value| (value.as_u64(), value)) {
+            None => {}
+            Some((None, value)) => return Err(refused(format!("{value} is no whole number from 0 to {}", u64::MAX))),
+            Some((Some(count), _)) if keyword.starts_with("min") && count > LONGEST => {
+                return Err(refused(format!("no text that is written has {count}")));
+            }
+            Some(_) => {}
         }
     }
-    let is_closed =
-        fields.get("additionalProperties") == Some(&Value::Bool(false)) && object("patternProperties").next().is_none();
-    let required = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
-    let least = fields.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
-    if !is_closed && least > required + 1 {
-        return Err(part(
-            "minProperties",
-            "names that no property has may be written twice, and count once".to_owned(),
-        ));
-    }
     Ok(())
+}
+
+/// Refuses a reference into a part that is no schema, which would not be checked.
+fn check_reference(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
+    let reference = fields.get("$ref").and_then(Value::as_str).unwrap_or_default();
+    let is_value = |step: &str| matches!(step, "const" | "default" | "enum" | "examples");
+    let keyword = reference.split('/').nth(1).filter(|step| is_value(step));
+    let Some(keyword) = keyword else { return Ok(()) };
+    Err(ConstraintError::Part { place: format!("{place}/$ref"), why: format!("`{keyword}` holds values, not schemas") })
 }
 
 fn unknown(keyword: &str, place: &str) -> ConstraintError {
@@ -156,6 +167,24 @@ mod tests {
                 "schema #/patternProperties/(?=a): ",
             ),
             (json!({"required": ["a"], "minProperties": 3}), "schema #/minProperties: "),
+            (json!({"items": {"minItems": 9_007_199_254_740_993_i64}}), "schema #/items/minItems: no text that is"),
+            (json!({"minLength": -1}), "schema #/minLength: -1 is no whole number"),
+            (json!({"anyOf": [{"maxLength": "3"}]}), "schema #/anyOf/0/maxLength: "),
+            (json!({"enum": [9_007_199_254_740_994_i64, 9_007_199_254_740_996_i64]}), "schema #/enum/0: "),
+            (json!({"const": 9_007_199_254_740_998_u64}), "schema #/const: "),
+            (
+                json!({"properties": {"ab": {}}, "allOf": [{"patternProperties": {"^a": {}}}]}),
+                "schema #/allOf/0/patternProperties/^a: it matches the property `ab` too",
+            ),
+            (
+                json!({"$ref": "#/$defs/p", "properties": {"ab": {}}, "$defs": {"p": {"patternProperties": {"^a": {}}}}}),
+                "schema #/$defs/p/patternProperties/^a: it matches the property `ab` too",
+            ),
+            (
+                json!({"patternProperties": {"^a": {}}, "anyOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": {"properties": {"ab": {}}}}}),
+                "schema #/patternProperties/^a: it matches the property `ab` too",
+            ),
+            (json!({"$ref": "#/default", "default": {"not": {}}}), "schema #/$ref: `default` holds values"),
         ] {
             let why = prepared(&schema).expect_err("not kept");
             assert!(why.to_string().contains(told) && !crate::hint_of(&why).is_empty(), "{told}\n{why}");

@@ -3,7 +3,7 @@
 use probity_data::{LineError, Record};
 use probity_lm::{
     Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Message, OneOrMany, Outcome, Requests,
-    Sampling, SamplingLimits, Sink, Usage,
+    RoundedNumber, Sampling, SamplingLimits, Sink, Usage, rounded_number,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -41,6 +41,12 @@ impl Record for GenerateLine {
 
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn check_line(line: &[u8]) -> Option<LineError> {
+        let RoundedNumber { path, literal } = rounded_number(line, &["schema"])?;
+        let error = LineError::content("schema", format!("{path}: {literal} cannot be kept: reading it changes it"));
+        Some(error.with_hint("write a number of at most 15 digits, or a string"))
     }
 
     fn check(&self) -> Vec<LineError> {
@@ -147,6 +153,17 @@ mod tests {
     use serde_json::json;
 
     use crate::answer;
+
+    #[test]
+    fn a_number_of_a_schema_that_reading_changes_is_refused_by_its_path() {
+        for (number, place) in [("1e400", "#/enum/0"), ("0.1000000000000000055511151231257827", "#/enum/0")] {
+            let line = format!(r#"{{"id": "1", "prompt": "p", "schema": {{"enum": [{number}]}}}}"#);
+            let told = read(&line).problems.to_string();
+            assert!(told.contains(&format!("{place}: {number} cannot be kept")), "{told}");
+        }
+        let kept = r#"{"id": "1", "prompt": "p", "schema": {"enum": [0.1, 1e3, 7]}}"#;
+        assert_eq!(read(kept).records.len(), 1);
+    }
 
     fn read(text: &str) -> probity_data::ReadReport<GenerateLine> {
         read_from(text.as_bytes(), "r.jsonl".into(), None).expect("readable")

@@ -1,0 +1,90 @@
+//! Names of an object's properties that a schema would give two schemas, in one place or through `allOf` and `$ref`.
+
+use serde_json::{Map, Value};
+
+use super::ConstraintError;
+
+/// The properties and patterns that hold for one object, with the places of the patterns.
+#[derive(Clone, Default)]
+struct ObjectNames {
+    properties: Vec<String>,
+    patterns: Vec<(String, String)>,
+}
+
+/// Refuses a pattern of `patternProperties` that matches a name of `properties`, where both hold for the same object.
+/// `root` is the whole schema, to which references lead.
+pub(super) fn check_names(fields: &Map<String, Value>, place: &str, root: &Value) -> Result<(), ConstraintError> {
+    let mut names = ObjectNames::default();
+    names.collect(fields, place, root, &mut Vec::new())?;
+    names.check()?;
+    for (keyword, at, branch) in branches(fields) {
+        let mut both = names.clone();
+        both.collect(branch, &format!("{place}/{keyword}/{at}"), root, &mut Vec::new())?;
+        both.check()?;
+    }
+    check_count(fields, place)
+}
+
+/// The alternatives of a schema, one of which holds beside it.
+fn branches(fields: &Map<String, Value>) -> impl Iterator<Item = (&'static str, usize, &Map<String, Value>)> {
+    ["anyOf", "oneOf"].into_iter().flat_map(move |keyword| {
+        let schemas = fields.get(keyword).and_then(Value::as_array).into_iter().flatten().enumerate();
+        schemas.filter_map(move |(at, schema)| Some((keyword, at, schema.as_object()?)))
+    })
+}
+
+impl ObjectNames {
+    /// Adds those of a schema, of `allOf` in it and of what it refers to; `followed` are the references on the way.
+    fn collect(
+        &mut self,
+        fields: &Map<String, Value>,
+        place: &str,
+        root: &Value,
+        followed: &mut Vec<String>,
+    ) -> Result<(), ConstraintError> {
+        let keys =
+            |keyword: &str| fields.get(keyword).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned();
+        self.properties.extend(keys("properties"));
+        self.patterns
+            .extend(keys("patternProperties").map(|pattern| (format!("{place}/patternProperties/{pattern}"), pattern)));
+        for (at, schema) in fields.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate() {
+            if let Some(schema) = schema.as_object() {
+                self.collect(schema, &format!("{place}/allOf/{at}"), root, followed)?;
+            }
+        }
+        let Some(reference) = fields.get("$ref").and_then(Value::as_str) else { return Ok(()) };
+        let Some(pointer) = reference.strip_prefix('#') else { return Ok(()) };
+        if followed.iter().any(|known| known == reference) {
+            return Ok(());
+        }
+        followed.push(reference.to_owned());
+        match root.pointer(pointer).and_then(Value::as_object) {
+            Some(schema) => self.collect(schema, reference, root, followed),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), ConstraintError> {
+        for (place, pattern) in &self.patterns {
+            let refused = |why: String| ConstraintError::Part { place: place.clone(), why };
+            let regex = regex::Regex::new(pattern).map_err(|error| refused(error.to_string()))?;
+            if let Some(name) = self.properties.iter().find(|name| regex.is_match(name)) {
+                return Err(refused(format!("it matches the property `{name}` too, which would have two schemas")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a least number of properties that repeated names could reach.
+fn check_count(fields: &Map<String, Value>, place: &str) -> Result<(), ConstraintError> {
+    let has_patterns = fields.get("patternProperties").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
+    let is_closed = fields.get("additionalProperties") == Some(&Value::Bool(false)) && !has_patterns;
+    let required = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    let least = fields.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    if is_closed || least <= required + 1 {
+        return Ok(());
+    }
+    let why = "names that no property has may be written twice, and count once".to_owned();
+    Err(ConstraintError::Part { place: format!("{place}/minProperties"), why })
+}
