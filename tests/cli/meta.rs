@@ -140,6 +140,11 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     assert_eq!(ran.stdout, world.run(&arguments).exits(0).stdout, "the same seed, the same bytes");
+    // Without --details the most telling of many.
+    let short = world.run(&arguments[..arguments.len() - 1]).exits(0).stdout;
+    let rows = |text: &str| text.lines().filter(|line| line.starts_with(" good, bad")).count();
+    assert!(rows(&ran.stdout) > 10 && rows(&short) == 10, "{short}");
+    assert!(short.contains("differences with the smallest p. --details prints all of them"), "{short}");
     let summary = json(&world.run(&[&arguments[..], &["--json"]].concat()).exits(0).stdout);
     let differences = summary["values"]["comparisons"][0]["differences"].as_array().expect("of q");
     let pooled = differences.iter().find(|d| d["measure"]["pooled"] == "pearson").expect("listed");

@@ -128,18 +128,19 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
 
 /// What the run says, and how far to trust it, before how it came about.
 pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
-    let mut text = String::new();
-    for one in verdict {
-        let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
-        let trust = one.trust.to_string().to_uppercase();
-        let says = format!("{about}{}", one.says);
-        let because = format!("{trust}: {}", one.because);
-        for line in [Some(says), one.agreement.clone(), Some(because)].into_iter().flatten() {
-            text.push_str(&wrapped(&visible_line(&line), 2));
-            text.push('\n');
+    let mut lines: Vec<String> = Vec::new();
+    let rests = |one: &Conclusion| (one.agreement.clone(), one.trust, one.because.clone());
+    for alike in verdict.chunk_by(|one, next| rests(one) == rests(next)) {
+        for same in alike.chunk_by(|one, next| one.says == next.says) {
+            let about: Vec<&str> = same.iter().filter_map(|one| one.about.as_deref()).collect();
+            let about = if about.is_empty() { String::new() } else { format!("{}: ", about.join(", ")) };
+            lines.push(format!("{about}{}", same[0].says));
         }
+        let (agreement, trust, because) = rests(&alike[0]);
+        lines.extend(agreement);
+        lines.push(format!("{}: {because}", trust.to_string().to_uppercase()));
     }
-    text
+    lines.iter().map(|line| format!("{}\n", wrapped(&visible_line(line), 2))).collect()
 }
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.

@@ -13,7 +13,7 @@ use probity_runtime::{TokenProgress, hub};
 use serde_json::{Value, json};
 
 use crate::global::{Global, ProgressArg};
-use crate::terminal::{counted, size, tell, thousands, visible};
+use crate::terminal::{counted, size, tell, tell_line, thousands, visible};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -429,7 +429,7 @@ impl ProgressStep {
 
 /// One object on a line of standard error.
 pub(crate) fn emit(event: &Value) {
-    tell(&event.to_string());
+    tell_line(&event.to_string());
 }
 
 /// `3 min 20 s left`; never nothing, since something is left.

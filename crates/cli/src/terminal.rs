@@ -43,12 +43,16 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 /// How many characters a line of standard output has: those of the terminal, or where it does not say, of `$COLUMNS`.
 /// What goes to a file or another program has lines without an end: whoever reads it finds each row in one line.
 fn width() -> Option<usize> {
-    if !io::stdout().is_terminal() {
+    width_of(io::stdout(), terminal_size::terminal_size_of(io::stdout()))
+}
+
+/// The same of a stream, whose terminal has this size.
+fn width_of(stream: impl IsTerminal, size: Option<(terminal_size::Width, terminal_size::Height)>) -> Option<usize> {
+    if !stream.is_terminal() {
         return None;
     }
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    terminal.or_else(told).filter(|width| *width >= NARROWEST)
+    size.map(|(width, _)| usize::from(width.0)).or_else(told).filter(|width| *width >= NARROWEST)
 }
 
 /// Nothing can be laid out in fewer characters.
@@ -56,7 +60,11 @@ const NARROWEST: usize = 20;
 
 /// The text in lines that fit, broken between words; what continues a line is indented by so much more than the line.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
-    let Some(width) = width() else { return text.to_owned() };
+    wrapped_within(text, width(), indent)
+}
+
+fn wrapped_within(text: &str, width: Option<usize>, indent: usize) -> String {
+    let Some(width) = width else { return text.to_owned() };
     text.split('\n').map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
 }
 
@@ -66,15 +74,15 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     let indent = start + indent;
     // `filled`: a word stands in the line that is being set.
     let (mut out, mut column, mut filled) = (" ".repeat(start), start, false);
-    for word in words.split(' ') {
-        let len = word.width();
-        if filled && column + 1 + len > width {
+    for (word, begins) in words.split(' ').flat_map(|word| parts(word, width.saturating_sub(indent))) {
+        let (len, gap) = (word.width(), usize::from(begins));
+        if filled && column + gap + len > width {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.push_str(&" ".repeat(indent));
             (column, filled) = (indent, false);
         }
-        if filled {
+        if filled && begins {
             out.push(' ');
             column += 1;
         }
@@ -83,6 +91,14 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
         filled |= len > 0;
     }
     out
+}
+
+/// A word, and whether it begins one; a signature that is wider than a line is broken behind its bars.
+fn parts(word: &str, room: usize) -> impl Iterator<Item = (&str, bool)> {
+    let all = if word.width() > room { word.split_inclusive('|').collect() } else { vec![word] };
+    // An empty text has no parts to be split into.
+    let all = if all.is_empty() { vec![word] } else { all };
+    all.into_iter().enumerate().map(|(at, part)| (part, at == 0))
 }
 
 /// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the
@@ -192,6 +208,12 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
 
 /// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
 pub(crate) fn tell(text: &str) {
+    let width = width_of(io::stderr(), terminal_size::terminal_size_of(io::stderr()));
+    tell_line(&wrapped_within(text, width, 2));
+}
+
+/// A line that another program reads, as it is.
+pub(crate) fn tell_line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -277,5 +299,9 @@ mod tests {
         assert_eq!(wrapped_to("", 9, 2), "");
         assert_eq!(wrapped_to("  one two three", 9, 2), "  one two\n    three");
         assert_eq!(wrapped_to("a longword", 9, 2), "a\n  longword");
+        let signature = "bleu|nrefs:1|case:mixed|eff:no|version:0.1.0";
+        assert_eq!(wrapped_to(signature, 24, 2), "bleu|nrefs:1|case:mixed|\n  eff:no|version:0.1.0");
+        assert_eq!(wrapped_to(signature, 80, 2), signature);
+        assert_eq!(wrapped_to("a b|c", 9, 2), "a b|c");
     }
 }

@@ -11,6 +11,9 @@ use crate::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
 /// So many metrics of an attribute, the best, stand in the first table.
 const SHOWN_METRICS: usize = 5;
 
+/// So many differences between metrics stand in their table without `--details`.
+const SHOWN_DIFFERENCES: usize = 10;
+
 /// All tables, those that have rows; without `details` the terminal has the first, and what was asked for.
 pub(crate) fn sections(
     evaluation: &Evaluation,
@@ -26,9 +29,9 @@ pub(crate) fn sections(
         pairs(evaluation),
         averages(evaluation),
         preferences(evaluation),
-        comparisons(evaluation, resampling),
-        counts(evaluation),
     ];
+    sections.extend(comparisons(evaluation, resampling, details));
+    sections.push(counts(evaluation));
     sections[1].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, by what \
          gives the interval.",
@@ -318,7 +321,31 @@ fn preferences(evaluation: &Evaluation) -> Section {
     section
 }
 
-fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
+/// The differences; without `details` the most telling of many, and all of them as a table for the summary.
+fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Section> {
+    let (mut all, p) = differences(evaluation, resampling);
+    if details || all.rows.len() <= SHOWN_DIFFERENCES {
+        return vec![all];
+    }
+    let mut order: Vec<usize> = (0..all.rows.len()).collect();
+    order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
+    let mut shown = all.clone();
+    shown.rows = order.iter().take(SHOWN_DIFFERENCES).map(|row| all.rows[*row].clone()).collect();
+    shown.notes.insert(
+        0,
+        format!(
+            "The {SHOWN_DIFFERENCES} of {} differences with the smallest p. --details prints all of them, and \
+             summary.json has them.",
+            all.rows.len()
+        ),
+    );
+    all.title = format!("All {}", all.title.to_lowercase());
+    vec![shown, all]
+}
+
+/// All differences, and the p of each row: of the first test that it has, 1 without any.
+fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Section, Vec<f64>) {
+    let mut by_row = Vec::new();
     let columns = [
         "metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p",
     ];
@@ -326,6 +353,8 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
     for one in &evaluation.comparisons {
         for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
             let paired = found.paired;
+            let p = paired.and_then(|d| d.p).or(found.randomisation_p).or(found.williams.map(|w| w.p));
+            by_row.push(p.unwrap_or(1.0));
             let difference = found.first.zip(found.second).map(|(first, second)| first - second);
             section.push([
                 one.metrics.names().join(", "),
@@ -349,7 +378,7 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
         thousands(resampling.rounds),
         resampling.seed
     ));
-    section
+    (section, by_row)
 }
 
 fn measured(measure: Measured) -> String {
