@@ -25,7 +25,7 @@ fn a_run_writes_rows_summary_and_manifest() {
     );
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
     let mut first = ran.stdout.lines();
-    assert!(first.next().is_some_and(|line| line.starts_with("bleu: x and y are level: each wins ")));
+    assert!(first.next().is_some_and(|line| line.starts_with("bleu, rouge-l:stem=yes: x and y are level: each wins ")));
     assert!(first.next().is_some_and(|line| line == "CAUTION: they are level"));
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
