@@ -19,7 +19,7 @@ use crate::stack_config::StackConfig;
 /// Rows of a text that attend at once.
 const BLOCK_ROWS: usize = 512;
 /// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
-const MOST_SCORES: usize = 1 << 24;
+pub(super) const MOST_SCORES: usize = 1 << 24;
 /// A stretch that several texts see is read by itself where that saves to copy so many positions, …
 const WORTH_SHARING: usize = 256;
 /// … and no more than so many of them, those that save most.

@@ -13,8 +13,9 @@ mod encoder_decoder;
 mod flash;
 mod head;
 mod layer;
-mod pool;
 mod list;
+mod memory;
+mod pool;
 mod stack;
 mod weights;
 
@@ -38,6 +39,7 @@ use encoder::DeviceEncoder;
 use weights::{DeviceLoadError, DeviceLoader};
 
 pub use list::{DeviceList, DeviceListError};
+pub use memory::DeviceMemory;
 
 /// A guess for devices, which have arithmetic in plenty.
 const IDLE_ROWS: usize = 64;

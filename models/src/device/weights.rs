@@ -14,7 +14,7 @@ use crate::{RawTensor, SourceError, linear};
 
 /// Weights that are widened at a time, so that a head of a large vocabulary needs little memory while it is multiplied
 /// with: 128 MiB of f32.
-const WIDENED_WEIGHTS: usize = 1 << 25;
+pub(super) const WIDENED_WEIGHTS: usize = 1 << 25;
 
 /// Why weights did not arrive on the device.
 #[derive(thiserror::Error, miette::Diagnostic, Debug)]

@@ -184,6 +184,56 @@ fn packed_segments_of_several_pasts_agree_with_our_kernels() {
     }
 }
 
+/// A long context that many texts continue, two continuations that several go on from, and texts of their own beside them.
+fn packed_over_one_context(model: &dyn PackedDecoder, t: &[u32]) -> Vec<Vec<f32>> {
+    let segment = |past: Vec<Arc<KvSpan>>, tokens: &[u32]| PackedSegment {
+        past,
+        tokens: tokens.to_vec(),
+        wanted: vec![tokens.len() - 1],
+    };
+    let context = model.forward(&[segment(Vec::new(), &t[..200])]).expect("runs").spans.remove(0);
+    let of_context = |range: std::ops::Range<usize>| segment(vec![context.clone()], &t[range]);
+    let nodes = run(model, &[of_context(200..300), of_context(210..290), segment(Vec::new(), &t[..30])]);
+    let below =
+        |node: usize, range: std::ops::Range<usize>| segment(vec![context.clone(), nodes.2[node].clone()], &t[range]);
+    let mut texts: Vec<PackedSegment> = (0..5).map(|text| below(0, 300 + text..310 + 3 * text)).collect();
+    texts.push(segment(vec![nodes.2[2].clone()], &t[30..37]));
+    texts.extend((0..4).map(|text| below(1, 290 + text..291 + text)));
+    texts.push(segment(Vec::new(), &t[40..60]));
+    [nodes.0, run(model, &texts).0].concat()
+}
+
+#[test]
+fn what_several_texts_see_is_read_once_and_gives_the_same() {
+    for (name, pair) in Pair::all() {
+        let tokens: Vec<u32> = golden(name).tokens.iter().copied().cycle().take(400).collect();
+        let [expected, got] = [&pair.kernels, &pair.candle].map(|model| packed_over_one_context(&**model, &tokens));
+        assert_eq!(got.len(), 14);
+        assert_close(name, &got, &expected);
+    }
+}
+
+#[test]
+fn a_source_that_several_texts_look_at_is_read_once_and_gives_the_same() {
+    for name in ENCODER_DECODERS {
+        let (pair, golden) = (Pair::encoder_decoder(name), Tensors::open(&folder(name).join("golden.safetensors")));
+        let (text, tokens) = (golden.ids("source0"), golden.ids("tokens0"));
+        let long: Vec<u32> = text.iter().copied().cycle().take(100).collect();
+        let logits = |model: &dyn PackedDecoder| {
+            let spans = model.forward(&[source(&long), source(&text)]).expect("runs").spans;
+            let of = |source: usize, tokens: &[u32]| PackedSegment {
+                past: vec![spans[source].clone()],
+                tokens: tokens.to_vec(),
+                wanted: vec![tokens.len() - 1],
+            };
+            let mut texts: Vec<PackedSegment> = (1..6).map(|len| of(0, &tokens[..len])).collect();
+            texts.insert(2, of(1, &tokens[..7]));
+            run(model, &texts).0
+        };
+        assert_close(name, &logits(&*pair.candle), &logits(&*pair.kernels));
+    }
+}
+
 fn source(tokens: &[u32]) -> PackedSegment {
     PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: Vec::new() }
 }
