@@ -69,6 +69,18 @@ fn user_defined_pieces_of_spaces_are_whole_as_in_sentencepiece() {
     }
 }
 
+#[test]
+fn marks_of_thoughts_are_decoded_where_they_are_control_tokens() {
+    let control = ["[THINK]", "[/THINK]", "[INST]"].map(|mark| (mark, 0.0, CONTROL));
+    let pieces: Vec<(&str, f32, i32)> =
+        [("<unk>", 0.0, 2), ("a", -1.0, NORMAL), ("b", -1.0, NORMAL)].into_iter().chain(control).collect();
+    let tokenizer = read(&no_space_prefix(vocabulary("llama", &pieces))).expect("valid");
+    assert!((3..6).all(|id| tokenizer.is_special(id)));
+    let text = tokenizer.decode(&[5, 3, 1, 4, 2]).expect("decodable");
+    assert_eq!(text, "[THINK]a[/THINK]b");
+    assert_eq!(probity_lm::without_thoughts(&text).expect("closed").trim(), "b");
+}
+
 /// A byte-level vocabulary of all bytes and these added tokens, which begin at 256.
 fn byte_level(added: &[&str]) -> Gguf {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);

@@ -3,27 +3,20 @@
 //! The number of operations follows from how many rows there are, not from how many texts they belong to: texts of like
 //! length are stacked, and what several texts see is read where it lies, once for all of them.
 
-use std::collections::BTreeMap;
+mod stacks;
+
 use std::ops::Range;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
-use super::distances::{DistancePlaces, LayerDistances};
+use stacks::{Piece, PieceStack, SharedStretch, Summands, pieces, result_places, stacked, worth_sharing};
+
+use super::distances::LayerDistances;
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
-use super::pool::seen_often;
 use crate::relative::RelativeBuckets;
 use crate::stack_config::StackConfig;
-
-/// Rows of a text that attend at once.
-const BLOCK_ROWS: usize = 512;
-/// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
-pub(super) const MOST_SCORES: usize = 1 << 24;
-/// A stretch that several texts see is read by itself where that saves to copy so many positions, …
-const WORTH_SHARING: usize = 256;
-/// … and no more than so many of them, those that save most.
-const MOST_SHARED: usize = 4;
 
 /// Keys and values of one layer, `(kv_heads, positions, head_dim)` each.
 #[derive(Debug)]
@@ -118,76 +111,6 @@ impl DistanceBias {
         let hidden = Tensor::full(2.0 * self.reach as f32 + 1.0, places.shape(), places.device())?;
         is_seen.where_cond(&places, &hidden)?.to_dtype(DType::U32)?.flatten_all()
     }
-}
-
-/// Some rows of a text and what they see.
-#[derive(Debug)]
-struct Piece {
-    /// Rows of the batch.
-    rows: Range<usize>,
-    /// The first row's position.
-    first: usize,
-    /// Slots and positions that at least one of the rows sees and that are not read for several texts at once.
-    keys: Vec<(usize, usize)>,
-}
-
-/// What is read of a dimension.
-enum Places {
-    /// One behind the other.
-    Stretch(Range<usize>),
-    /// Anywhere.
-    Gathered(Tensor),
-}
-
-impl Places {
-    fn new(places: &[usize], device: &Device) -> Result<Self> {
-        let first = places.first().copied().unwrap_or(0);
-        if places.iter().enumerate().all(|(at, place)| *place == first + at) {
-            return Ok(Self::Stretch(first..first + places.len()));
-        }
-        let ids: Vec<u32> = places.iter().map(|place| *place as u32).collect();
-        Ok(Self::Gathered(Tensor::from_vec(ids, places.len(), device)?))
-    }
-
-    /// Those of the second dimension.
-    fn of(&self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::Stretch(range) => x.narrow(1, range.start, range.len()),
-            Self::Gathered(ids) => x.contiguous()?.index_select(ids, 1),
-        }
-    }
-}
-
-/// What is added to scores.
-enum Summands {
-    Nothing,
-    /// `(1, pieces, 1, rows, keys)`: 0 where a row sees a position, −∞ elsewhere.
-    Mask(Tensor),
-    /// Places in the table of distances, of all pieces, rows and keys: whole summands would be as many for each head, and
-    /// last as long as the batch.
-    Distances(Tensor),
-}
-
-/// Pieces that attend at once, each with so many rows and keys: what a piece lacks is filled up and not seen.
-struct PieceStack {
-    pieces: usize,
-    rows: usize,
-    keys: usize,
-    query_places: Places,
-    key_places: Places,
-    summands: Summands,
-    /// Where scores depend on products with distances.
-    distances: Option<DistancePlaces>,
-}
-
-/// A stretch that several texts see whole, and the rows of these.
-struct SharedStretch {
-    keys: Range<usize>,
-    /// As many as may attend at once.
-    rows: Vec<Places>,
-    /// Where the result of each row of the batch stands among those of the rows, behind which there is one that is nothing;
-    /// absent where all rows read it, in their order.
-    places: Option<Tensor>,
 }
 
 /// What is the same in all layers: who sees what.
@@ -386,239 +309,8 @@ impl AttentionPlan {
     }
 }
 
-/// Stretches that several texts see, by where they lie.
-fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<usize>> {
-    // What each row of a text sees whole: all, or what lies before its own positions and within the window of its last.
-    let seen = texts.iter().flat_map(|text| {
-        let positions = text.positions();
-        let mut start = 0;
-        text.seen.iter().filter(move |range| {
-            let (first, end) = (start, start + range.len());
-            start = end;
-            match sight {
-                Sight::Around { window } => window.is_none(),
-                Sight::UpToOwn { window } => {
-                    end + text.rows <= positions && window.is_none_or(|window| positions <= first + window)
-                }
-            }
-        })
-    });
-    let saved = |&((start, end), readers): &((usize, usize), usize)| (readers - 1) * (end - start);
-    let mut shared: Vec<((usize, usize), usize)> = seen_often(seen).into_iter().collect();
-    // A reader who does not see all of it reads it for itself, which needs all of them to have it for themselves.
-    shared.retain(|((start, end), readers)| {
-        let having = texts.iter().filter(|text| text.seen.contains(&(*start..*end))).count();
-        having == *readers && saved(&((*start, *end), *readers)) >= WORTH_SHARING
-    });
-    shared.sort_by_key(|one| (std::cmp::Reverse(saved(one)), one.0));
-    shared.truncate(MOST_SHARED);
-    shared.into_iter().map(|((start, end), _)| start..end).collect()
-}
-
-/// The rows of all texts in pieces that may attend at once.
-fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usize>], heads: usize) -> Vec<Piece> {
-    let (mut pieces, mut row) = (Vec::new(), 0);
-    for text in texts {
-        let positions = text.positions();
-        let first = match sight {
-            Sight::Around { .. } => 0,
-            Sight::UpToOwn { .. } => positions - text.rows,
-        };
-        let mut keys: Vec<(usize, usize)> = Vec::with_capacity(positions);
-        let mut start = 0;
-        for range in &text.seen {
-            if !shared.contains(range) {
-                keys.extend(range.clone().zip(start..));
-            }
-            start += range.len();
-        }
-        let most = (MOST_SCORES / (heads * keys.len().max(1))).clamp(1, BLOCK_ROWS);
-        for begin in (0..text.rows).step_by(most) {
-            let end = (begin + most).min(text.rows);
-            // A window narrows what is read, not only what is masked.
-            let (from, to) = (first + begin, first + end - 1);
-            let seen = sight.bounds(from).0..=sight.bounds(to).1;
-            let keys: Vec<_> = keys.iter().copied().filter(|(_, position)| seen.contains(position)).collect();
-            if !keys.is_empty() {
-                pieces.push(Piece { rows: row + begin..row + end, first: from, keys });
-            }
-        }
-        row += text.rows;
-    }
-    pieces
-}
-
-/// Pieces of like shape together; of each row of the batch the place of its result among those of all stacks, and how many
-/// of these there are.
-fn stacked(pieces: &[Piece], heads: usize, rows: usize) -> (Vec<Vec<&Piece>>, Vec<Option<usize>>, usize) {
-    let mut alike: BTreeMap<(usize, usize), Vec<&Piece>> = BTreeMap::new();
-    for piece in pieces {
-        // Filled up to the largest, none has more than twice its rows and keys, and there are few kinds however many texts.
-        let shape = (piece.rows.len().next_power_of_two(), piece.keys.len().next_power_of_two());
-        alike.entry(shape).or_default().push(piece);
-    }
-    let (mut stacks, mut places, mut next) = (Vec::new(), vec![None; rows], 0);
-    for ((most_rows, most_keys), pieces) in alike {
-        let at_once = (MOST_SCORES / (heads * most_rows * most_keys)).max(1);
-        for stack in pieces.chunks(at_once) {
-            let height = most(stack, |piece| piece.rows.len());
-            for (piece, first) in stack.iter().zip((next..).step_by(height)) {
-                piece.rows.clone().zip(first..).for_each(|(row, place)| places[row] = Some(place));
-            }
-            next += stack.len() * height;
-            stacks.push(stack.to_vec());
-        }
-    }
-    (stacks, places, next)
-}
-
-fn most(pieces: &[&Piece], of: impl Fn(&Piece) -> usize) -> usize {
-    pieces.iter().map(|piece| of(piece)).max().unwrap_or(0)
-}
-
-/// Where each row's result is to be taken from, of so many, where that is not where it stands; a row without one takes what
-/// is behind them.
-fn result_places(places: &[Option<usize>], results: usize, device: &Device) -> Result<Option<Tensor>> {
-    if places.len() == results && places.iter().enumerate().all(|(row, place)| *place == Some(row)) {
-        return Ok(None);
-    }
-    let ids: Vec<u32> = places.iter().map(|place| place.unwrap_or(results) as u32).collect();
-    Ok(Some(Tensor::from_vec(ids, places.len(), device)?))
-}
-
 fn in_places(x: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
     places.map_or(Ok(x.clone()), |places| x.index_select(places, 1))
-}
-
-impl Piece {
-    /// Whether it is so large and all its rows see all its keys.
-    fn sees_all(&self, rows: usize, keys: usize, sight: Sight) -> bool {
-        let (first, last) = (self.keys[0].1, self.keys[self.keys.len() - 1].1);
-        let of_first = sight.bounds(self.first).1;
-        let of_last = sight.bounds(self.first + self.rows.len() - 1).0;
-        self.rows.len() == rows && self.keys.len() == keys && last <= of_first && of_last <= first
-    }
-}
-
-/// Positions of the rows and keys of a stack, and what the rows see, as floats: `(1, pieces, 1, rows, 1)` of rows and
-/// `(1, pieces, 1, 1, keys)` of keys.
-struct SeenPairs {
-    rows: Tensor,
-    first: Tensor,
-    last: Tensor,
-    keys: Tensor,
-}
-
-impl SeenPairs {
-    fn new(pieces: &[&Piece], (rows, keys): (usize, usize), sight: Sight, device: &Device) -> Result<Self> {
-        // Positions are far from what an f32 cannot tell apart. What fills up is nobody's to see, and sees all.
-        let of_rows = |of: &dyn Fn(usize) -> f32, filled: f32| {
-            let piece = |piece: &&Piece| {
-                let (first, len) = (piece.first, piece.rows.len());
-                (0..rows).map(move |row| (row < len).then_some(first + row)).collect::<Vec<_>>()
-            };
-            let values: Vec<f32> = pieces.iter().flat_map(piece).map(|row| row.map_or(filled, of)).collect();
-            Tensor::from_vec(values, (1, pieces.len(), 1, rows, 1), device)
-        };
-        let of_keys = |piece: &&Piece| {
-            let positions: Vec<f32> = piece.keys.iter().map(|(_, position)| *position as f32).collect();
-            positions.into_iter().chain(std::iter::repeat(f32::INFINITY)).take(keys)
-        };
-        let positions: Vec<f32> = pieces.iter().flat_map(of_keys).collect();
-        Ok(Self {
-            rows: of_rows(&|row| row as f32, 0.0)?,
-            first: of_rows(&|row| sight.bounds(row).0 as f32, 0.0)?,
-            last: of_rows(&|row| sight.bounds(row).1 as f32, f32::MAX)?,
-            keys: Tensor::from_vec(positions, (1, pieces.len(), 1, 1, keys), device)?,
-        })
-    }
-
-    /// 1 where a row sees a key, else 0.
-    fn is_seen(&self) -> Result<Tensor> {
-        self.mask()?.ge(0f32)
-    }
-
-    /// 0 where a row sees a key, −∞ elsewhere.
-    fn mask(&self) -> Result<Tensor> {
-        let hides = |seen: &Tensor| -> Result<Tensor> {
-            let of = |value: f32| Tensor::full(value, seen.shape(), seen.device());
-            seen.where_cond(&of(0.0)?, &of(f32::NEG_INFINITY)?)
-        };
-        hides(&self.keys.broadcast_le(&self.last)?)? + hides(&self.keys.broadcast_ge(&self.first)?)?
-    }
-
-    fn distances(&self) -> Result<Tensor> {
-        self.keys.broadcast_sub(&self.rows)
-    }
-}
-
-impl PieceStack {
-    fn new(
-        pieces: &[&Piece],
-        sight: Sight,
-        bias: Option<&DistanceBias>,
-        config: &StackConfig,
-        device: &Device,
-    ) -> Result<Self> {
-        let (rows, keys) = (most(pieces, |piece| piece.rows.len()), most(pieces, |piece| piece.keys.len()));
-        // What fills up repeats the first.
-        let filled = |piece: &Piece, rows: usize| -> Vec<usize> {
-            piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows).collect()
-        };
-        let of_keys = |piece: &Piece| -> Vec<usize> {
-            let slots = piece.keys.iter().map(|(slot, _)| *slot);
-            slots.chain(std::iter::repeat(piece.keys[0].0)).take(keys).collect()
-        };
-        let query_places: Vec<usize> = pieces.iter().flat_map(|piece| filled(piece, rows)).collect();
-        let key_places: Vec<usize> = pieces.iter().flat_map(|piece| of_keys(piece)).collect();
-        let seen = SeenPairs::new(pieces, (rows, keys), sight, device)?;
-        let summands = match bias {
-            Some(bias) => Summands::Distances(bias.places(&seen.distances()?, &seen.is_seen()?)?),
-            None if pieces.iter().all(|piece| piece.sees_all(rows, keys, sight)) => Summands::Nothing,
-            None => Summands::Mask(seen.mask()?),
-        };
-        let distances = config.disentangled.as_ref().map(|of| {
-            let pairs = pieces.iter().enumerate().flat_map(|(at, piece)| {
-                (0..rows * keys).map(move |pair| {
-                    let (row, key) = (pair / keys, pair % keys);
-                    let position = piece.keys.get(key).map_or(0, |(_, position)| *position);
-                    (at * rows + row, at * keys + key, position as isize - (piece.first + row) as isize)
-                })
-            });
-            DistancePlaces::new(of, (pieces.len() * rows, pieces.len() * keys), pairs, device)
-        });
-        Ok(Self {
-            pieces: pieces.len(),
-            rows,
-            keys,
-            query_places: Places::new(&query_places, device)?,
-            key_places: Places::new(&key_places, device)?,
-            summands,
-            distances: distances.transpose()?,
-        })
-    }
-}
-
-impl SharedStretch {
-    fn new(keys: &Range<usize>, texts: &[AttendingRows], heads: usize, device: &Device) -> Result<Self> {
-        let (mut rows, mut places, mut row) = (Vec::new(), Vec::new(), 0);
-        for text in texts {
-            let is_reader = text.seen.contains(keys);
-            for row in row..row + text.rows {
-                places.push(is_reader.then_some(rows.len()));
-                if is_reader {
-                    rows.push(row);
-                }
-            }
-            row += text.rows;
-        }
-        let at_once = (MOST_SCORES / (heads * keys.len())).max(1);
-        Ok(Self {
-            keys: keys.clone(),
-            places: result_places(&places, rows.len(), device)?,
-            rows: rows.chunks(at_once).map(|rows| Places::new(rows, device)).collect::<Result<_>>()?,
-        })
-    }
 }
 
 impl Partial {
@@ -671,6 +363,8 @@ pub(super) fn heads(x: &Tensor, head_dim: usize) -> Result<Tensor> {
     let (tokens, width) = x.dims2()?;
     x.reshape((tokens, width / head_dim, head_dim))?.transpose(0, 1)?.contiguous()
 }
+
+pub(super) use stacks::MOST_SCORES;
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ mod stripping;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use probity_lm::is_thought_mark;
+
 use crate::weights::WeightsError;
 
 use added::{AddedToken, Matcher, Protector, Specials};
@@ -230,9 +232,11 @@ impl Tokenizer {
         self.encode_marked(text, None, Specials::Recognised)
     }
 
-    /// The text of ids, without special tokens; bytes that form no character are replaced.
+    /// The text of ids, without special tokens but for marks of thoughts, since a thought without them would read as the
+    /// answer; bytes that form no character are replaced.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        let ordinary: Vec<u32> = ids.iter().copied().filter(|&id| !self.is_special(id)).collect();
+        let is_text = |id: &u32| self.added(*id).is_none_or(|token| !token.special || is_thought_mark(&token.content));
+        let ordinary: Vec<u32> = ids.iter().copied().filter(is_text).collect();
         if let Some(decoded) = self.engine.decode(&ordinary) {
             return decoded;
         }
@@ -301,7 +305,7 @@ impl Tokenizer {
         self.added.iter().find(|token| token.content == piece).map(|token| token.id).or_else(|| self.engine.id(piece))
     }
 
-    /// Whether the token is left out of decoded text; such tokens steer the model.
+    /// Whether the token is left out of decoded text unless it marks a thought; such tokens steer the model.
     pub fn is_special(&self, id: u32) -> bool {
         self.added(id).is_some_and(|token| token.special)
     }

@@ -1,3 +1,4 @@
+use super::stacks::SeenPairs;
 use super::*;
 use crate::relative::RelativeBuckets;
 
@@ -53,4 +54,38 @@ fn summands_are_those_of_the_distance_and_hide_what_is_not_seen() {
         let rows = [vec![hidden], expected(head, 2, 1..3), vec![hidden; 3], expected(head, 3, 2..4)];
         assert_eq!(got, rows.concat());
     }
+}
+
+#[test]
+fn what_many_texts_see_whole_is_shared_and_nothing_else() {
+    let text = |past: &[Range<usize>], own: Range<usize>| AttendingRows {
+        rows: own.len(),
+        seen: past.iter().cloned().chain([own]).collect(),
+    };
+    let texts = [
+        text(&[0..200, 200..300], 400..410),
+        text(&[0..200, 200..300], 410..420),
+        text(&[0..200], 420..430),
+        text(&[], 430..440),
+    ];
+    let of = |window| worth_sharing(&texts, Sight::UpToOwn { window });
+    // The second stretch would save a hundred positions.
+    assert_eq!(of(None), [0..200]);
+    // From its last row the first text sees no more than 250 positions back: not the whole stretch.
+    assert!(of(Some(250)).is_empty());
+    assert_eq!(of(Some(310)), [0..200]);
+    let sources = [(); 3].map(|()| AttendingRows { rows: 2, seen: vec![0..200] });
+    assert_eq!(worth_sharing(&sources, Sight::Around { window: None }), [0..200]);
+}
+
+#[test]
+fn texts_of_like_length_attend_at_once() {
+    let text = |own: Range<usize>| AttendingRows { rows: own.len(), seen: vec![own] };
+    let texts: Vec<AttendingRows> = (0..40).map(|at| text(at * 16..at * 16 + 9 + at % 8)).collect();
+    let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], 4);
+    let rows = texts.iter().map(|text| text.rows).sum();
+    let (stacks, places, results) = stacked(&pieces, 4, rows);
+    assert_eq!(stacks.len(), 1);
+    assert_eq!(results, 40 * 16, "filled up to the longest");
+    assert!(places.iter().all(Option::is_some));
 }
