@@ -45,9 +45,9 @@ pub use one_or_many::{OneOrMany, Single};
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, AskedTokens, Constraint, GenerateRequest, Reading, Sampling, SamplingLimits, ScoreRequest};
+pub use rounded::{RoundedNumber, rounded_number};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
-pub use rounded::{RoundedNumber, rounded_number};
 pub use text_encoder::{
     EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
     check_sequences,

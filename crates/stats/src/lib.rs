@@ -46,8 +46,8 @@ pub use ranking::{
     ProductOfExperts, RankMethod, RankingError, Settled, Strength, UnknownRankMethod, log_odds,
 };
 pub use resample::{ALL_SWAPS, CONFIDENCE, PairedDifference, Resampling, quantile};
-pub use sum::{ordered_mean, ordered_sum};
 pub use significance::{Williams, mean_p, sign_test, williams};
+pub use sum::{ordered_mean, ordered_sum};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};
 pub use trust::{
     CheckedVerdict, ConformalScores, CorrectedShare, NoConformal, NoSelection, PredictionPowered, Selection,
