@@ -128,7 +128,7 @@ fn seconds(started: Instant) -> String {
 fn settings(model: &Model) -> String {
     let options = model.options();
     let isa = options.isa.map_or("", Isa::name);
-    format!("{isa}, {} threads, token budget {}", options.threads.unwrap_or(0), options.token_budget)
+    format!("{isa}, {} threads, token budget {}", options.threads.unwrap_or(0), options.token_budget.unwrap_or(0))
 }
 
 /// Sets a model to these options; it is loaded again only where it must be.
@@ -162,7 +162,8 @@ fn cases(defaults: LoadOptions, model: &Model, list: &BitProbe, usage: Usage) ->
         add("threads", &threads.to_string(), LoadOptions { threads: Some(threads), ..defaults }, ProbeOrder::AsGiven);
     }
     for token_budget in [7, 32, 256] {
-        add("token budget", &token_budget.to_string(), LoadOptions { token_budget, ..defaults }, ProbeOrder::AsGiven);
+        let options = LoadOptions { token_budget: Some(token_budget), ..defaults };
+        add("token budget", &token_budget.to_string(), options, ProbeOrder::AsGiven);
     }
     add("sharing", "off", LoadOptions { share_prefixes: false, ..defaults }, ProbeOrder::AsGiven);
     add("window", "one request", LoadOptions { window_tokens: 1, ..defaults }, ProbeOrder::AsGiven);
@@ -183,7 +184,7 @@ fn cases(defaults: LoadOptions, model: &Model, list: &BitProbe, usage: Usage) ->
         }
         let options = LoadOptions {
             threads: Some(2),
-            token_budget: 24,
+            token_budget: Some(24),
             share_prefixes: false,
             cache_budget: Some(tight),
             ..options

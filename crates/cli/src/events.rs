@@ -189,9 +189,27 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     lines.join("\n")
 }
 
+/// What a device would hold, and what was free there.
+fn memory_rows(part: &PlannedPart) -> Vec<(&'static str, String)> {
+    let PlannedPart { memory, options, .. } = part;
+    let all = size(memory.total());
+    let Some(activations) = memory.activations else {
+        return vec![("memory", format!("{all} for both; activations come on top"))];
+    };
+    let device = if options.devices.is_several() { "each device".to_owned() } else { options.devices.to_string() };
+    let activations = format!("about {} of activations", size(activations));
+    let with = match memory.process {
+        Some(process) => format!("{activations} and {} that the program holds without a model", size(process)),
+        None => activations,
+    };
+    let unknown = || format!("unknown; keys and values may take {}", size(options.cache_budget.unwrap_or(0)));
+    let free = memory.free.map_or_else(unknown, |free| format!("{} before the model was loaded", size(free)));
+    vec![("memory", format!("{all} on {device}, with {with}")), ("free", free)]
+}
+
 /// What one model would be asked in one stage, line by line.
 fn part_text(part: &PlannedPart) -> String {
-    let PlannedPart { weight_bytes, options, plan, estimate, .. } = part;
+    let PlannedPart { memory, options, plan, estimate, .. } = part;
     let budget = options.cache_budget.unwrap_or(0);
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
@@ -209,11 +227,11 @@ fn part_text(part: &PlannedPart) -> String {
         ("too long", thousands(plan.too_long)),
         ("tokens", format!("{unshared} if each question were computed from scratch")),
         ("computed", format!("{computed} {how}")),
-        ("weights", format!("{}{each}", size(*weight_bytes))),
+        ("weights", format!("{}{each}", size(memory.weights))),
         ("cache", format!("{cache}, of {} allowed{each}", size(budget))),
-        ("memory", format!("{} for both{each}; activations come on top", size(weight_bytes + peak))),
-        ("time", format!("about {}", seconds_text(estimate.seconds))),
     ];
+    rows.extend(memory_rows(part));
+    rows.push(("time", format!("about {}", seconds_text(estimate.seconds))));
     if plan.generated > 0 {
         let generated = thousands(plan.generated);
         rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));

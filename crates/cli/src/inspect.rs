@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_lm::{Message, Prompt, Role, without_byte_order_mark};
+use probity_lm::{Message, Precision, Prompt, Role, without_byte_order_mark};
 use probity_runtime::hub::{LocatedModel, ModelOrigin, WeightFormat, locate};
 use probity_runtime::tokenizer::{TEMPLATE_FILE, chat_template_of, chat_template_of_gguf};
 use probity_runtime::weights::{GgufFile, LoraAdapter, SafetensorsFiles};
-use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, gguf_config, text_part, text_tensor};
+use probity_runtime::{
+    BatchSize, Checkpoint, DeviceChoice, LoadError, LoadOptions, ModelMemory, gguf_config, text_part, text_tensor,
+};
 use serde_json::Value;
 
 use crate::error::{FileError, JsonError};
@@ -26,6 +28,12 @@ pub(crate) struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
+    /// The memory that it takes on this device, such as cuda:0 or candle-cpu, and what is free there
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceChoice,
+    /// The same in this precision
+    #[arg(long, value_name = "PRECISION", value_parser = precision, default_value = "exact")]
+    precision: Precision,
     /// Show a chat with this user message as the model reads it, with its token ids
     #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = "Hello")]
     chat: Option<String>,
@@ -99,10 +107,34 @@ impl InspectArgs {
                 context: checkpoint.config.context_length(),
             })
         };
+        let options = LoadOptions { devices: self.device.into(), precision: self.precision, ..LoadOptions::default() };
+        options.devices.check()?;
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.
-        let runs = Checkpoint::open(&located).and_then(asked);
-        Ok(print(inspection.text(&located, adapter.as_ref(), &runs, self.tensors).trim_end())?)
+        let checkpoint = Checkpoint::open(&located);
+        let there = checkpoint.as_ref().ok().map(|checkpoint| ModelMemory::new(checkpoint, options));
+        let there = there.and_then(|memory| device_memory_text(&memory));
+        let runs = checkpoint.and_then(asked);
+        Ok(print(inspection.text(&located, adapter.as_ref(), (&runs, there), self.tensors).trim_end())?)
     }
+}
+
+fn precision(name: &str) -> Result<Precision, String> {
+    let known = [Precision::Exact, Precision::Fast];
+    known.into_iter().find(|known| known.as_str() == name).ok_or_else(|| "expected exact or fast".to_owned())
+}
+
+/// What a device would hold of a model, and what is free there; `None` for cpu.
+pub(crate) fn device_memory_text(memory: &ModelMemory) -> Option<String> {
+    let tokens = memory.token_budget();
+    let activations = memory.activations(BatchSize::of_tokens(tokens))?;
+    let mut parts = vec![format!("{} of weights on {}", size(memory.weights), memory.devices)];
+    let cache = memory.cache_per_token().filter(|bytes| *bytes > 0);
+    parts.extend(cache.map(|bytes| format!("{} of keys and values per 1,000 tokens of context", size(1000 * bytes))));
+    parts.push(format!("up to {} of activations for {} tokens at once", size(activations), thousands(tokens as u64)));
+    parts.push(
+        memory.free().map_or_else(|| "free memory is unknown".to_owned(), |free| format!("{} are free", size(free))),
+    );
+    Some(parts.join("; "))
 }
 
 /// A chat of one message as the model reads it, up to where its answer begins: the text, then each token.
@@ -189,7 +221,13 @@ fn json_file(path: &Path) -> miette::Result<Option<Value>> {
 }
 
 impl Inspection {
-    fn text(&self, located: &LocatedModel, adapter: Option<&LoraAdapter>, runs: &Runs, all_tensors: bool) -> String {
+    fn text(
+        &self,
+        located: &LocatedModel,
+        adapter: Option<&LoraAdapter>,
+        (runs, on_device): (&Runs, Option<String>),
+        all_tensors: bool,
+    ) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<14} {}", visible(&value));
@@ -233,7 +271,8 @@ impl Inspection {
             }
         }
         line("tokenizer", self.tokenizer.clone());
-        line("memory", self.memory(runs.as_ref().is_ok_and(|asked| !asked.reads_whole)));
+        let on_cpu = || self.memory(runs.as_ref().is_ok_and(|asked| !asked.reads_whole));
+        line("memory", on_device.unwrap_or_else(on_cpu));
         line(
             "can be asked",
             match runs {

@@ -8,7 +8,10 @@ use probity_runtime::hub::{
     self, HubName, KnownJudge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in,
     memory_needed, nearest_model,
 };
-use probity_runtime::{ArchitectureKind, BRIDGE, KnownArchitecture, known_architectures, machine_memory};
+use probity_runtime::{
+    ArchitectureKind, BRIDGE, BatchSize, Checkpoint, DeviceChoice, DeviceList, KnownArchitecture, LoadOptions,
+    ModelMemory, device_room, known_architectures, machine_memory,
+};
 use serde_json::json;
 
 use crate::error::FileError;
@@ -47,9 +50,12 @@ pub(crate) struct ModelListArgs {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Judges too that do not fit into this machine's memory
+    /// Judges too that do not fit into memory
     #[arg(long)]
     all: bool,
+    /// The memory that models take on this device, such as cuda:0, and judges that fit what is free there
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceChoice,
 }
 
 #[derive(Debug, Args)]
@@ -154,15 +160,24 @@ enum ModelError {
 
 fn list(args: &ModelListArgs) -> miette::Result<()> {
     let places = Places::from_env()?;
+    DeviceList::from(args.device).check()?;
+    let options = LoadOptions { devices: args.device.into(), ..LoadOptions::default() };
     for model in known_models() {
-        let here = locate_in(&places, model.name).ok().map(|located| located.path);
-        print(&if args.json { listing_json(model, here.as_deref()) } else { listing(model, here.as_deref()) })?;
+        let located = locate_in(&places, model.name).ok();
+        let opened = located.as_ref().and_then(|located| Checkpoint::open(located).ok());
+        let memory = opened.map(|checkpoint| ModelMemory::new(&checkpoint, options));
+        let here = located.as_ref().map(|located| located.path.as_path());
+        print(&if args.json { listing_json(model, here, memory) } else { listing(model, here, memory) })?;
     }
-    let memory = machine_memory();
+    let memory = match args.device {
+        DeviceChoice::Cpu => machine_memory(),
+        device => device_room(device).map(|room| room.free),
+    };
     if args.json {
-        return judges().iter().flat_map(|judge| judge_json(judge, memory)).try_for_each(|line| Ok(print(&line)?));
+        let mut lines = judges().iter().flat_map(|judge| judge_json(judge, args.device, memory));
+        return lines.try_for_each(|line| Ok(print(&line)?));
     }
-    judge_listing(memory, args.all)
+    judge_listing(args.device, memory, args.all)
 }
 
 /// Architectures with what each is and how it is run.
@@ -202,7 +217,7 @@ fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
 }
 
 /// Judges of the hub, each with the most exact weights that fit.
-fn judge_listing(memory: Option<u64>, all: bool) -> miette::Result<()> {
+fn judge_listing(device: DeviceChoice, memory: Option<u64>, all: bool) -> miette::Result<()> {
     let mut rows = Vec::new();
     let mut larger = Vec::new();
     for judge in judges() {
@@ -223,7 +238,11 @@ fn judge_listing(memory: Option<u64>, all: bool) -> miette::Result<()> {
             None => larger.push(judge.title),
         }
     }
-    let room = memory.map(|memory| format!(" that fit this machine's {} of memory", size(memory))).unwrap_or_default();
+    let room = match (device, memory) {
+        (_, None) => String::new(),
+        (DeviceChoice::Cpu, Some(memory)) => format!(" that fit this machine's {} of memory", size(memory)),
+        (device, Some(memory)) => format!(" that fit the {} that are free on {device}", size(memory)),
+    };
     print(&format!("Judges of the hub{room} (probity model get NAME; none of them was run by us)"))?;
     let columns = ["name", "weights", "memory", "licence", "what for"].map(str::to_owned);
     print(&table(&columns, &rows))?;
@@ -235,19 +254,20 @@ fn judge_listing(memory: Option<u64>, all: bool) -> miette::Result<()> {
 }
 
 /// A line for each way to store a judge's weights.
-fn judge_json(judge: &'static KnownJudge, memory: Option<u64>) -> impl Iterator<Item = String> {
+fn judge_json(judge: &'static KnownJudge, device: DeviceChoice, memory: Option<u64>) -> impl Iterator<Item = String> {
     judge.variants.iter().map(move |variant| {
         let bytes = judge.weight_bytes(variant.weights);
         json!({
             "judge": judge.title, "hub_name": variant.name, "weights": variant.weights.label(), "parameters": judge.parameters,
             "bytes": bytes, "memory": memory_needed(bytes), "fits": memory.map(|memory| memory_needed(bytes) <= memory),
+            "device": device.to_string(),
             "licence": judge.licence, "gated": judge.gated, "about": judge.about,
         })
         .to_string()
     })
 }
 
-fn listing(model: &KnownModel, here: Option<&Path>) -> String {
+fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<ModelMemory>) -> String {
     let KnownModel { name, architecture, weights, licence, about, hub, packages, .. } = model;
     let state = here.map_or_else(|| "not fetched".to_owned(), |path| format!("here: {}", path.display()));
     let mut lines = vec![
@@ -258,11 +278,20 @@ fn listing(model: &KnownModel, here: Option<&Path>) -> String {
         format!("  packages  {packages}"),
     ];
     lines.extend(model.files.iter().map(|file| format!("  sha256    {}  {}", file.sha256, file.path)));
+    let memory = memory.and_then(|memory| inspect::device_memory_text(&memory));
+    lines.extend(memory.map(|memory| format!("  memory    {memory}")));
     lines.push(format!("  {state}\n"));
     lines.join("\n")
 }
 
-fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
+fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<ModelMemory>) -> String {
+    let memory = memory.and_then(|memory| {
+        let activations = memory.activations(BatchSize::of_tokens(memory.token_budget()))?;
+        Some(json!({
+            "device": memory.devices.to_string(), "weights": memory.weights, "cache_per_token": memory.cache_per_token(),
+            "activations": activations, "free": memory.free(),
+        }))
+    });
     let files: Vec<_> =
         model.files.iter().map(|file| json!({"path": file.path, "bytes": file.bytes, "sha256": file.sha256})).collect();
     json!({
@@ -276,6 +305,7 @@ fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
         "packages": model.packages.wheels().iter().map(|wheel| format!("{}=={}", wheel.package, wheel.version)).collect::<Vec<_>>(),
         "files": files,
         "path": here,
+        "memory": memory,
     })
     .to_string()
 }

@@ -92,7 +92,9 @@ fn dry_run_value(dry_run: &DryRun) -> Value {
             "stage": part.stage, "model": part.model, "questions": part.plan.questions,
             "too_long": part.plan.too_long, "tokens_unshared": part.plan.usage.tokens_unshared,
             "tokens_computed": part.plan.usage.tokens_computed, "tokens_generated": part.plan.generated,
-            "weight_bytes": part.weight_bytes, "cache_bytes": part.plan.usage.peak_cache_bytes,
+            "weight_bytes": part.memory.weights, "cache_bytes": part.memory.cache,
+            "activation_bytes": part.memory.activations, "process_bytes": part.memory.process,
+            "free_bytes": part.memory.free,
             "seconds": part.estimate.seconds, "computing": computing_in_force(part.options),
         })
     };

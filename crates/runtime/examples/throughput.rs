@@ -70,7 +70,7 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
         isa: get("isa").map(isa).transpose()?,
         threads: Some(get("threads").map_or(Ok(2), str::parse)?),
         share_prefixes: get("sharing") != Some("off"),
-        token_budget: get("token-budget").map_or(Ok(LoadOptions::default().token_budget), str::parse)?,
+        token_budget: get("token-budget").map(str::parse).transpose()?,
         cache_budget: get("cache-budget").map(str::parse).transpose()?,
         drafting: if get("draft") == Some("off") { Drafting::Off } else { Drafting::Lookup },
         side_by_side: get("side-by-side").map_or(Ok(LoadOptions::default().side_by_side), str::parse)?,

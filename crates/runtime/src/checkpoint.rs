@@ -124,6 +124,19 @@ pub enum LoadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Devices(#[from] DeviceListError),
+    /// Weights and activations are more than there is.
+    #[error("the model needs {needed} on {devices}, {there}")]
+    #[diagnostic(help("{hint}"))]
+    Memory {
+        /// The devices.
+        devices: String,
+        /// Weights and activations.
+        needed: String,
+        /// What there is.
+        there: String,
+        /// What would fit.
+        hint: String,
+    },
     /// The precision is one of our kernels'.
     #[error("precision `{}` exists on cpu alone", precision.as_str())]
     #[diagnostic(help("{device} has exact and fast"))]

@@ -31,13 +31,13 @@ pub use gguf_config::gguf_config;
 pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
-pub use memory::machine_memory;
+pub use memory::{ModelMemory, device_room, machine_memory};
 pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
-pub use plan::{PlannedCost, Planner, TimeEstimate};
+pub use plan::{PlannedCost, PlannedMemory, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{
-    ArchitectureKind, BRIDGE, DeviceChoice, DeviceError, DeviceList, DeviceListError, KnownArchitecture,
-    known_architectures, text_part, text_tensor,
+    ArchitectureKind, BRIDGE, BatchSize, DeviceChoice, DeviceError, DeviceList, DeviceListError, DeviceRoom,
+    KnownArchitecture, known_architectures, text_part, text_tensor,
 };
 pub use progress::TokenProgress;
 pub use rehearsal::{Rehearsal, Rehearsed};

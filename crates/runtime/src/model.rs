@@ -20,7 +20,7 @@ use crate::engine::scheduler::ScheduleLimits;
 use crate::engine::token_scores::ScheduleOptions;
 use crate::engine::walk::WalkError;
 use crate::hub::LocatedModel;
-use crate::memory::default_budget;
+use crate::memory::{MemoryLimit, ModelMemory};
 use crate::replica::{Replica, load_replicas};
 use crate::threads::{ComputeThreads, computing_error};
 use crate::weights::fingerprint;
@@ -59,10 +59,11 @@ pub struct LoadOptions {
     pub min_mass: f64,
     /// Whether prompts' shared beginnings are computed once.
     pub share_prefixes: bool,
-    /// Tokens that run through the model at once.
-    pub token_budget: usize,
-    /// Bytes of keys and values that are held at once on each device; half of the memory that is available after loading where absent
-    /// (4 GiB on a device, and where the system does not say). Where there is little, more of the work runs one prompt
+    /// Tokens that run through the model at once. Where absent 1,024 on the processor; on CUDA and Metal as many, by
+    /// doubling up to 8,192, as have activations in a tenth of what weights leave free.
+    pub token_budget: Option<usize>,
+    /// Bytes of keys and values that are held at once on each device. Where absent half of the memory that is free after
+    /// loading and is not needed for activations; 4 GiB where nobody says what is free. Where there is little, more of the work runs one prompt
     /// after another; a prompt for which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
     /// Bytes of keys and values, besides, that are kept when a work list is done: a list that begins like one before
@@ -109,7 +110,7 @@ impl Default for LoadOptions {
             threads: None,
             min_mass: probity_lm::DEFAULT_MIN_MASS,
             share_prefixes: true,
-            token_budget: 1024,
+            token_budget: None,
             cache_budget: None,
             kept_prefixes: KeptPrefixBytes::None,
             drafting: Drafting::default(),
@@ -200,7 +201,7 @@ pub struct Model {
     pub(crate) grammars: OnceLock<Result<ConstraintGrammars, ConstraintError>>,
     options: LoadOptions,
     token_limit: usize,
-    weight_bytes: u64,
+    memory: ModelMemory,
 }
 
 impl Model {
@@ -211,13 +212,15 @@ impl Model {
         let checkpoint = Checkpoint::open(located)?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let compute = Compute { arithmetic: options.arithmetic(), isa };
+        let memory = ModelMemory::new(&checkpoint, options);
+        memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
         let replicas = load_replicas(&checkpoint, compute, options.devices.devices(), threads)?;
-        let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
+        let memory = memory.after_loading(options.token_budget.unwrap_or_else(|| memory.token_budget()));
         let mut model = Self {
             replicas,
             encoder: checkpoint.encoder,
             token_limit: 0,
-            weight_bytes,
+            memory,
             description,
             options,
             grammars: OnceLock::new(),
@@ -240,7 +243,7 @@ impl Model {
 
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
-        let all = options.cache_budget.unwrap_or_else(|| self.default_budget());
+        let all = options.cache_budget.unwrap_or_else(|| self.memory.cache_budget());
         let may_keep = options.share_prefixes && !self.encoder.has_source() && !self.encoder.reads_whole();
         let (kept, cache) = match options.kept_prefixes {
             KeptPrefixBytes::Third if may_keep => (all / 3, all - all / 3),
@@ -248,8 +251,15 @@ impl Model {
             _ => (0, all),
         };
         let threads = Some(self.replicas.iter().map(|replica| replica.threads.count()).sum());
-        let (token_budget, side_by_side) = (options.token_budget.max(1), options.side_by_side.max(1));
-        self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
+        let token_budget = options.token_budget.unwrap_or_else(|| self.memory.token_budget()).max(1);
+        let side_by_side = options.side_by_side.max(1);
+        self.options = LoadOptions {
+            threads,
+            token_budget: Some(token_budget),
+            side_by_side,
+            cache_budget: Some(cache),
+            ..options
+        };
         // The most tokens whose keys and values fit.
         // A model with an encoder has its context twice: for the source, and for the answer.
         let sides = if self.encoder.has_source() { 2 } else { 1 };
@@ -266,13 +276,6 @@ impl Model {
         }
     }
 
-    /// Bytes of keys and values on each device where no option says. The device with the least memory decides: whether a
-    /// prompt fits must not depend on where it is computed.
-    fn default_budget(&self) -> u64 {
-        let least = self.replicas.iter().map(|replica| default_budget(replica.device)).min().unwrap_or(0);
-        least / self.options.devices.copies_on_host() as u64
-    }
-
     /// The tokenizer and chat template.
     pub fn encoder(&self) -> &PromptEncoder {
         &self.encoder
@@ -283,9 +286,15 @@ impl Model {
         self.options
     }
 
-    /// Bytes of the weights, as they lie in the files; each device has its own copy of them.
-    pub fn weight_bytes(&self) -> u64 {
-        self.weight_bytes
+    /// What it takes on each of its devices.
+    pub fn memory(&self) -> &ModelMemory {
+        &self.memory
+    }
+
+    /// Tokens that run at once.
+    pub(crate) fn token_budget(&self) -> usize {
+        // Filled in when it was loaded.
+        self.options.token_budget.unwrap_or(1)
     }
 
     /// Bytes of keys and values of so many tokens, at least one, in one stretch.
@@ -333,7 +342,7 @@ impl Model {
     pub(crate) fn schedule<'a>(&'a self, replica: &'a Replica) -> ScheduleOptions<'a> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
         ScheduleOptions {
-            limits: ScheduleLimits { tokens: self.options.token_budget, cache },
+            limits: ScheduleLimits { tokens: self.token_budget(), cache },
             share_prefixes: self.options.share_prefixes && !self.encoder.reads_whole(),
             kept: replica.kept.as_ref(),
             drafting: self.options.drafting,

@@ -8,7 +8,7 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest,
     ScoreResult, Sink, Usage,
 };
-use probity_models::PackedSegment;
+use probity_models::{BatchSize, PackedSegment};
 
 use crate::Model;
 use crate::engine::generate::plan_texts;
@@ -58,6 +58,28 @@ pub struct TimeEstimate {
     pub generated_per_second: Option<f64>,
     /// How many of them side by side.
     pub side_by_side: usize,
+}
+
+/// Memory that a [`PlannedCost`] takes on each device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedMemory {
+    /// Bytes of the weights: as in the files on `cpu`, elsewhere as they are held there.
+    pub weights: u64,
+    /// Bytes of keys and values at most.
+    pub cache: u64,
+    /// What a batch makes besides, by estimate; absent on `cpu`.
+    pub activations: Option<u64>,
+    /// What the process held before the model was loaded, where it is in the same memory.
+    pub process: Option<u64>,
+    /// What was free before; absent where nobody says.
+    pub free: Option<u64>,
+}
+
+impl PlannedMemory {
+    /// All that is known.
+    pub fn total(&self) -> u64 {
+        self.weights + self.cache + self.activations.unwrap_or(0) + self.process.unwrap_or(0)
+    }
 }
 
 impl<'a> Planner<'a> {
@@ -223,6 +245,26 @@ fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f
 }
 
 impl Model {
+    /// Memory that a plan would take on each device.
+    pub fn planned_memory(&self, plan: &PlannedCost) -> PlannedMemory {
+        let memory = self.memory();
+        let tokens = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let generated = tokens(plan.generated.div_ceil(plan.questions.max(1)));
+        let activations = memory.activations(BatchSize {
+            rows: tokens(plan.usage.tokens_computed).min(self.token_budget()),
+            positions: plan.longest.len().saturating_add(generated),
+            head_rows: tokens(plan.rows).max(plan.texts),
+        });
+        PlannedMemory {
+            weights: memory.weights,
+            cache: plan.usage.peak_cache_bytes,
+            activations,
+            // On the processor pages of the file are dropped when memory is short: what they take is no sum.
+            process: activations.and(memory.process),
+            free: memory.free(),
+        }
+    }
+
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
     /// texts are to be generated, a step of that, on the first device. Attention over longer prompts than were run takes longer than that.
     pub fn estimate(&self, plan: &PlannedCost) -> Result<TimeEstimate, LmError> {
@@ -249,7 +291,7 @@ impl Model {
 
     fn measure(&self, plan: &PlannedCost) -> candle_core::Result<TimeEstimate> {
         let model = self.decoder();
-        let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
+        let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.token_budget())];
         let mut estimate = TimeEstimate {
             seconds: 0.0,
             tokens: 0,

@@ -7,6 +7,7 @@ use probity_lm::{
 
 use crate::constraint::ConstraintGrammars;
 use crate::hub::LocatedModel;
+use crate::memory::{MemoryLimit, ModelMemory};
 use crate::score::{check, request_error, text_behind, unasked};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
@@ -31,6 +32,8 @@ impl Rehearsal {
         options.check()?;
         let checkpoint = Checkpoint::open(located)?;
         checkpoint.check_answers(options)?;
+        // Other models may still go from there before this one comes.
+        ModelMemory::new(&checkpoint, options).check((&checkpoint, located), options, MemoryLimit::Total)?;
         let description = checkpoint.describe(located, options, "not hashed".to_owned());
         Ok(Self { checkpoint, description })
     }

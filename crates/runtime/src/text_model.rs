@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::LocatedModel;
+use crate::memory::{MemoryLimit, ModelMemory};
 use crate::model::LoadOptions;
 use crate::threads::{ComputeThreads, computing_error};
 use crate::tokenizer::Tokenizer;
@@ -31,7 +32,7 @@ pub struct TextModel {
     encoder: Box<dyn PackedEncoder>,
     threads: ComputeThreads,
     token_budget: usize,
-    weight_bytes: u64,
+    memory: ModelMemory,
 }
 
 /// How vocabularies write what stands behind a mask.
@@ -108,15 +109,23 @@ impl TextModel {
         let threads = ComputeThreads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
+        let options = LoadOptions { devices: options.devices.first().into(), ..options };
+        let memory = ModelMemory::new(&checkpoint, options);
+        memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
         let encoder = threads.load(|| checkpoint.load_encoder(compute, options.devices.first()))?;
-        let weight_bytes = checkpoint.files.iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
         let files = TextFiles::of(checkpoint, located, options)?;
-        Ok(Self { files, encoder, threads, token_budget: options.token_budget, weight_bytes })
+        Ok(Self {
+            files,
+            encoder,
+            threads,
+            token_budget: options.token_budget.unwrap_or_else(|| memory.token_budget()),
+            memory,
+        })
     }
 
-    /// Bytes of its files, which are mostly weights.
-    pub fn weight_bytes(&self) -> u64 {
-        self.weight_bytes
+    /// What it takes on its device.
+    pub fn memory(&self) -> &ModelMemory {
+        &self.memory
     }
 
     /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it

@@ -105,7 +105,7 @@ fn logits_are_the_same_bits_however_the_work_is_cut() {
             let expected = bits(&load(name, all).score_all(&requests).expect("scores"));
             for options in [
                 LoadOptions { share_prefixes: false, ..all },
-                LoadOptions { token_budget: 7, ..all },
+                LoadOptions { token_budget: Some(7), ..all },
                 LoadOptions { threads: Some(1), ..all },
             ] {
                 assert_eq!(bits(&load(name, options).score_all(&requests).expect("scores")), expected, "{name}");
@@ -142,7 +142,7 @@ fn logits_on_candles_device_are_near() {
     for name in NAMES {
         let golden = golden(name);
         let gap_of = |options| gap(&golden, &load(name, options).score_all(&requests(&golden)).expect("scores"));
-        for options in [all, LoadOptions { token_budget: 7, ..all }] {
+        for options in [all, LoadOptions { token_budget: Some(7), ..all }] {
             let gap = gap_of(options);
             println!("{name}: {gap:.1e}");
             assert!(gap <= 2e-4, "{name}: {gap}");

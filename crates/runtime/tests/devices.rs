@@ -197,8 +197,8 @@ fn an_encoder_decoder_in_bf16_is_near_the_exact_scores_however_the_work_is_cut()
     };
     for options in [
         LoadOptions { share_prefixes: false, ..all },
-        LoadOptions { token_budget: 7, ..all },
-        LoadOptions { token_budget: 1, threads: Some(1), ..all },
+        LoadOptions { token_budget: Some(7), ..all },
+        LoadOptions { token_budget: Some(1), threads: Some(1), ..all },
     ] {
         let largest = furthest(options);
         assert!(largest <= TOLERANCE, "differs by {largest}");
@@ -236,7 +236,7 @@ fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
     };
     let (expected, tokens) = read(LoadOptions::default());
     let device = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
-    for options in [device, LoadOptions { token_budget: 1, ..device }] {
+    for options in [device, LoadOptions { token_budget: Some(1), ..device }] {
         let (got, predicted) = read(options);
         let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         println!("embeddings: largest difference {largest:e}");

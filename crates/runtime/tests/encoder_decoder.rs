@@ -147,7 +147,7 @@ fn results_have_the_same_bits_whatever_runs_together() {
         for other in [
             LoadOptions { share_prefixes: false, ..options },
             // The longest source does not fit the first of these: it runs whole all the same.
-            LoadOptions { token_budget: 7, threads: Some(1), ..options },
+            LoadOptions { token_budget: Some(7), threads: Some(1), ..options },
             LoadOptions { cache_budget: Some(model.cache_bytes(900)), threads: Some(3), ..options },
             LoadOptions { window_tokens: 1, ..options },
         ] {

@@ -57,7 +57,7 @@ fn what_is_told_of_tokens_does_not_depend_on_company_or_device() {
     let requests: Vec<ScoreRequest> =
         (0..20).map(|n| request(&[5, 6, 7, 8 + n % 3], &[40, n, 90 - n, 3], (n % 4) as usize, n % 2 == 0)).collect();
     for precision in [Precision::Exact, Precision::Dots] {
-        let model = load(LoadOptions { precision, token_budget: 7, ..LoadOptions::default() });
+        let model = load(LoadOptions { precision, token_budget: Some(7), ..LoadOptions::default() });
         let together = model.score_all(&requests).expect("scores");
         for (request, result) in requests.iter().zip(&together) {
             assert_eq!(&model.score_all(std::slice::from_ref(request)).expect("scores")[0], result);

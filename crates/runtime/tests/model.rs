@@ -214,7 +214,7 @@ fn results_are_the_same_bits_with_sharing_on_and_off_in_all_precisions() {
                 let options = LoadOptions {
                     precision,
                     share_prefixes,
-                    token_budget,
+                    token_budget: Some(token_budget),
                     threads: Some(threads),
                     ..LoadOptions::default()
                 };
@@ -605,7 +605,7 @@ fn scored(model: &Model, requests: &[ScoreRequest]) -> (Vec<ScoreResult>, probit
 
 #[test]
 fn a_whole_article_is_computed_at_the_optimum_of_its_tree() {
-    let model = tiny(LoadOptions { token_budget: 256, ..LoadOptions::default() });
+    let model = tiny(LoadOptions { token_budget: Some(256), ..LoadOptions::default() });
     let requests = article(10, 16);
     let (_, usage) = scored(&model, &requests);
     let mut seen = std::collections::BTreeSet::new();

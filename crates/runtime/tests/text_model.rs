@@ -101,7 +101,7 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
     ];
     let (wide, narrow) = (
         tiny(LoadOptions::default()),
-        tiny(LoadOptions { token_budget: 1, threads: Some(1), ..LoadOptions::default() }),
+        tiny(LoadOptions { token_budget: Some(1), threads: Some(1), ..LoadOptions::default() }),
     );
     let ids: Vec<Vec<u32>> = wide
         .tokenizer()

@@ -72,7 +72,7 @@ impl PlannedPart {
     /// Measures the machine for a plan.
     pub fn of(stage: Option<&'static str>, model: &Model, plan: PlannedCost) -> Result<Self, SessionError> {
         let estimate = model.estimate(&plan)?;
-        let (name, weight_bytes, options) = (model.description().name.clone(), model.weight_bytes(), model.options());
-        Ok(Self { stage, model: name, weight_bytes, options, plan, estimate })
+        let (name, memory, options) = (model.description().name.clone(), model.planned_memory(&plan), model.options());
+        Ok(Self { stage, model: name, memory, options, plan, estimate })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::RunSummary;
-use probity_runtime::{LoadOptions, PlannedCost, TimeEstimate, TokenProgress};
+use probity_runtime::{LoadOptions, PlannedCost, PlannedMemory, TimeEstimate, TokenProgress};
 
 /// Is told what happens: a terminal, a stream of JSON, a notebook, a test.
 pub trait Events: Send + Sync {
@@ -87,8 +87,8 @@ pub struct PlannedPart {
     pub stage: Option<&'static str>,
     /// The model's name.
     pub model: String,
-    /// Bytes of its weights.
-    pub weight_bytes: u64,
+    /// Memory that this would take on each device.
+    pub memory: PlannedMemory,
     /// How it would be run.
     pub options: LoadOptions,
     /// What would be asked.

@@ -1,6 +1,5 @@
 //! Models in memory: stages of a plan take turns with them, and so do the models that one method asks.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,22 +7,20 @@ use parking_lot::Mutex;
 use probity_lm::{LanguageModel, ModelDescription, TextEncoder};
 use probity_report::text::thousands;
 use probity_runtime::hub::LocatedModel;
-use probity_runtime::{Checkpoint, LoadOptions, Model, TextModel, machine_memory};
+use probity_runtime::{Checkpoint, DeviceChoice, LoadOptions, Model, ModelMemory, TextModel, device_room};
 
 use crate::options::ModelOptions;
 use crate::{Events, Notice, SessionError};
 
-/// Holds the models that were loaded, as many as a budget of memory allows; the one that was not asked for longest goes
-/// first.
+/// Holds the models that were loaded, as many as a third of a memory has room for: the machine's, or a device's own. One
+/// is always held, however large it is; the one that was not asked for longest goes first.
 pub struct ModelPool {
     events: Arc<dyn Events>,
-    /// Bytes of weights that are kept while another model comes. One model is always held, however large it is.
-    budget: u64,
     /// The one that was asked last stands last.
     entries: Mutex<Vec<PoolEntry>>,
 }
 
-/// The share of the machine's memory that weights may take together: as much again stays for keys and values, which
+/// The share of a memory that weights may take together: as much again stays for keys and values, which
 /// take half of what is free when a model is loaded, and for everything else.
 const WEIGHTS_SHARE: u64 = 3;
 
@@ -43,10 +40,9 @@ enum PoolModel {
 }
 
 impl ModelPool {
-    /// An empty pool, whose budget is a third of the machine's memory. Where the system does not say how much that is,
-    /// one model is held at a time.
+    /// An empty pool.
     pub fn new(events: Arc<dyn Events>) -> Self {
-        Self { events, budget: machine_memory().unwrap_or(0) / WEIGHTS_SHARE, entries: Mutex::default() }
+        Self { events, entries: Mutex::default() }
     }
 
     /// The language model of these options.
@@ -101,10 +97,7 @@ impl ModelPool {
         let mut loaded = || -> Result<PoolModel, SessionError> {
             let located = options.located()?;
             let load_options = options.computing.load_options();
-            let needed = file_bytes(&located) * load_options.devices.copies_on_host() as u64;
-            while !entries.is_empty() && entries.iter().map(|entry| entry.bytes).sum::<u64>() + needed > self.budget {
-                entries.remove(0);
-            }
+            make_room(entries, &located, load_options);
             let started = Instant::now();
             let loaded = load(&located, load_options)?;
             self.events
@@ -174,15 +167,33 @@ impl PoolModel {
 
     fn bytes(&self) -> u64 {
         match self {
-            Self::Language(model) => model.weight_bytes() * model.options().devices.copies_on_host() as u64,
-            Self::Encoder(model) => model.weight_bytes(),
+            Self::Language(model) => model.memory().weights * model.options().devices.copies_on_host() as u64,
+            Self::Encoder(model) => model.memory().weights,
         }
     }
 }
 
-/// What the model's files hold. Weights of 16 bits take twice as much once they are widened, which is known only when
-/// they are loaded: the next model that comes finds them counted so.
-fn file_bytes(located: &LocatedModel) -> u64 {
-    let bytes = |path: &Path| path.metadata().map_or(0, |file| file.len());
-    Checkpoint::open(located).map_or(0, |checkpoint| checkpoint.files.iter().map(|path| bytes(path)).sum())
+/// Whether both lie in one memory: that of the machine, or that of devices of one kind.
+fn in_one_memory(one: DeviceChoice, other: DeviceChoice) -> bool {
+    use DeviceChoice::{CandleCpu, Cpu, Cuda, Metal};
+    matches!((one, other), (Cpu | CandleCpu, Cpu | CandleCpu) | (Cuda(_), Cuda(_)) | (Metal, Metal))
+}
+
+/// Lets models go from the memory that another one comes to until there is room. Where the system does not say how much
+/// there is, all of them.
+fn make_room(entries: &mut Vec<PoolEntry>, located: &LocatedModel, options: LoadOptions) {
+    let devices = options.devices;
+    let room = devices.devices().iter().map(|device| device_room(*device).map_or(0, |room| room.total)).min();
+    let budget = room.unwrap_or(0) / WEIGHTS_SHARE;
+    // A model that cannot be opened is refused when it is loaded.
+    let weights = Checkpoint::open(located).map_or(0, |checkpoint| ModelMemory::new(&checkpoint, options).weights);
+    let needed = weights * devices.copies_on_host() as u64;
+    let beside = |entry: &PoolEntry| in_one_memory(entry.options.computing.device.first(), devices.first());
+    while let Some(oldest) = entries.iter().position(beside) {
+        let held: u64 = entries.iter().filter(|entry| beside(entry)).map(|entry| entry.bytes).sum();
+        if held + needed <= budget {
+            break;
+        }
+        entries.remove(oldest);
+    }
 }

@@ -39,7 +39,7 @@ use encoder::DeviceEncoder;
 use weights::{DeviceLoadError, DeviceLoader};
 
 pub use list::{DeviceList, DeviceListError};
-pub use memory::DeviceMemory;
+pub use memory::{BatchSize, DeviceMemory, DeviceRoom};
 
 /// A guess for devices, which have arithmetic in plenty.
 const IDLE_ROWS: usize = 64;

@@ -75,12 +75,13 @@ pub struct ComputingOptions {
     /// Compute every prompt from scratch; slower, and the same results
     #[schemars(extend("heading" = "Model"))]
     pub no_sharing: bool,
-    /// Tokens that run through the model at once; results do not depend on it
+    /// Tokens that run through the model at once; results do not depend on it [default: 1,024 on the processor; on CUDA
+    /// and Metal up to 8,192, as many as have activations in a tenth of the memory that weights leave free]
     #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
-    #[default(LoadOptions::default().token_budget)]
-    pub token_budget: usize,
+    pub token_budget: Option<usize>,
     /// Memory for keys and values on each device, such as 2GiB; results do not depend on it, but a prompt that does not
-    /// fit is `too_long` [default: half of the memory that is available when the model is loaded]
+    /// fit is `too_long` [default: half of the memory that is free on the device when the model is loaded, less what
+    /// activations need; 4 GiB where nobody says what is free]
     #[schemars(extend("form" = "SIZE", "heading" = "Model"))]
     pub cache_budget: Option<ByteSize>,
     /// Where tokens of a text are guessed from before the model says them; results do not depend on it
