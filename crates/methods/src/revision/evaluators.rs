@@ -347,5 +347,6 @@ pub(super) fn turned(answered: &AnsweredForms<'_>, pairs: usize, gold: bool) -> 
         }
     }
     let both: Vec<&Vec<i8>> = seen.iter().filter(|sides| sides.len() == 2).collect();
-    mean(both.iter().map(|sides| f64::from(u8::from(sides[0] != sides[1])))).map(|share| (share, both.len()))
+    // A tie in one of them prefers no other text.
+    mean(both.iter().map(|sides| f64::from(u8::from(sides[0] * sides[1] < 0)))).map(|share| (share, both.len()))
 }

@@ -18,8 +18,10 @@ pub(super) const CHOICE: [&str; 4] = ["A", "B", "both", "none"];
 /// How far one agrees with a statement.
 pub(super) const GRADES: [&str; 5] = ["1", "2", "3", "4", "5"];
 
-/// What is asked of a category of revisions: which of two texts is the better one in it, and the statement about one.
-pub(super) const CATEGORIES: [(&str, &str, &str); 4] = [
+/// What is asked of a category of revisions: its name, which of two texts is the better one in it, and the statement about
+/// one.
+type Category = (&'static str, &'static str, &'static str);
+pub(super) const CATEGORIES: [Category; 4] = [
     (
         "rewriting_light",
         "Which revision makes the style more academic and the English better?",
@@ -42,6 +44,12 @@ pub(super) const CATEGORIES: [(&str, &str, &str); 4] = [
     ),
 ];
 
+/// All that any form asks, a line for each question: templates hold none of it, and scores depend on it.
+pub(super) fn wording() -> String {
+    let forms = [Form::choice_of(CATEGORIES.into_iter()), Form::likert_of(CATEGORIES.into_iter(), true)];
+    forms.iter().flat_map(Form::lines).collect::<Vec<_>>().join("\n")
+}
+
 /// A question with the answers that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FormQuestion {
@@ -59,6 +67,10 @@ pub(super) struct Form {
 impl Form {
     /// Of two texts, A and B.
     pub(super) fn choice(sample: &Sample) -> Self {
+        Self::choice_of(asked_categories(sample))
+    }
+
+    fn choice_of(categories: impl Iterator<Item = Category>) -> Self {
         let question = |name, text, answers| FormQuestion { name, text, answers };
         let mut questions = vec![
             question(
@@ -90,19 +102,23 @@ impl Form {
                 &CHOICE,
             ),
         ];
-        questions.extend(asked_categories(sample).map(|(name, text, _)| question(name, text, &CHOICE)));
+        questions.extend(categories.map(|(name, text, _)| question(name, text, &CHOICE)));
         Self { questions }
     }
 
     /// Of one text.
     pub(super) fn likert(sample: &Sample, gold: bool) -> Self {
+        Self::likert_of(asked_categories(sample), gold)
+    }
+
+    fn likert_of(categories: impl Iterator<Item = Category>, gold: bool) -> Self {
         let statement = |name, text| FormQuestion { name, text, answers: &GRADES };
         let similar = gold.then(|| statement("similar", "The revision is like the author's own."));
         let own = [
             statement("related", "The revision does what the author wanted."),
             statement("correct", "The revision is better than the original."),
         ];
-        let further = asked_categories(sample).map(|(name, _, text)| statement(name, text));
+        let further = categories.map(|(name, _, text)| statement(name, text));
         Self { questions: similar.into_iter().chain(own).chain(further).collect() }
     }
 
@@ -188,7 +204,7 @@ impl FormQuestion {
 }
 
 /// The categories of a sample that something is asked of.
-fn asked_categories(sample: &Sample) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+fn asked_categories(sample: &Sample) -> impl Iterator<Item = Category> {
     let of = categories(sample);
     CATEGORIES.into_iter().filter(move |(name, ..)| of.contains(name))
 }

@@ -24,11 +24,11 @@ pub use options::{RevisionJudge, RevisionParams};
 
 use crate::builtin::{Builtin, DataSlot};
 use crate::prompt_set::PromptSet;
-use crate::question::LayoutOptions;
+use crate::question::{LayoutOptions, short_hash};
 use crate::template::{PromptLayout, Template};
 use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
 use evaluators::{AnsweredForms, ScoredMetric};
-use forms::AskedForm;
+use forms::{AskedForm, wording};
 use pairs::Revisions;
 use paraphrase::{PARAPLUIE, ParaphraseScore, ParaphraseStage};
 use report::{FormResults, Found};
@@ -277,6 +277,9 @@ fn sign(
         .with("orders", if params.one_order { "one" } else { "both" });
     let asked = |name: &&str| RevisionStudy::has_stage(params, name);
     let forms = [Choice::NAME, Likert::NAME].into_iter().filter(asked);
+    let has_forms = forms.clone().next().is_some();
     let signature = forms.fold(signature, |signature, name| prompts.get(name).sign(signature)).with_layout(layout);
+    let signature =
+        if has_forms { signature.with("questions", &short_hash([wording().as_str()])) } else { signature };
     if params.has(RevisionJudge::Parapluie) { signature.with_templates(templates) } else { signature }
 }
