@@ -7,7 +7,7 @@ use super::weights::DeviceMatrix;
 use crate::packed::HeadRow;
 
 /// Rows of logits that are held at a time.
-pub(super) const HEAD_ROWS: usize = 64;
+pub(super) const HEAD_ROWS: usize = 16;
 
 /// `scale · x · Wᵀ + b` over the vocabulary.
 pub(super) struct DeviceHead {

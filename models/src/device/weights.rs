@@ -13,8 +13,8 @@ use crate::row_range::RowRange;
 use crate::{RawTensor, SourceError, linear};
 
 /// Weights that are widened at a time, so that a head of a large vocabulary needs little memory while it is multiplied
-/// with: 128 MiB of f32.
-pub(super) const WIDENED_WEIGHTS: usize = 1 << 25;
+/// with: 32 MiB of f32.
+pub(super) const WIDENED_WEIGHTS: usize = 1 << 23;
 
 /// Why weights did not arrive on the device.
 #[derive(thiserror::Error, miette::Diagnostic, Debug)]
