@@ -52,10 +52,15 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     Err(if has_comma { NumberError::Comma { text } } else { NumberError::Text { text } })
 }
 
-/// Refuses an integer that no floating-point number equals: two of them could become one score.
+/// Refuses an integer that no floating-point number equals, nor is written so: two of them could become one score.
 pub(crate) fn refuse_rounded(text: &str) -> Result<(), NumberError> {
-    match text.parse::<i128>() {
-        Ok(integer) if integer as f64 as i128 != integer => Err(NumberError::Rounded { text: text.to_owned() }),
+    let is_rounded = |integer: i128| {
+        let number = integer as f64;
+        // Zeros behind the digits that tell a number from others are how programs write it.
+        number as i128 != integer && number.to_string() != integer.to_string()
+    };
+    match text.parse() {
+        Ok(integer) if is_rounded(integer) => Err(NumberError::Rounded { text: text.to_owned() }),
         _ => Ok(()),
     }
 }

@@ -45,7 +45,8 @@ fn operations_do_not_grow_with_the_number_of_texts() {
             let counts = [4, 8, 60, 120].map(|texts| operations(&*model, &context, texts, len));
             println!("{name}: texts of {len} tokens, {counts:?} operations");
             assert!(counts.iter().all(|count| *count == counts[0]), "{name}: {counts:?}");
-            assert!(counts[0] <= 110 * layers + 60, "{name}: {counts:?}");
+            // Views are counted too.
+            assert!(counts[0] <= 160 * layers, "{name}: {counts:?}");
         }
     }
 }

@@ -497,7 +497,7 @@ fn the_prompt_asks_in_the_words_given() {
         prompt.contains("[Start of Context]\nthe context of a\n[End of Context]") && !prompt.contains("Answer:"),
         "{prompt}"
     );
-    let prompt = &prompts("compare --attribute fluency --noun answer --template 2", &all)[0];
+    let prompt = &prompts("compare --attribute fluency --noun answer --template 2 --no-gold", &all)[0];
     assert!(prompt.contains("Below are two versions of an answer, "), "{prompt}");
     assert!(prompts("compare --attribute coherence --format text", &all)[0].ends_with("and nothing else.\n\nAnswer:"));
     assert!(prompts("compare --attribute coherence --answer-prefix Verdict", &all)[0].ends_with("\nVerdict"));
