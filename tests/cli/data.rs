@@ -84,11 +84,15 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
         "no column is a candidate",
         "hint: say which one is: --map candidate=COLUMN; the columns are `doc`",
     ]);
-    let own = world.file("own.csv", "id,context,a\n1,c,x\n");
+    let own = world.file("own.csv", "id,source,a\n1,c,x\n");
     run(&world, &["data", "convert", &own], &["--map", "candidate=a"]).fails_with(&[
         "no column is the context",
-        "hint: say which one is: --map context=context, or --map context:= for none; the columns are `id`",
+        "hint: say which one is: --map context=COLUMN, or --map context:= for none; the columns are `id`, `source`",
     ]);
+    // A column that has a field's name is that field.
+    let named = world.file("named.csv", "id,context,a\n1,c,x\n");
+    let ran = run(&world, &["data", "convert", &named], &["--map", "candidate=a"]).exits(0);
+    assert!(ran.stdout.contains("\"context\":\"c\""), "{}", ran.stdout);
     let lines = world.file("d.jsonl", "{\"txt\": \"c\", \"a\": \"x\"}\n{\"text\": \"c\", \"a\": \"x\"}\n");
     run(
         &world,

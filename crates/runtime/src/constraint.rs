@@ -7,7 +7,7 @@
 //!
 //! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between
 //! values, so a model cannot fill its limit with blanks. Objects have their properties in the schema's order. A schema
-//! that bounds nothing (strings without `maxLength`, arrays without `maxItems`, numbers without a range) lets a text go
+//! that bounds nothing (strings without `maxLength`, arrays without `maxItems`, numbers, with a range or without) lets a text go
 //! on until its limit of tokens, where it is cut. A schema is kept exactly, or the part that cannot be kept is refused by
 //! its path.
 
@@ -120,9 +120,14 @@ pub(crate) enum ConstraintError {
     #[error("schema {place}: {why}")]
     #[diagnostic(help("leave this part out, and check it in the answers"))]
     Part { place: String, why: String },
-    #[error("`oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)")]
+    #[error(
+        "schema {place}: `oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)"
+    )]
     #[diagnostic(help("use `anyOf`"))]
-    OneOf,
+    OneOf { place: String },
+    #[error("schema {place}: the schema refers to itself without end")]
+    #[diagnostic(help("let the reference lead to a schema that says what the text is"))]
+    Endless { place: String },
     #[error("this {what} cannot be kept: {why}")]
     #[diagnostic(help("{hint}"))]
     Refused { what: &'static str, why: String, hint: &'static str },
@@ -249,6 +254,11 @@ impl ConstraintGrammars {
     }
 }
 
+/// The path of a part of a schema, as a JSON pointer has it.
+fn path_of(place: &str, name: &str) -> String {
+    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
 fn in_one_line(error: &str) -> String {
     error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
@@ -256,15 +266,11 @@ fn in_one_line(error: &str) -> String {
 /// Why the library has no grammar for a constraint, in its own words without its advice.
 fn refusal(what: &'static str, error: &str) -> ConstraintError {
     let why = in_one_line(error);
-    if why.contains("oneOf constraints are not supported") {
-        return ConstraintError::OneOf;
-    }
     let hint = match what {
         "regex" => {
             "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ \
              and $"
         }
-        "schema" => "leave out what is not supported, and check it in the answers",
         _ => "give texts that are not empty",
     };
     ConstraintError::Refused { what, why, hint }

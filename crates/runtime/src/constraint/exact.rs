@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::ConstraintError;
+use super::{ConstraintError, path_of};
 
 /// The largest integer below which floating-point numbers tell all integers apart.
 const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
@@ -29,9 +29,7 @@ fn check_value(value: &Value, place: &str) -> Result<(), ConstraintError> {
         Value::Array(items) => {
             items.iter().enumerate().try_for_each(|(at, item)| check_value(item, &format!("{place}/{at}")))
         }
-        Value::Object(fields) => {
-            fields.iter().try_for_each(|(name, value)| check_value(value, &format!("{place}/{name}")))
-        }
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| check_value(value, &path_of(place, name))),
         _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::ConstraintError;
+use super::{ConstraintError, path_of};
 
 /// The properties and patterns that hold for one object, with the places of the patterns.
 #[derive(Clone, Default)]
@@ -34,19 +34,20 @@ fn branches(fields: &Map<String, Value>) -> impl Iterator<Item = (&'static str, 
 }
 
 impl ObjectNames {
-    /// Adds those of a schema, of `allOf` in it and of what it refers to; `followed` are the references on the way.
+    /// Adds those of a schema, of `allOf` in it and of what it refers to; `followed` are the references that were
+    /// followed, and whether they lead here: one that leads to itself is an error.
     fn collect(
         &mut self,
         fields: &Map<String, Value>,
         place: &str,
         root: &Value,
-        followed: &mut Vec<String>,
+        followed: &mut Vec<(String, bool)>,
     ) -> Result<(), ConstraintError> {
         let keys =
             |keyword: &str| fields.get(keyword).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned();
+        let within = format!("{place}/patternProperties");
         self.properties.extend(keys("properties"));
-        self.patterns
-            .extend(keys("patternProperties").map(|pattern| (format!("{place}/patternProperties/{pattern}"), pattern)));
+        self.patterns.extend(keys("patternProperties").map(|pattern| (path_of(&within, &pattern), pattern)));
         for (at, schema) in fields.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate() {
             if let Some(schema) = schema.as_object() {
                 self.collect(schema, &format!("{place}/allOf/{at}"), root, followed)?;
@@ -54,14 +55,17 @@ impl ObjectNames {
         }
         let Some(reference) = fields.get("$ref").and_then(Value::as_str) else { return Ok(()) };
         let Some(pointer) = reference.strip_prefix('#') else { return Ok(()) };
-        if followed.iter().any(|known| known == reference) {
-            return Ok(());
+        if let Some((_, leads_here)) = followed.iter().find(|(known, _)| known == reference) {
+            let endless = || ConstraintError::Endless { place: format!("{place}/$ref") };
+            return if *leads_here { Err(endless()) } else { Ok(()) };
         }
-        followed.push(reference.to_owned());
-        match root.pointer(pointer).and_then(Value::as_object) {
-            Some(schema) => self.collect(schema, reference, root, followed),
-            None => Ok(()),
+        let at = followed.len();
+        followed.push((reference.to_owned(), true));
+        if let Some(schema) = root.pointer(pointer).and_then(Value::as_object) {
+            self.collect(schema, reference, root, followed)?;
         }
+        followed[at].1 = false;
+        Ok(())
     }
 
     fn check(&self) -> Result<(), ConstraintError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{ConstraintError, in_one_line, refusal};
+use super::{ConstraintError, in_one_line, path_of};
 
 /// Where references lead to.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
@@ -10,10 +10,6 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// The error for a schema that the library refuses: by the path of the smallest part that it refuses too. `is_kept`
 /// tells whether it takes a schema.
 pub(super) fn schema(schema: &Value, why: &str, is_kept: impl Fn(&Value) -> bool) -> ConstraintError {
-    let error = refusal("schema", why);
-    if !matches!(error, ConstraintError::Refused { .. }) {
-        return error;
-    }
     let definitions: Map<String, Value> =
         DEFINITIONS.iter().filter_map(|keyword| Some(((*keyword).to_owned(), schema.get(keyword)?.clone()))).collect();
     let with_definitions = |part: &Value| {
@@ -35,6 +31,9 @@ pub(super) fn schema(schema: &Value, why: &str, is_kept: impl Fn(&Value) -> bool
     if let Some(keyword) = keywords().find(|keyword| without(keyword).is_some_and(|rest| is_kept(&rest))) {
         place = format!("{place}/{keyword}");
     }
+    if why.contains("oneOf constraints are not supported") {
+        return ConstraintError::OneOf { place };
+    }
     ConstraintError::Part { place, why: format!("this cannot be kept: {}", reason(why)) }
 }
 
@@ -54,7 +53,7 @@ fn parts(schema: &Value) -> Vec<(String, Value)> {
     for (keyword, value) in schema.as_object().into_iter().flatten() {
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
-                parts.extend(schemas.iter().map(|(name, schema)| (format!("{keyword}/{name}"), schema.clone())));
+                parts.extend(schemas.iter().map(|(name, schema)| (path_of(keyword, name), schema.clone())));
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 parts

@@ -3,9 +3,9 @@
 use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value};
 
-use super::ConstraintError;
 use super::exact::{check_numbers, list_few_multiples};
 use super::names::check_names;
+use super::{ConstraintError, path_of};
 
 /// How strings may escape a character. Not by its number: a name of an object would have a second spelling, under which a
 /// property escapes its schema.
@@ -81,7 +81,7 @@ fn prepare(schema: &mut Value, place: &str, root: &Value) -> Result<(), Constrai
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
                 // The keys in here are names that the schema gives, and no keywords.
-                schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &format!("{within}/{name}"), root))?;
+                schemas.iter_mut().try_for_each(|(name, schema)| prepare(schema, &path_of(&within, name), root))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 schemas
@@ -147,6 +147,12 @@ mod tests {
             ),
             (json!({"$defs": {"x": {"items": {"contains": {}}}}}), "#/$defs/x/items: the keyword `contains`"),
             (json!({"items": [{"if": {}}]}), "#/items/0: the keyword `if`"),
+            (json!({"properties": {"a/b~c": {"if": {}}}}), "schema #/properties/a~1b~0c: the keyword `if`"),
+            (json!({"const": {"a/b": 1e16}}), "schema #/const/a~1b: "),
+            (
+                json!({"properties": {"a/b": {}}, "patternProperties": {"^a/": {}}}),
+                "schema #/patternProperties/^a~1: it matches the property `a/b` too",
+            ),
             (json!({"additionalProperties": {"$id": "x"}}), "#/additionalProperties: the keyword `$id`"),
             (json!({"x-guidance": {"lenient": true}}), "the keyword `x-guidance`"),
             (json!({"items": 3}), "schema #/items: `3` is no schema"),

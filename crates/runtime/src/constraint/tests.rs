@@ -142,7 +142,7 @@ fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
             "schema #/format: this cannot be kept: Unknown format: isbn",
         ),
         (
-            schema(json!({"items": {"anyOf": [{}, {"type": "string", "pattern": "(?=a)b"}]}})),
+            schema(json!({"items": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "(?=a)b"}]}})),
             "schema #/items/anyOf/1/pattern: ",
         ),
         (
@@ -152,7 +152,16 @@ fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
         (schema(json!({"properties": {"a": {"required": 3}}})), "schema #/properties/a/required: "),
         (schema(json!({"enum": []})), "schema #/enum: this cannot be kept"),
         (schema(json!(false)), "no text at all"),
-        (schema(json!({"oneOf": [{"minimum": 3}, {"maximum": 9}]})), "`oneOf` is kept only where"),
+        (
+            schema(json!({"properties": {"a": {"oneOf": [{"minimum": 3}, {"maximum": 9}]}}})),
+            "schema #/properties/a/oneOf: `oneOf` is kept only where",
+        ),
+        (schema(json!({"properties": {"a/b~c": {"pattern": "("}}})), "schema #/properties/a~1b~0c/pattern: "),
+        (schema(json!({"$ref": "#"})), "schema #/$ref: the schema refers to itself without end"),
+        (
+            schema(json!({"allOf": [{"$ref": "#/$defs/p"}], "$defs": {"p": {"allOf": [{"$ref": "#/$defs/p"}]}}})),
+            "schema #/$defs/p/allOf/0/$ref: the schema refers to itself without end",
+        ),
         (schema(json!({"$ref": "#/$defs/none"})), "schema #/$ref: this cannot be kept"),
     ] {
         let Err(why) = grammars.start(&constraint) else { panic!("{constraint:?} is refused") };
