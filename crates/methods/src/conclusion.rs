@@ -15,7 +15,7 @@ pub use best::best_agreement;
 pub use doubts::AnswerDoubts;
 
 use crate::figures::mean;
-use agreement::accuracy;
+use agreement::{LabelWords, accuracy};
 
 /// A difference with a greater p may be chance.
 const SIGNIFICANT: f64 = 0.05;
@@ -127,7 +127,7 @@ pub fn agreement_with_gold(
     contexts: &[Vec<SystemScore<'_>>],
     case: AgreementCase,
 ) -> Option<Conclusion> {
-    ConclusionCase { gold: Some(figures), contexts: Some(contexts), ..ConclusionCase::from(case) }.agreement()
+    ConclusionCase { gold: Some(figures), contexts: Some(contexts), ..ConclusionCase::from(case) }.labelled()
 }
 
 impl From<AgreementCase> for ConclusionCase<'_> {
@@ -139,7 +139,7 @@ impl From<AgreementCase> for ConclusionCase<'_> {
 
 /// The same of preferences, one choice of each sample.
 pub fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
-    Some(ConclusionCase::from(case).concluded(accuracy(choices, 0, case.confidence, "metric")?))
+    Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, &LabelWords::default())?))
 }
 
 /// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
@@ -153,14 +153,43 @@ impl Finding {
     fn new(says: impl Into<String>, figures: Value, doubt: Doubt) -> Self {
         Self { says: says.into(), figures, doubt }
     }
+
+    /// Agreement with gold scores together with agreement with preferences, which are labels as well. Preferences that
+    /// the scores are against make them unreliable; too few to tell leave the word as it is.
+    fn and(self, preferred: Self) -> Self {
+        let is_against = preferred.figures["interval"]["high"].as_f64() < preferred.figures["chance"].as_f64();
+        let doubt = match (self.doubt, preferred.doubt) {
+            (own, Doubt::Mute(_)) => own,
+            (_, Doubt::Unreliable(why)) if is_against => Doubt::Unreliable(why),
+            (own @ Doubt::Unreliable(_), Doubt::Unreliable(_))
+            | (own @ (Doubt::None | Doubt::Caution(_) | Doubt::Mute(_)), Doubt::None) => own,
+            (Doubt::Unreliable(gold), _) => {
+                Doubt::Caution(format!("by gold scores {gold}; by preferences it is better than chance"))
+            }
+            (Doubt::Caution(gold) | Doubt::Mute(gold), Doubt::Caution(why) | Doubt::Unreliable(why)) => {
+                Doubt::Caution(format!("{gold}; by preferences {why}"))
+            }
+            (Doubt::None, Doubt::Caution(why) | Doubt::Unreliable(why)) => {
+                Doubt::Caution(format!("by preferences {why}"))
+            }
+        };
+        let mut figures = self.figures;
+        figures["preferences"] = preferred.figures;
+        Self { says: format!("{}. {}", self.says, preferred.says), figures, doubt }
+    }
 }
 
 enum Doubt {
     /// It was held against gold scores or preferences, and is clear of chance.
     None,
     Caution(String),
+    /// The labels cannot tell: what the scores say counts as it does without labels.
+    Mute(String),
     Unreliable(String),
 }
+
+/// What speaks against scores that have no labels.
+const NO_GOLD: &str = "held against no gold";
 
 impl ConclusionCase<'_> {
     /// What a reader should know first: who won, and how the scores agree with labels.
@@ -171,8 +200,16 @@ impl ConclusionCase<'_> {
 
     /// The same where there are labels.
     pub(crate) fn labelled(&self) -> Option<Conclusion> {
-        let mut found = self.agreement()?;
+        let said = self.agreement()?;
+        let is_mute = matches!(said.doubt, Doubt::Mute(_));
+        let mut found = self.concluded(said);
         let Some(winner) = self.winner(found.trust != Trust::Unreliable) else { return Some(found) };
+        match &winner.doubt {
+            Doubt::Caution(why) if is_mute && !why.ends_with(NO_GOLD) => {
+                found.because = format!("{}; {why}", found.because);
+            }
+            _ => {}
+        }
         if let (Some(all), Value::Object(more)) = (found.figures.as_object_mut(), &winner.figures) {
             all.extend(more.clone());
         }
@@ -181,9 +218,15 @@ impl ConclusionCase<'_> {
     }
 
     /// What people's judgement says of the scores, where there is any.
-    fn agreement(&self) -> Option<Conclusion> {
-        // Gold scores before preferences: the first that can be had says most.
-        Some(self.concluded(self.correlation().or_else(|| self.preference())?))
+    fn agreement(&self) -> Option<Finding> {
+        let labels = self.labels();
+        let is_scored = self.scores.iter().flatten().any(Option::is_some);
+        let found = match (self.correlation(), self.preference(labels)) {
+            (Some(gold), Some(preferred)) if labels.has_more_than_gold() => gold.and(preferred),
+            // Gold scores before preferences: they say more.
+            (gold, preferred) => gold.or(preferred).or_else(|| labels.none_tells(self.judge).filter(|_| is_scored))?,
+        };
+        Some(labels.noted(found))
     }
 
     fn concluded(&self, said: Finding) -> Conclusion {
@@ -221,7 +264,16 @@ impl ConclusionCase<'_> {
         }
         let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
         let says = format!("With scores: {} of {all} in {samples}; no sample has two to compare", thousands(scored));
-        Finding::new(says, figures, Doubt::Caution("the scores were held against no gold".to_owned()))
+        Finding::new(says, figures, Doubt::Caution(format!("the scores were {NO_GOLD}")))
+    }
+}
+
+/// 1 where the first is greater, ½ where rounding alone parts them.
+fn point(first: f64, second: f64) -> f64 {
+    match order(first, second) {
+        std::cmp::Ordering::Greater => 1.0,
+        std::cmp::Ordering::Equal => 0.5,
+        std::cmp::Ordering::Less => 0.0,
     }
 }
 
@@ -255,7 +307,10 @@ mod agreement;
 mod best;
 mod carried;
 mod doubts;
+mod labels;
 mod winner;
 
+#[cfg(test)]
+mod label_tests;
 #[cfg(test)]
 mod tests;

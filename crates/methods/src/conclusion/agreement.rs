@@ -4,8 +4,10 @@ use probity_data::{Preference, Sample};
 use probity_lm::text::{counted, fixed};
 use probity_stats::{ChoiceAccuracy, ChoicePoint, FigureEstimate, Interval, NoInterval, choice_point};
 use serde_json::json;
+use smart_default::SmartDefault;
 
 use super::carried::Carried;
+use super::labels::Labels;
 use super::{ConclusionCase, Doubt, Finding, bracket, percent, percents, short_percent};
 
 /// Agreement with gold below these is weak: a correlation, and so much of the way from chance to all right, which is
@@ -96,7 +98,7 @@ impl ConclusionCase<'_> {
     }
 
     /// Over samples whose preferred candidate and its best rival have scores.
-    pub(super) fn preference(&self) -> Option<Finding> {
+    pub(super) fn preference(&self, labels: Labels) -> Option<Finding> {
         if !self.preferences {
             return None;
         }
@@ -110,17 +112,41 @@ impl ConclusionCase<'_> {
             sample.preference == Some(Preference::Tie) && scores.iter().flatten().count() > 1
         };
         let ties = self.samples.iter().zip(self.scores).filter(is_tie).count();
-        accuracy(&choices, ties, self.confidence, self.judge)
+        let noun = if self.gold.is_some() { "preference" } else { "label" };
+        let of_scored = if labels.unscored == 0 { "" } else { " with scores" };
+        accuracy(&choices, self.confidence, &LabelWords { judge: self.judge, noun, of_scored, ties })
     }
 }
 
-/// Agreement with preferences. `ties` labels prefer no candidate, so nobody can be right on them: they are left out and
-/// counted.
-pub(super) fn accuracy(choices: &[ChoicePoint], ties: usize, confidence: f64, judge: &str) -> Option<Finding> {
+/// How agreement with preferences is told.
+#[derive(SmartDefault)]
+pub(super) struct LabelWords<'w> {
+    #[default("metric")]
+    judge: &'w str,
+    #[default("label")]
+    noun: &'w str,
+    /// Which labels these are, where there are others.
+    of_scored: &'w str,
+    /// Labels that prefer no candidate, so nobody can be right on them: they are left out and counted.
+    ties: usize,
+}
+
+/// Agreement with preferences.
+pub(super) fn accuracy(choices: &[ChoicePoint], confidence: f64, words: &LabelWords<'_>) -> Option<Finding> {
+    let LabelWords { judge, noun, of_scored, ties } = *words;
     let ChoiceAccuracy { accuracy, chance, interval, p, samples } = ChoiceAccuracy::of(choices, confidence).ok()?;
     let Interval { low, high } = interval;
     let weak = chance + WEAK_ABOVE_CHANCE * (1.0 - chance);
-    let doubt = if low <= chance && chance <= high {
+    // As many labels as these cannot be clear of chance, even with all of them right.
+    let all_right: Vec<ChoicePoint> = choices.iter().map(|choice| ChoicePoint { point: 1.0, ..*choice }).collect();
+    let best = ChoiceAccuracy::of(&all_right, confidence).ok()?;
+    let doubt = if best.interval.low <= chance && high >= chance {
+        let few = match samples {
+            1 => "1 label is too little".to_owned(),
+            _ => format!("{samples} are too few labels"),
+        };
+        Doubt::Mute(format!("{few} to tell whether the {judge} is right"))
+    } else if low <= chance && chance <= high {
         // Chance comes before few samples here too.
         let why = format!("guessing would do as well: the interval contains {}", short_percent(chance, ' '));
         Doubt::Unreliable(why)
@@ -143,8 +169,8 @@ pub(super) fn accuracy(choices: &[ChoicePoint], ties: usize, confidence: f64, ju
         _ => format!(" ({} left out)", counted(ties, "tie")),
     };
     let says = format!(
-        "The {judge} is right on {right} of your {}{left_out}{level}: {}{}; chance is {}",
-        counted(samples, "label"),
+        "The {judge} is right on {right} of your {}{of_scored}{left_out}{level}: {}{}; chance is {}",
+        counted(samples, noun),
         percent(accuracy),
         percents(Some(interval), confidence),
         short_percent(chance, '\u{a0}')

@@ -62,6 +62,7 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
     let about = Some(about).filter(|about| !about.is_empty());
     // The best of many is clear of chance more often than one that was named before: Bonferroni's bound.
     let by_selection = best.figures["p"].as_f64().filter(|p| p * all as f64 > SIGNIFICANT);
+    let met = best.figures.get("head_to_head").cloned();
     let (trust, because) = match by_selection {
         Some(p) if best.trust == Trust::Reliable && all > 1 => {
             let why = format!("the best of {all} may be there by chance: p {} times {all}", fixed(p, 4));
@@ -70,5 +71,9 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
         _ => (best.trust, best.because.clone()),
     };
     let found: Vec<Conclusion> = ranked.into_iter().map(|(_, one)| one).collect();
-    Some(Conclusion { about, says, agreement, trust, because, figures: json!({ "best_first": found }) })
+    let mut figures = json!({ "best_first": found });
+    if let Some(met) = met {
+        figures["head_to_head"] = met;
+    }
+    Some(Conclusion { about, says, agreement, trust, because, figures })
 }

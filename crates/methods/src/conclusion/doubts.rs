@@ -15,7 +15,7 @@ const MOST_LOW: f64 = 0.5;
 const MANY_LOW: f64 = 0.1;
 /// What was left unscored in more than this share was not held against people, and what that is, is no accident: texts
 /// that are too long, answers that cannot be read.
-const MANY_UNSCORED: f64 = 0.1;
+pub(super) const MANY_UNSCORED: f64 = 0.1;
 
 /// What speaks against scores in the answers that they were made from, whatever people say of them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ impl ConclusionCase<'_> {
                 }
             }
             Doubt::None if !many => Trust::Reliable,
-            Doubt::None | Doubt::Caution(_) => Trust::Caution,
+            Doubt::None | Doubt::Caution(_) | Doubt::Mute(_) => Trust::Caution,
         };
         if trust == Trust::Reliable {
             let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
@@ -103,8 +103,8 @@ impl ConclusionCase<'_> {
         let causes: Vec<String> = turns.into_iter().chain(low).chain(unscored).map(|(_, why)| why).collect();
         let because = match &said.doubt {
             Doubt::None => causes.join("; "),
-            Doubt::Caution(why) | Doubt::Unreliable(why) if causes.is_empty() => why.clone(),
-            Doubt::Caution(why) => format!("{}; {why}", causes.join("; ")),
+            Doubt::Caution(why) | Doubt::Mute(why) | Doubt::Unreliable(why) if causes.is_empty() => why.clone(),
+            Doubt::Caution(why) | Doubt::Mute(why) => format!("{}; {why}", causes.join("; ")),
             Doubt::Unreliable(why) => format!("{}, and {why}", causes.join("; ")),
         };
         (trust, because)

@@ -77,7 +77,8 @@ fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_s
 fn equal_scores_agree_with_nothing_and_name_nobody() {
     let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
     let because = "No agreement with gold: the candidates of each sample have equal scores";
-    assert_eq!((found.says.as_str(), agreement(&found)), ("All 3 candidates are level", because));
+    let level = "All 3 candidates are level, by scores that cannot be trusted";
+    assert_eq!((found.says.as_str(), agreement(&found)), (level, because));
     assert_eq!(found.trust, Trust::Unreliable);
     assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
     let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
@@ -185,7 +186,10 @@ fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
     );
     // Few and against them is against them.
     assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("zero"), None, false).trust, Trust::Unreliable);
-    assert_eq!(conclusion(&[&[0.4, 0.6][..]; 2], Some("one"), None, false).trust, Trust::Unreliable, "may be chance");
+    // Fewer than six cannot be clear of chance, even with all of them right.
+    let two = conclusion(&[&[0.4, 0.6][..]; 2], Some("one"), None, false);
+    assert!(two.because.starts_with("2 are too few labels to tell whether the judge is right"), "{}", two.because);
+    assert_eq!(two.trust, Trust::Caution);
 }
 
 #[test]
@@ -215,7 +219,7 @@ fn preferences_among_several_are_held_against_guessing_too() {
     );
     // Never right.
     assert_eq!(conclusion(&[row(1); 20], Some("zero"), None, false).because, "it is against the preferences");
-    assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Unreliable, "may be chance");
+    assert_eq!(conclusion(&[row(0); 3], Some("zero"), None, false).trust, Trust::Caution, "too few to tell");
 }
 
 #[test]

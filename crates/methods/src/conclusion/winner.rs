@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use probity_data::{Preference, Sample};
 use probity_lm::text::counted;
-use probity_stats::{CONFIDENCE, CorrectedShare, Interval, corrected_share, equalised, order, sign_test};
+use probity_stats::{CONFIDENCE, CorrectedShare, Interval, corrected_share, equalised, sign_test};
 use serde_json::json;
 
-use super::{ConclusionCase, Doubt, Finding, SIGNIFICANT, mean, percent, percents};
+use super::{ConclusionCase, Doubt, Finding, NO_GOLD, SIGNIFICANT, mean, percent, percents, point};
 use crate::figures::{share_interval, sums_by_id};
 
 /// What a text is called where its id says only which of the texts it is.
@@ -138,6 +137,8 @@ struct Ranking<'s> {
     trusted: bool,
     debiased: bool,
     judge: &'static str,
+    /// Of more than two that are level by score, which the labels find best.
+    by_labels: Option<String>,
 }
 
 impl Ranking<'_> {
@@ -207,11 +208,14 @@ impl Ranking<'_> {
         let [(first, mean), (second, _), ..] = *self.systems else { unreachable!("two at least") };
         let all = self.systems.len();
         let level = self.systems.iter().filter(|(_, other)| *other == mean).count();
-        match level {
+        let says = match level {
             _ if level == all => format!("All {all} candidates are level"),
             2 => format!("Best of {all} by mean score: {first} and {second} are level"),
             _ => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
-        }
+        };
+        let untrusted = if self.trusted { "" } else { ", by scores that cannot be trusted" };
+        let by_labels = self.by_labels.as_ref().map(|labels| format!("; {labels}")).unwrap_or_default();
+        format!("{says}{untrusted}{by_labels}")
     }
 
     /// What speaks against it where there is no agreement with labels.
@@ -223,28 +227,12 @@ impl Ranking<'_> {
             _ if !is_significant => format!("the difference may be chance ({})", p_text(self.met.p)),
             // In systems that are not in every sample, means are over different samples.
             _ if self.met.wins < self.met.losses => "sample by sample the next one wins".to_owned(),
-            _ => "it was held against no gold".to_owned(),
+            _ => format!("it was {NO_GOLD}"),
         })
     }
 }
 
 impl ConclusionCase<'_> {
-    /// What people say of two candidates of a sample: 1 where the first is better, ½ where they see no difference;
-    /// absent where they have not said.
-    fn by_people(&self, sample: &Sample, first: usize, second: usize) -> Option<f64> {
-        let [one, other] = [first, second].map(|place| &sample.candidates[place]);
-        // The labels that agreement is computed with.
-        if let (Some(_), Some(attribute)) = (self.gold, self.attribute) {
-            return Some(point(*one.scores.get(attribute)?, *other.scores.get(attribute)?));
-        }
-        match sample.preference.as_ref().filter(|_| self.preferences)? {
-            Preference::Tie => Some(0.5),
-            Preference::Candidate(id) if *id == one.id => Some(1.0),
-            Preference::Candidate(id) if *id == other.id => Some(0.0),
-            Preference::Candidate(_) => None,
-        }
-    }
-
     /// The best of the systems that recur from sample to sample, against the next; of ids that name no systems, why
     /// there is none. Nothing where no sample has two candidates with a score.
     /// `trusted`: whether the scores can be trusted at all.
@@ -264,6 +252,7 @@ impl ConclusionCase<'_> {
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
         // By name where means are equal, so that the sentence does not depend on the order of the file.
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        self.put_most_met_second(&mut systems);
         let [first, second, ..] = systems[..] else {
             return Some(unnamed("no two candidate ids recur from sample to sample"));
         };
@@ -282,8 +271,21 @@ impl ConclusionCase<'_> {
         Some(self.ranked(&systems, &met, trusted))
     }
 
+    /// Of several that are level behind the first, the second is the one that the first met in most samples.
+    fn put_most_met_second(&self, systems: &mut [(&str, f64)]) {
+        let [first, rest @ ..] = systems else { return };
+        let Some(mean) = rest.first().map(|second| second.1).filter(|mean| *mean < first.1) else { return };
+        let met = |id: &str| HeadToHead::of(self, first.0, id).map_or(0, |met| met.wins + met.ties + met.losses);
+        let level = rest.iter().take_while(|other| other.1 == mean).map(|other| met(other.0));
+        // The first of those that are equal here too, which is by name.
+        let most = level.enumerate().max_by_key(|(place, met)| (*met, std::cmp::Reverse(*place)));
+        rest[..=most.map_or(0, |(place, _)| place)].rotate_right(1);
+    }
+
     fn ranked(&self, systems: &[(&str, f64)], met: &HeadToHead, trusted: bool) -> Finding {
-        let ranking = Ranking { systems, met, trusted, debiased: self.debiased, judge: self.judge };
+        let by_labels = if systems.len() > 2 { self.best_by_labels() } else { None };
+        let (debiased, judge) = (self.debiased, self.judge);
+        let ranking = Ranking { systems, met, trusted, debiased, judge, by_labels };
         let [(first, mean), (second, second_mean), ..] = *systems else { unreachable!("two at least") };
         let winner = (ranking.naming() != Naming::Unnamed).then_some(first);
         let means = [mean, second_mean].map(|mean| self.direction.upwards(mean));
@@ -298,7 +300,7 @@ impl ConclusionCase<'_> {
 
 /// Why no winner is named.
 fn unnamed(why: &str) -> Finding {
-    let doubt = Doubt::Caution("the scores were held against no gold".to_owned());
+    let doubt = Doubt::Caution(format!("the scores were {NO_GOLD}"));
     Finding::new(format!("No winner is named: {why}"), json!({}), doubt)
 }
 
@@ -310,15 +312,6 @@ fn listed(ids: &[&str]) -> String {
     match (&shown[..], ids.len()) {
         ([before @ .., last], all) if all <= SHOWN => format!("{} and {last}", before.join(", ")),
         (shown, all) => format!("{} and {} more", shown.join(", "), all - shown.len()),
-    }
-}
-
-/// 1 where the first is greater, ½ where rounding alone parts them.
-fn point(first: f64, second: f64) -> f64 {
-    match order(first, second) {
-        std::cmp::Ordering::Greater => 1.0,
-        std::cmp::Ordering::Equal => 0.5,
-        std::cmp::Ordering::Less => 0.0,
     }
 }
 

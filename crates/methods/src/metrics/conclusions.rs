@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use probity_data::{Preference, Sample};
+use probity_data::Sample;
 use probity_metrics::{ChosenMetric, Direction, MetricScores, is_count};
 use probity_stats::{Correlation, per_context};
 
@@ -64,8 +64,7 @@ impl<'s> MetricConclusions<'s> {
             best_agreement(Some(attribute), found, &self.parts(|scores| spearman(self.samples, attribute, scores)))
         };
         let mut agreed: Vec<Conclusion> = attributes.iter().filter_map(of_attribute).collect();
-        let preferred = |sample: &Sample| matches!(sample.preference, Some(Preference::Candidate(_)));
-        if self.samples.iter().any(preferred) {
+        if self.samples.iter().any(|sample| sample.preference.is_some()) {
             let agreement =
                 |metric: &MetricVerdict| ConclusionCase { preferences: true, ..self.case(metric) }.labelled();
             let found = self.metrics.iter().filter_map(agreement).collect();
