@@ -269,3 +269,35 @@ fn what_the_run_lacks_is_lost_and_scores_without_a_mean_are_no_verdict() {
     let (high, low) = (world.file("high.jsonl", huge(1.7e308)), world.file("low.jsonl", huge(-1.7e308)));
     world.run(&["gate", &low, "--baseline", &high]).fails_with(&["column `score`", "further from 0 than 1e100"]);
 }
+
+#[test]
+fn a_judge_that_calls_itself_unreliable_passes_no_strict_build() {
+    let world = World::new();
+    let candidate = |id: &str, s: usize| json!({"id": id, "text": format!("{id} {s}")});
+    let sample = |s: usize| {
+        let candidates = [candidate("new", s), candidate("old", s)];
+        json!({"id": format!("s{s}"), "context": "the mat", "candidates": candidates, "preference": "new"})
+    };
+    // Whatever is shown first is better.
+    let first = |s: usize, [i, j]: [&str; 2]| {
+        let answers = [json!({"written": "A", "outcome": "scored"})];
+        json!({"item": format!("s{s}"), "candidate_i": i, "candidate_j": j, "answers": answers})
+    };
+    let both = |s: usize| [first(s, ["new", "old"]), first(s, ["old", "new"])];
+    let data = world.file("data.jsonl", lines(&(0..12).map(sample).collect::<Vec<_>>()));
+    let given = world.file("v.jsonl", lines(&(0..12).flat_map(both).collect::<Vec<_>>()));
+    let (model, from) = (tiny().display().to_string(), format!("verdicts={given}"));
+    let judge =
+        ["judge", "--model", &model, "--data", &data, "--attribute", "quality", "--from", &from, "--out", "run"];
+    world.run(&judge).exits(0);
+    let gate = ["gate", "run", "--candidates", "new,old"];
+    let passed = world.run(&gate).exits(0).stdout;
+    assert!(passed.starts_with("PASSED") && passed.contains("calls itself UNRELIABLE"), "{passed}");
+    let failed = world.run(&[&gate[..], &["--strict", "--junit", "gate.xml"]].concat()).exits(1).stdout;
+    assert!(failed.starts_with("FAILED: nothing is worse than candidate old in 1 attribute, by a judge"), "{failed}");
+    let junit = world.read("gate.xml");
+    assert!(junit.contains("tests=\"2\" failures=\"1\"") && junit.contains("<failure type=\"unreliable\""), "{junit}");
+    let told = world.run(&[&gate[..], &["--strict", "--json"]].concat()).exits(1).stdout;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["passed"], &told["unreliable"]), (&json!(false), &json!(true)));
+}

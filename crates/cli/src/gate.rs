@@ -26,8 +26,8 @@ how often the one beats the other, debiased as the run's scores are. For each at
   worse      the 95 % interval of the difference lies below --tolerance: a build fails
   better     it lies above --minimum-effect
   same       it lies between both
-  undecided  it reaches over an end, and how many items would about decide it; or fewer than six items changed; \
-a build fails with --strict
+  undecided  it reaches over an end, and how many items would about decide it; or it would be worse or better, and \
+fewer than six items changed; a build fails with --strict
   noise      it would be worse or better, but the judge's choice of prompt, or of the order in which it was shown two \
 texts, moves the difference by as much as it is: no build fails by that
 
@@ -39,7 +39,8 @@ or device, other source texts, or a run that is not at its end is one too, and w
 line. So are a judge that its own run calls unreliable, other settings that differ (a prompt, a version), and items \
 without a score on one side.
 
-Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise), 2 an error.";
+Exit codes: 0 nothing is worse, 1 something is (with --strict: or undecided, or noise, or a run calls its judge \
+unreliable), 2 an error.";
 
 /// Options of `gate`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -62,7 +63,7 @@ pub(crate) struct GateArgs {
     /// A gain up to this is none
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative)]
     minimum_effect: f64,
-    /// Fail also by what is undecided, or noise
+    /// Fail also by what is undecided, or noise, and where a run calls its judge unreliable
     #[arg(long)]
     strict: bool,
     /// Hold runs against each other that another model or precision made, whose items are about other texts, or that are
@@ -119,9 +120,12 @@ impl GateArgs {
             append(path, &self.markdown(&gated))?;
         }
         let failed = self.failed(&gated);
+        let passed = failed.is_empty() && !self.distrusts(&gated);
         if self.json {
-            let Gated { attributes, caveats, debiased } = &gated;
-            let mut said = serde_json::json!({ "passed": failed.is_empty(), "gated": attributes, "caveats": caveats });
+            let Gated { attributes, caveats, unreliable, debiased } = &gated;
+            let mut said = serde_json::json!({
+                "passed": passed, "gated": attributes, "caveats": caveats, "unreliable": unreliable,
+            });
             if let Some(debiased) = debiased {
                 said["debiased"] = (*debiased).into();
             }
@@ -129,7 +133,7 @@ impl GateArgs {
         } else {
             print(&format!("{}\n\n{}", self.says(&gated, &failed), lines(&gated)))?;
         }
-        Ok(if failed.is_empty() { Completed::Success } else { Completed::Differs })
+        Ok(if passed { Completed::Success } else { Completed::Differs })
     }
 
     fn fails(&self, one: &GatedScores) -> bool {
@@ -138,6 +142,11 @@ impl GateArgs {
             GateOutcome::Undecided | GateOutcome::Noise => self.strict,
             GateOutcome::Better | GateOutcome::Same => false,
         }
+    }
+
+    /// Whether the build fails since a run calls its judge unreliable.
+    fn distrusts(&self, gated: &Gated) -> bool {
+        self.strict && gated.unreliable
     }
 
     fn failed<'g>(&self, gated: &'g Gated) -> Vec<&'g GatedScores> {
@@ -153,6 +162,9 @@ impl GateArgs {
         };
         let of = counted(gated.attributes.len(), "attribute");
         let verdict = match failed {
+            [] if self.distrusts(gated) => {
+                format!("FAILED: nothing is worse than {against} in {of}, by a judge that is unreliable")
+            }
             [] => format!("PASSED: nothing is worse than {against} in {of}"),
             failed => {
                 let names: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
@@ -167,7 +179,8 @@ impl GateArgs {
     /// A suite with a case for each attribute.
     fn junit(&self, gated: &Gated) -> String {
         let failed = self.failed(gated);
-        let failures = failed.len();
+        let distrusted = usize::from(self.distrusts(gated));
+        let failures = failed.len() + distrusted;
         let case = |one: &GatedScores| {
             let (name, told) = (xml(&one.name), xml(&sentence(one)));
             if self.fails(one) {
@@ -183,12 +196,18 @@ impl GateArgs {
                 )
             }
         };
-        let cases: String = gated.attributes.iter().map(case).collect();
+        let mut cases: String = gated.attributes.iter().map(case).collect();
         let says = xml(&self.says(gated, &failed));
+        if self.distrusts(gated) {
+            cases += &format!(
+                "  <testcase classname=\"probity.gate\" name=\"trust\">\n    <failure type=\"unreliable\" \
+                 message=\"{says}\"/>\n  </testcase>\n"
+            );
+        }
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"probity gate\" tests=\"{}\" \
              failures=\"{failures}\">\n{cases}  <system-out>{says}</system-out>\n</testsuite>\n",
-            gated.attributes.len()
+            gated.attributes.len() + distrusted
         )
     }
 

@@ -105,6 +105,15 @@ pub enum MetaError {
         /// The run.
         run: String,
     },
+    /// A run has no score, and its baseline has some.
+    #[error("no item of {run} has a score now; {before} of what it is held against have one")]
+    #[diagnostic(help("the `outcome` of a row of the run says why it has no score"))]
+    NoScoreNow {
+        /// The run.
+        run: String,
+        /// The items of the baseline with a score, counted.
+        before: String,
+    },
     /// Two runs are not of one judge.
     #[error("{run} and {baseline} were not judged alike: {what}")]
     #[diagnostic(help("{hint}"))]
@@ -234,6 +243,7 @@ impl MetaError {
             Self::Unknown { option, .. } | Self::Twice { option, .. } => option,
             Self::NoBaseline
             | Self::NothingPaired { .. }
+            | Self::NoScoreNow { .. }
             | Self::Unlike { .. }
             | Self::Shares { .. }
             | Self::TooLarge { .. }

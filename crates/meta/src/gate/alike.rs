@@ -19,11 +19,19 @@ pub(super) fn manifest(run: &Path) -> Result<Option<Manifest>, MetaError> {
     }
 }
 
+/// What makes a run's figures doubtful.
+#[derive(Default)]
+pub(super) struct Doubts {
+    pub(super) caveats: Vec<String>,
+    /// Whether the run calls its judge unreliable.
+    pub(super) unreliable: bool,
+}
+
 /// What a run's own figures make doubtful, and that it is not at its end where `unlike` allows that.
-pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Vec<String>, MetaError> {
-    let Some(Manifest { status, .. }) = manifest(run)? else { return Ok(Vec::new()) };
+pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Doubts, MetaError> {
+    let Some(Manifest { status, .. }) = manifest(run)? else { return Ok(Doubts::default()) };
     let shown = run.display();
-    let mut doubts = match status {
+    let mut caveats = match status {
         RunStatus::Finished => Vec::new(),
         _ if unlike => vec![format!("{shown} is {}", status.name())],
         _ => return Err(MetaError::Unfinished { run: shown.to_string(), status: status.name() }),
@@ -31,13 +39,15 @@ pub(super) fn doubts(run: &Path, unlike: bool) -> Result<Vec<String>, MetaError>
     // Without a summary nothing is known of the judge.
     let summary = std::fs::read(run.join("summary.json")).ok();
     let summary: Option<Value> = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let mut unreliable = false;
     let verdicts = summary.as_ref().and_then(|summary| summary["verdict"].as_array());
     for one in verdicts.into_iter().flatten().filter(|one| one["trust"] == "unreliable") {
         let about = one["about"].as_str().map(|about| format!("{about}: ")).unwrap_or_default();
         let because = one["because"].as_str().unwrap_or_default();
-        doubts.push(format!("{shown} calls itself UNRELIABLE ({about}{because})"));
+        caveats.push(format!("{shown} calls itself UNRELIABLE ({about}{because})"));
+        unreliable = true;
     }
-    Ok(doubts)
+    Ok(Doubts { caveats, unreliable })
 }
 
 /// In what two runs differ, in words; an error where these are no runs of one judge over the same items.

@@ -2,6 +2,8 @@
 
 mod alike;
 mod sides;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,9 +14,9 @@ use serde::Serialize;
 
 use crate::MetaError;
 use crate::scores::unknown;
-use alike::{differences, doubts};
+use alike::{Doubts, differences, doubts};
 use probity_lm::text::counted;
-use sides::{COMPARISONS, ItemTexts, PairedItem, are_shares, check_candidate, compared, side};
+use sides::{COMPARISONS, ItemTexts, PairedItem, Side, are_shares, check_candidate, compared, scored_items, side};
 
 /// How sure intervals are.
 const CONFIDENCE: f64 = 0.95;
@@ -51,6 +53,8 @@ pub struct Gated {
     pub attributes: Vec<GatedScores>,
     /// Why figures may say less than they seem to: what was set differently, what is unfinished, what was left aside.
     pub caveats: Vec<String>,
+    /// Whether a run calls its judge unreliable.
+    pub unreliable: bool,
     /// Where candidates of a run that compared are held against each other: whether the probabilities are debiased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debiased: Option<bool>,
@@ -68,7 +72,7 @@ pub enum GateOutcome {
     Better,
     /// It lies between both.
     Same,
-    /// It reaches over an end of that, or no test of the stated level can decide.
+    /// It reaches over an end of that, or it would be worse or better and no test of the stated level can decide.
     Undecided,
     /// The judge's own choice of prompt or order moves the difference by as much as it is.
     Noise,
@@ -125,11 +129,13 @@ pub struct GatedScores {
 /// item divide among themselves say nothing across runs: an error. Another model or precision, other source texts and
 /// unfinished runs are one too, unless `options` say otherwise.
 pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Result<Gated, MetaError> {
-    let mut caveats = doubts(run, options.unlike)?;
+    let Doubts { mut caveats, mut unreliable } = doubts(run, options.unlike)?;
     let mut debiased = None;
     let [now, before] = match (baseline, &options.candidates) {
         (Some(baseline), None) => {
-            caveats.extend(doubts(baseline, options.unlike)?);
+            let of_baseline = doubts(baseline, options.unlike)?;
+            caveats.extend(of_baseline.caveats);
+            unreliable |= of_baseline.unreliable;
             caveats.extend(differences(run, baseline, options.unlike)?);
             [side(run, None)?, side(baseline, None)?]
         }
@@ -160,10 +166,12 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
         if baseline.is_some() && (run.join(COMPARISONS).is_file() || (are_shares(items) && are_shares(before))) {
             return Err(MetaError::Shares { run: run.display().to_string(), name: name.clone() });
         }
-        gated.extend(against(name, *direction, items, before, options)?);
+        // Shares of two candidates differ by 1 at most.
+        let largest = if debiased.is_some() { 1.0 } else { f64::INFINITY };
+        gated.extend(against(name, *direction, items, before, options)?.map(|one| one.within(largest)));
     }
     if gated.iter().all(|one| one.items == 0) {
-        return Err(MetaError::NothingPaired { run: run.display().to_string() });
+        return Err(nothing_paired(run, &now, &before));
     }
     // The most of them: attributes of one run have the same texts, but for those without a score.
     let most = |of: fn(&GatedScores) -> usize| gated.iter().filter(|one| of(one) > 0).max_by_key(|one| of(one));
@@ -179,7 +187,27 @@ pub fn gate(run: &Path, baseline: Option<&Path>, options: &GateOptions) -> Resul
             most.name
         ));
     }
-    Ok(Gated { attributes: gated, caveats, debiased })
+    Ok(Gated { attributes: gated, caveats, unreliable, debiased })
+}
+
+/// Why no item has a score on both sides.
+fn nothing_paired(run: &Path, now: &Side, before: &Side) -> MetaError {
+    let run = run.display().to_string();
+    match (scored_items(now), scored_items(before)) {
+        (0, before) if before > 0 => MetaError::NoScoreNow { run, before: counted(before, "item") },
+        _ => MetaError::NothingPaired { run },
+    }
+}
+
+impl GatedScores {
+    /// With the interval cut where no difference lies.
+    fn within(mut self, largest: f64) -> Self {
+        self.interval = self.interval.map(|Interval { low, high }| Interval {
+            low: low.clamp(-largest, largest),
+            high: high.clamp(-largest, largest),
+        });
+        self
+    }
 }
 
 fn against(
@@ -223,15 +251,16 @@ fn against(
     let is_decided = matches!(outcome, GateOutcome::Worse | GateOutcome::Better);
     let is_noise = is_decided && Option::zip(noise, difference).is_some_and(|(noise, gain)| noise >= gain.abs());
     let mean = |side: usize| average(&paired.iter().map(|(_, means)| means[side]).collect::<Vec<_>>());
+    let outcome = match outcome {
+        _ if missing > 0 && !options.missing => GateOutcome::Missing,
+        _ if is_noise => GateOutcome::Noise,
+        outcome => outcome,
+    };
     let all = now.keys().chain(before.keys().filter(|item| !now.contains_key(*item))).count();
     Ok(Some(GatedScores {
         name: name.to_owned(),
         lower_is_better: direction == Direction::LowerIsBetter,
-        outcome: match outcome {
-            _ if missing > 0 && !options.missing => GateOutcome::Missing,
-            _ if is_noise => GateOutcome::Noise,
-            outcome => outcome,
-        },
+        outcome,
         means: Option::zip(mean(0), mean(1)).map(|(there, here)| [there, here]),
         difference,
         interval,
@@ -240,7 +269,7 @@ fn against(
         unpaired: all - paired.len(),
         missing,
         noise,
-        items_to_decide: (outcome == GateOutcome::Undecided)
+        items_to_decide: (outcome == GateOutcome::Undecided && !paired.is_empty())
             .then(|| match interval {
                 Some(interval) if !few => items_to_decide(difference?, interval, paired.len(), options),
                 _ => (paired.len() < FEWEST_DIFFERENT).then_some(FEWEST_DIFFERENT),
@@ -257,6 +286,7 @@ fn average(values: &[f64]) -> Option<f64> {
 fn outcome(gains: &[f64], interval: Option<Interval>, options: &GateOptions) -> (GateOutcome, Option<String>) {
     let GateOptions { tolerance, minimum_effect, .. } = options;
     let (low, high) = match (interval, gains) {
+        (_, []) => return (GateOutcome::Undecided, Some("no item has a score on both sides".to_owned())),
         (Some(Interval { low, high }), _) => (low, high),
         (None, [first, ..]) if gains.iter().all(|gain| (gain - first).abs() <= ROUNDING * gain.abs()) => {
             // Equal differences have no spread, so no t interval.

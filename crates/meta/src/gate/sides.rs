@@ -52,6 +52,13 @@ pub(super) type ItemTexts = BTreeMap<String, TextScores>;
 /// The scores of one side by attribute, then by item.
 pub(super) type Side = BTreeMap<String, (Direction, BTreeMap<String, ItemTexts>)>;
 
+/// Items with a score by any name.
+pub(super) fn scored_items(side: &Side) -> usize {
+    let is_scored = |texts: &ItemTexts| texts.values().any(TextScores::is_scored);
+    let scored = side.values().flat_map(|(_, items)| items).filter(|(_, texts)| is_scored(texts));
+    scored.map(|(item, _)| item).collect::<BTreeSet<_>>().len()
+}
+
 /// An item that both sides have.
 #[derive(Debug, Default)]
 pub(super) struct PairedItem {

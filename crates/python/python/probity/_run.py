@@ -214,10 +214,12 @@ class Gated(list):
     """What was said of each attribute or metric, a dict each; ``passed`` is the verdict, ``caveats`` say why it may say
     less than it seems to."""
 
-    def __init__(self, gated, fails):
+    def __init__(self, gated, strict):
         super().__init__(gated["attributes"])
         self.caveats = gated["caveats"]
-        self.passed = not any(one["outcome"] in fails for one in self)
+        fails = {"missing", "worse", "undecided", "noise"} if strict else {"missing", "worse"}
+        is_distrusted = strict and gated["unreliable"]
+        self.passed = not is_distrusted and not any(one["outcome"] in fails for one in self)
 
 
 @_named_options
@@ -250,7 +252,7 @@ def gate(
     minimum_effect
         A gain up to this is none.
     strict
-        Whether what is undecided, or noise, fails too.
+        Whether what is undecided, or noise, fails too, and a run that calls its judge unreliable.
     allow_unlike
         Whether runs are held against each other that another model or precision made, whose items are about other texts,
         or that are not at their end.
@@ -284,8 +286,7 @@ def gate(
             raise in_python(error, known, frames) from None
     for caveat in gated["caveats"]:
         warnings.warn(caveat, stacklevel=3)
-    fails = {"missing", "worse", "undecided", "noise"} if strict else {"missing", "worse"}
-    return Gated(gated, fails)
+    return Gated(gated, strict)
 
 
 def _place(run, name, folder, frames):

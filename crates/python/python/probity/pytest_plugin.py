@@ -28,7 +28,7 @@ def assert_not_worse(run, baseline=None, *, strict=False, **options):
         As ``probity.gate`` takes them: ``candidates``, ``attribute``, ``tolerance``, ``minimum_effect``,
         ``allow_unlike``, ``allow_missing``.
     strict
-        Whether what is undecided, or noise, fails too.
+        Whether what is undecided, or noise, fails too, and a run that calls its judge unreliable.
 
     Examples
     --------
