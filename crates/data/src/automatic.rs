@@ -9,7 +9,7 @@ use crate::preferences;
 
 impl Mapping {
     /// This mapping, with the columns whose own names are fields (`id`, `context`, `candidate…`, `reference…`, `score.…`,
-    /// `instruction`, `text.…`, `preference`, or `prompt`, `chosen`, `rejected`) for the fields that it does not map. A
+    /// `instruction`, `text.…`, `preference`, or `prompt`, `chosen`, `rejected` with references, texts and scores) for the fields that it does not map. A
     /// column that it maps to another field keeps that field.
     ///
     /// # Errors
@@ -46,7 +46,11 @@ impl Mapping {
             return Ok(None);
         }
         let has_prompt = self.columns().any(|entry| entry.field.is_joined());
-        preferences::mapping(has, chosen_is_a_conversation || has_prompt).ok_or(UnfitMapping::NoPrompt).map(Some)
+        let known = preferences::mapping(has, chosen_is_a_conversation || has_prompt);
+        let Self { mut entries } = known.ok_or(UnfitMapping::NoPrompt)?;
+        let is_beside = |field: &Field| matches!(field, Field::Reference | Field::Text(_) | Field::Score(_));
+        entries.extend(Self::of_columns(columns).entries.into_iter().filter(|entry| is_beside(&entry.field)));
+        Ok(Some(Self { entries }))
     }
 
     /// The columns with our own names.
@@ -160,6 +164,10 @@ mod tests {
         let pair = ["candidate.chosen=chosen", "candidate.rejected=rejected", "preference:=chosen"];
         let own = ["context:=", "instruction=q"];
         assert_eq!(completed(&["instruction=q"], &["q", "chosen", "rejected"]), [&pair[..], &own].concat());
+        let beside = ["reference=reference", "text.plan=text.plan", "score.chosen.flu=score.chosen.flu"];
+        let columns = ["q", "chosen", "rejected", "reference", "text.plan", "score.chosen.flu"];
+        let all = [&pair[..], &own[..1], &beside, &own[1..]].concat();
+        assert_eq!(completed(&["instruction=q"], &columns), all);
         let mapped = ["context=q", "candidate=chosen", "candidate=rejected"];
         assert_eq!(completed(&mapped, &["q", "chosen", "rejected"]), mapped);
     }

@@ -132,6 +132,12 @@ mod tests {
         let named = r#"{"id": "q-7", "instruction": "Sum up", "input": "A text.", "chosen": "a", "rejected": "b"}"#;
         let one = &samples("n.jsonl", named)[0];
         assert_eq!((one.id.as_str(), one.instruction.as_deref(), &*one.context), ("q-7", Some("Sum up"), "A text."));
+        for (name, content) in [
+            ("r.csv", "prompt,chosen,rejected,reference\nWhy?,Because.,No.,So it is.\n"),
+            ("r.jsonl", r#"{"prompt": "Why?", "chosen": "Because.", "rejected": "No.", "reference": "So it is."}"#),
+        ] {
+            assert_eq!(samples(name, content)[0].references.len(), 1, "{name}");
+        }
         // A text that says "chosen" is no such file.
         let own =
             r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;
@@ -229,7 +235,7 @@ mod tests {
         };
         let told = refused("s.xlsx", b"PK\x03\x04rest");
         assert!(told.to_string().contains("an Excel workbook (.xlsx)"), "{told}");
-        for start in [b"\xff\xfei\0d\0", b"\xfe\xff\0i\0d"] {
+        for start in [&b"\xff\xfei\0d\0"[..], b"\xfe\xff\0i\0d", b"i\0d\0\n\0", b"\0i\0d\0\n"] {
             assert!(refused("s.csv", start).to_string().contains("a text in UTF-16"));
         }
         assert!(hint_of(&told).contains("save the sheet as CSV"), "{told:?}");

@@ -4,6 +4,8 @@ use std::io::{self, BufRead, Chain, Cursor, Read as _};
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 const UTF_16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+/// Bytes that show whether a text without a mark is in UTF-16: two characters.
+const SHOWN: usize = 4;
 
 /// The bytes without byte order marks at their start: programs that join files leave several.
 pub fn without_byte_order_mark(mut text: &[u8]) -> &[u8] {
@@ -20,11 +22,11 @@ pub fn without_byte_order_mark(mut text: &[u8]) -> &[u8] {
 pub fn skip_byte_order_mark<R: BufRead>(mut reader: R) -> io::Result<Chain<Cursor<Vec<u8>>, R>> {
     let mut kept = Vec::new();
     // A pipe can deliver the mark in parts.
-    while kept.len() < MARK.len() && is_beginning(&kept) && reader.by_ref().take(1).read_to_end(&mut kept)? > 0 {
+    while kept.len() < SHOWN && is_beginning(&kept) && reader.by_ref().take(1).read_to_end(&mut kept)? > 0 {
         if kept == MARK {
             kept.clear();
         }
-        if UTF_16.contains(&kept.as_slice()) {
+        if UTF_16.contains(&kept.as_slice()) || (kept.len() == SHOWN && is_every_other_zero(&kept)) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, Utf16Text));
         }
     }
@@ -32,7 +34,13 @@ pub fn skip_byte_order_mark<R: BufRead>(mut reader: R) -> io::Result<Chain<Curso
 }
 
 fn is_beginning(start: &[u8]) -> bool {
-    MARK.starts_with(start) || UTF_16.iter().any(|mark| mark.starts_with(start))
+    MARK.starts_with(start) || UTF_16.iter().any(|mark| mark.starts_with(start)) || is_every_other_zero(start)
+}
+
+/// Whether every other byte is 0, and no byte between is: a text in UTF-16 that has no mark.
+fn is_every_other_zero(start: &[u8]) -> bool {
+    let is_zero_at = |odd: usize| start.iter().enumerate().all(|(at, byte)| (*byte == 0) == (at % 2 == odd));
+    is_zero_at(0) || is_zero_at(1)
 }
 
 /// A text in UTF-16 where UTF-8 is read.
@@ -80,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_text_in_utf_16_is_refused_with_a_hint() {
-        for text in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a", b"\xff\xfe"] {
+        for text in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a", b"\xff\xfe", b"i\0d\0", b"\0i\0d\0\n"] {
             for capacity in 1..5 {
                 let told = skip_byte_order_mark(BufReader::with_capacity(capacity, text)).expect_err("UTF-16");
                 assert!(told.to_string().contains("iconv -f UTF-16 -t UTF-8"), "{told}");
