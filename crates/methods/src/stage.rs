@@ -323,9 +323,14 @@ fn contradiction(path: &str, said: &Value, written: &Value) -> Option<String> {
             let mut each = said.iter().zip(written).enumerate();
             each.find_map(|(index, (said, written))| contradiction(&format!("{path}[{index}]"), said, written))
         }
-        _ if said == written || said.as_f64().is_some_and(|said| written.as_f64() == Some(said)) => None,
+        _ if said == written || number(said).is_some_and(|said| number(written) == Some(said)) => None,
         _ => Some(format!("`{path}` is {said}, and by the rest of the row it is {written}")),
     }
+}
+
+/// A number, which a table may have as a text too.
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok().filter(|number: &f64| number.is_finite()))
 }
 
 /// How many of the first rows have these fields.

@@ -1,6 +1,6 @@
 //! Verdicts in double brackets, read off the text of an answer.
 
-use super::denial::is_denied;
+use super::denial::{Comparison, comparison, ends_sentence, is_denied, names_two};
 use crate::quote::{closes_square, is_dress, is_invisible, opens_square, without_dress};
 
 /// What a verdict begins with.
@@ -25,12 +25,18 @@ pub(crate) enum NoVerdict {
     Loose(String),
     #[error("the text denies its last verdict {0}")]
     Denied(String),
+    #[error("the last sentence with a verdict compares two, {0} last, and names neither")]
+    Compared(String),
 }
 
 /// Brackets around what may be a verdict.
 struct Brackets<'t> {
+    /// Where they begin.
+    start: usize,
     /// Where what stands in them begins.
     inside: usize,
+    /// What follows them in the text.
+    after: usize,
     /// With the brackets, as they stand.
     whole: &'t str,
     content: &'t str,
@@ -45,20 +51,32 @@ const BOX: &str = "boxed{";
 
 /// The last `[[…]]` of an answer, by its position among what was offered. Anything else in it than exactly one of them,
 /// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
-/// A verdict that its clause denies is none, and takes back an earlier one that says the same.
+/// A verdict that its clause denies is none, and takes back an earlier one that says the same. A sentence that compares
+/// two verdicts says none.
 pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
         return Err(NoVerdict::NoText);
     }
     let mut last = Err(NoVerdict::NoMarker);
+    let mut sentence = SentenceVerdicts::default();
     for one in all_brackets(text) {
-        match (position(one.content, offered), one.is_double) {
+        let said = position(one.content, offered);
+        let compares = said.is_some_and(|said| one.is_double && sentence.compares(text, &one, said));
+        match (said, one.is_double) {
             (Some(said), is_double) if one.is_denied => {
                 if last == Ok(said) || (is_double && last == Err(NoVerdict::NoMarker)) {
                     last = Err(NoVerdict::Denied(shown(one.whole)));
                 }
             }
-            (Some(said), true) => last = Ok(said),
+            (Some(said), true) => {
+                let has_other = last.as_ref().is_ok_and(|other| *other != said);
+                let is_compared = match comparison(&text[one.after..]) {
+                    Some(Comparison::Worse) => true,
+                    Some(Comparison::Better) => has_other,
+                    None => false,
+                };
+                last = if compares || is_compared { Err(NoVerdict::Compared(shown(one.whole))) } else { Ok(said) };
+            }
             (None, true) => last = Err(NoVerdict::NotOffered(shown(one.content))),
             (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(shown(one.whole))),
             (_, false) => {}
@@ -67,18 +85,57 @@ pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVe
     last
 }
 
-/// Whether the marker at this position of an answer is not denied, and nothing that may be another verdict follows it.
+/// Whether the marker at this position of an answer is not denied or compared with another verdict, and nothing that may
+/// be another verdict follows it.
 pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> Result<(), NoVerdict> {
     let inside = marker + MARKER.len();
-    for one in all_brackets(text).filter(|one| one.inside >= inside) {
+    let mut sentence = SentenceVerdicts::default();
+    for one in all_brackets(text) {
+        let said = position(one.content, offered).filter(|_| one.is_double);
+        let compares = said.is_some_and(|said| sentence.compares(text, &one, said));
         if one.inside == inside && one.is_denied {
             return Err(NoVerdict::Denied(shown(one.whole)));
+        }
+        let is_worse = comparison(&text[one.after..]) == Some(Comparison::Worse);
+        if one.inside == inside && (compares || is_worse) {
+            return Err(NoVerdict::Compared(shown(one.whole)));
         }
         if one.inside > inside && position(one.content, offered).is_some() {
             return Err(NoVerdict::Loose(shown(one.whole)));
         }
     }
     Ok(())
+}
+
+/// The verdicts in double brackets of the sentence that is read.
+#[derive(Default)]
+struct SentenceVerdicts {
+    /// The first that is not denied.
+    first: Option<usize>,
+    /// The one before, where it is denied.
+    denied: Option<usize>,
+    /// Whether two of them differ.
+    differ: bool,
+    /// Where the last one ended.
+    end: usize,
+}
+
+impl SentenceVerdicts {
+    /// Adds the verdict in these brackets, and tells whether its sentence compares it with another.
+    fn compares(&mut self, text: &str, one: &Brackets<'_>, said: usize) -> bool {
+        let between = text.get(self.end..one.start).unwrap_or_default();
+        if ends_sentence(between) {
+            *self = Self::default();
+        }
+        self.end = one.after;
+        let other = self.denied.take().filter(|other| *other != said && names_two(between));
+        if one.is_denied {
+            self.denied = Some(said);
+        } else {
+            self.differ |= other.is_some() || *self.first.get_or_insert(said) != said;
+        }
+        self.differ
+    }
 }
 
 /// Which of the offered verdicts this is, without dress: `**B**`, `$B$`, `(B)`, `Ｂ`.
@@ -88,15 +145,20 @@ fn position(content: &str, offered: &[String]) -> Option<usize> {
         return None;
     }
     let plain: String = content.chars().filter(|c| !is_invisible(*c)).map(narrow).collect();
+    // A share of a hundred is no rating.
+    if plain.contains('%') {
+        return None;
+    }
     let bare = without_dress(&plain).trim_end_matches(|c| is_dress(c) || matches!(c, '.' | '\\'));
-    offered.iter().position(|name| name == bare || is_whole_number(bare, name))
+    let bare = whole_part(bare).unwrap_or(bare);
+    offered.iter().position(|name| name == bare)
 }
 
-/// Whether a text is this whole number with a fraction of zeros: `3.0`.
-fn is_whole_number(text: &str, number: &str) -> bool {
-    let fraction = text.strip_prefix(number).and_then(|rest| rest.strip_prefix('.'));
-    number.ends_with(|c: char| c.is_ascii_digit())
-        && fraction.is_some_and(|zeros| !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0'))
+/// The whole number that a text is with a fraction of zeros: `3` of `3.0`.
+pub(super) fn whole_part(text: &str) -> Option<&str> {
+    let (whole, zeros) = text.split_once('.')?;
+    let is_whole = whole.ends_with(|c: char| c.is_ascii_digit());
+    (is_whole && !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0')).then_some(whole)
 }
 
 /// The ASCII form of a full-width character.
@@ -131,7 +193,7 @@ fn bracketed(text: &str, start: usize) -> Brackets<'_> {
     let (after, closed) = run_of(text, inside + content.len(), closes_square);
     let is_double = opened.last() >= Some(&2) && closed.first() >= Some(&2);
     let is_denied = is_denied(&text[..start], &text[after..]);
-    Brackets { inside, whole: &text[start..after], content, is_double, is_denied }
+    Brackets { start, inside, after, whole: &text[start..after], content, is_double, is_denied }
 }
 
 /// What is in a box of LaTeX that begins here, up to its last brace. Texts in prompts may hold one, so it is no verdict
@@ -152,7 +214,8 @@ fn boxed(text: &str, start: usize) -> Brackets<'_> {
     }
     let after = end + usize::from(depth == 0);
     let is_denied = is_denied(&text[..start], &text[after..]);
-    Brackets { inside, whole: &text[start..after], content: &text[inside..end], is_double: false, is_denied }
+    let (whole, content) = (&text[start..after], &text[inside..end]);
+    Brackets { start, inside, after, whole, content, is_double: false, is_denied }
 }
 
 /// Where a run of brackets ends that begins here, and how many stand next to each other in each part of it. White space
@@ -200,7 +263,7 @@ mod tests {
     fn the_last_verdict_wins_and_must_have_been_offered() {
         for (text, said) in [
             ("[[A]]", Ok(0)),
-            ("First [[A]], but then **[[B]]**.", Ok(1)),
+            ("First [[A]]. But then **[[B]]**.", Ok(1)),
             ("[[ C ]]\n", Ok(2)),
             ("[[[A]]]", Ok(0)),
             ("[[B]] as I [[", Ok(1)),
@@ -230,7 +293,7 @@ mod tests {
         }
         for text in [
             "[[11]]", "[[11.0]]", "[[7.01]]", "[[07.0]]", "[[7.0.0]]", "[[7.5]]", "[[.5]]", "[[07]]", "[[-1]]",
-            "[[7/10]]",
+            "[[7/10]]", "[[7%]]", "[[7 ％]]",
         ] {
             assert!(last_verdict(text, &ratings).is_err(), "{text}");
         }
@@ -288,10 +351,39 @@ mod tests {
     }
 
     #[test]
+    fn a_sentence_that_compares_two_verdicts_says_none() {
+        for text in [
+            "[[A]] is better than [[B]]", "[[A]] beats [[B]].", "[[A]] > [[B]]", "I cannot choose [[A]] over [[B]]",
+            "[[A]]. [[B]] is worse.", "[[A]] or [[B]]", "[[A]] or [[B]] or [[A]]", "[[A]] is worse than [[B]]",
+            "[[A]] is not better than [[B]]", "[[A]] vs. [[B]]", "[[A]]. [[B]] is better in style.", "[[A]] is worse",
+            "[[B]]. So [[A]], but [[B]].",
+        ] {
+            let read = last_verdict(text, &pair(false));
+            assert!(matches!(read, Err(NoVerdict::Compared(_))), "{text}: {read:?}");
+        }
+        for (text, said) in [
+            ("[[A]], not [[B]]", 0),
+            ("It is not [[A]] but [[B]]", 1),
+            ("It is not [[A]], it is [[B]]", 1),
+            ("[[A]] rather than [[B]]", 0),
+            ("[[A]] is better.", 0),
+            ("[[A]] or [[B]]? The verdict: [[A]]", 0),
+            ("[[A]] > [[B]], so:\n[[A]]", 0),
+            ("[[B]], that is [[B]]", 1),
+        ] {
+            assert_eq!(last_verdict(text, &pair(false)), Ok(said), "{text}");
+        }
+        for text in ["[[3]] out of [[5]]", "[[3]]/[[5]]"] {
+            assert!(last_verdict(text, &ratings("1..5")).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn probabilities_are_those_of_the_last_verdict() {
         let follows = |text: &str| follows_marker(text, text.rfind(MARKER).expect("there"), &pair(false));
         assert_eq!((follows("[[A]]"), follows("so [[[A]]]"), follows("so [[")), (Ok(()), Ok(()), Ok(())));
         assert!(follows("The verdict is not [[A]]").is_err() && follows("It is not [[").is_err());
+        assert!(follows("[[A]] is better than [[B]]").is_err() && follows("[[B]]. [[A]] is worse").is_err());
         assert!(follows("[[A]] is wrong").is_err() && follows("[[A]] then $\\boxed{B}$").is_err());
         assert!(follows("[[A]]. Final: [ [B]]").is_err() && follows("[[A]]. Final: ［［B］］").is_err());
     }

@@ -1,4 +1,4 @@
-//! Verdicts that their own clause denies: `not [[A]]`, `[[A]] is wrong`.
+//! Verdicts that their own clause denies or compares: `not [[A]]`, `[[A]] is wrong`, `[[A]] is worse`.
 
 /// Words that deny a verdict; so does any that ends in `n't`.
 const NEGATIONS: [&str; 5] = ["not", "never", "neither", "nor", "cannot"];
@@ -15,16 +15,52 @@ const FILLERS: [&str; 32] = [
     "best", "verdict", "answer", "choice", "decision", "rating", "score", "think", "believe", "say", "choose", "give",
     "really", "actually", "simply", "clearly", "necessarily",
 ];
+/// Words that say that what is before them is the worse one.
+const WORSE: [&str; 8] = ["worse", "worst", "weaker", "weakest", "inferior", "poorer", "loses", "lost"];
+/// Words that say that it is the better one.
+const BETTER: [&str; 8] = ["better", "best", "stronger", "superior", "preferable", "beats", "wins", "outperforms"];
+/// Words between two verdicts of which neither is chosen.
+const LINKS: [&str; 10] = ["over", "than", "or", "nor", "and", "vs", "versus", "above", "against", "to"];
 /// Words on either side that are looked at.
 const NEAR: usize = 8;
+const SEPARATORS: [char; 2] = [' ', '\t'];
 
 /// Whether the clause of the verdict between these parts of a text denies it.
 pub(super) fn is_denied(before: &str, after: &str) -> bool {
-    let separators = [' ', '\t'];
     // Nearest first. What follows the last punctuation belongs to the clause.
-    let before = clause(before.rsplit(separators), |word| word.rsplit_once(ends_clause).map(|(_, rest)| rest));
-    let after = clause(after.split(separators), |word| word.split_once(ends_clause).map(|(rest, _)| rest));
-    denies_next(&before) || denies_previous(&after)
+    let before = clause(before.rsplit(SEPARATORS), |word| word.rsplit_once(ends_clause).map(|(_, rest)| rest));
+    denies_next(&before) || denies_previous(&clause_after(after))
+}
+
+/// What the clause behind a verdict says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Better,
+    Worse,
+}
+
+/// How the clause that follows a verdict compares it, if it does.
+pub(super) fn comparison(after: &str) -> Option<Comparison> {
+    let words = clause_after(after);
+    let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
+    if has(&WORSE) {
+        return Some(Comparison::Worse);
+    }
+    has(&BETTER).then_some(Comparison::Better)
+}
+
+/// Whether what is between two verdicts, the first of which is denied, names both alike: `not [[A]] or [[B]]`.
+pub(super) fn names_two(between: &str) -> bool {
+    let between = between.to_lowercase();
+    between.split(|c: char| !c.is_alphanumeric()).any(|word| LINKS.contains(&word))
+}
+
+/// Whether a sentence ends between two verdicts.
+pub(super) fn ends_sentence(between: &str) -> bool {
+    // The point of an abbreviation ends none.
+    let between = between.to_lowercase().replace("vs.", "vs");
+    between
+        .contains(|c| matches!(c, '.' | '!' | '?' | ';' | ':' | '…' | '\n' | '\r' | '。' | '！' | '？' | '；' | '：'))
 }
 
 /// `it is not`, `I don't think it is`, `rather than` before a verdict; the nearest word is first.
@@ -52,6 +88,11 @@ fn denies_previous(words: &[String]) -> bool {
 
 fn is_negation(word: &str) -> bool {
     NEGATIONS.contains(&word) || word.ends_with("n't")
+}
+
+/// The words that follow a verdict in its clause.
+fn clause_after(after: &str) -> Vec<String> {
+    clause(after.split(SEPARATORS), |word| word.split_once(ends_clause).map(|(rest, _)| rest))
 }
 
 /// Words up to the end of the clause, in lower case and without the decoration around them.

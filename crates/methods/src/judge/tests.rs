@@ -412,6 +412,14 @@ fn given_verdicts_are_held_against_what_their_answers_say() {
     let answer = |one: Value| json!({"answers": [one], "p": null, "mass": null});
     let bare = json!({"answers": [{"written": "A", "outcome": "scored"}]});
     run_from(args, &samples, &writer(), "verdicts", &[bare.clone(), bare]).expect("answers are enough");
+    let ratings = |written: Value| {
+        let row = json!({"answers": [{"written": written, "outcome": "scored"}]});
+        run_from("judge --attribute coherence --mode pointwise", &samples, &writer(), "verdicts", &[row.clone(), row])
+    };
+    for written in [json!(3), json!(3.0), json!("3"), json!("3.0")] {
+        ratings(written.clone()).unwrap_or_else(|refused| panic!("{written}: {refused}"));
+    }
+    assert!(ratings(json!(3.5)).expect_err("refused").contains("what was offered is"));
     for (change, part) in [
         (json!({"choice": "second"}), "`choice` is \"second\", and by the rest of the row it is \"first\""),
         (

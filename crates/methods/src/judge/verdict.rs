@@ -5,7 +5,7 @@ use probity_lm::{Finish, GenerateResult, Label, LabelAnswer, LabelSet, Outcome, 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::brackets::{MARKER, follows_marker, last_verdict};
+use super::brackets::{MARKER, follows_marker, last_verdict, whole_part};
 use crate::answer_text::{answer_of, answer_text};
 use crate::figures::mean;
 use crate::reward::preferred;
@@ -475,7 +475,8 @@ impl JudgeAnswer {
     }
 }
 
-/// A verdict as a table has it: a letter, or a rating that may be written as a number.
+/// A verdict as a table has it: a letter, or a rating that may be written as a number. A table that went through a
+/// spreadsheet has 3.0 for 3.
 fn letter_or_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -484,13 +485,15 @@ fn letter_or_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>
         Number(serde_json::Number),
     }
     let written = Option::<Written>::deserialize(from)?;
-    Ok(written.map(|written| match written {
-        Written::Text(text) => text,
-        // A table that went through a spreadsheet has 3.0 for 3.
-        Written::Number(number) => match number.as_f64() {
-            Some(whole) if whole.fract() == 0.0 => format!("{whole}"),
-            _ => number.to_string(),
-        },
+    Ok(written.map(|written| {
+        let text = match written {
+            Written::Text(text) => text,
+            Written::Number(number) => number.to_string(),
+        };
+        match whole_part(&text) {
+            Some(whole) => whole.to_owned(),
+            None => text,
+        }
     }))
 }
 
@@ -652,7 +655,7 @@ mod tests {
             let answer = json!({ "outcome": "scored", "written": written });
             JudgeVerdict::read(&json!({ "answers": [answer] }), offered, false).map(|verdict| verdict.decided.rating())
         };
-        for written in [json!("3"), json!(3), json!(3.0)] {
+        for written in [json!("3"), json!(3), json!(3.0), json!("3.0")] {
             assert_eq!(read(written.clone()).expect("a rating"), Some(3.0), "{written}");
         }
         let error = read(json!(3.5)).expect_err("refused").to_string();
