@@ -24,6 +24,7 @@ mod label;
 mod learned;
 mod links;
 mod logprobs;
+mod memory;
 mod merge;
 mod meta;
 mod methods;

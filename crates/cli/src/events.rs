@@ -199,7 +199,7 @@ fn memory_rows(part: &PlannedPart) -> Vec<(&'static str, String)> {
     let device = if options.devices.is_several() { "each device".to_owned() } else { options.devices.to_string() };
     let activations = format!("about {} of activations", size(activations));
     let with = match memory.process {
-        Some(process) => format!("{activations} and {} that the program holds without a model", size(process)),
+        Some(process) => format!("{activations} and {} that the program holds besides", size(process)),
         None => activations,
     };
     let unknown = || format!("unknown; keys and values may take {}", size(options.cache_budget.unwrap_or(0)));

@@ -66,7 +66,7 @@ pub struct ModelMemory {
     pub devices: DeviceList,
     /// What there was when this was found out: for each copy, on the device with least.
     room: Option<DeviceRoom>,
-    /// What this process held when this was found out, where weights go to the memory that it is in.
+    /// What this process holds besides weights, where they go to the memory that it is in.
     pub process: Option<u64>,
     /// Bytes of keys and values where no option says.
     cache: Option<u64>,
@@ -112,14 +112,18 @@ impl ModelMemory {
         }
     }
 
-    /// With the budget of keys and values that follows from what is free after loading.
+    /// With what follows from what is free, and held, after loading.
     pub(crate) fn after_loading(self, token_budget: usize) -> Self {
         let activations = self.activations(BatchSize::of_tokens(token_budget));
         let budget = |activations: u64| match least_room(self.devices) {
             Some(room) => room.free.saturating_sub(activations) / 2,
             None => UNKNOWN,
         };
-        Self { cache: activations.map(budget), ..self }
+        // More than before: code was read.
+        let copies = self.devices.copies_on_host() as u64;
+        let besides =
+            |before: u64| process_memory().map_or(before, |now| before.max(now.saturating_sub(copies * self.weights)));
+        Self { cache: activations.map(budget), process: self.process.map(besides), ..self }
     }
 
     /// Bytes of keys and values where no option says: on [`DeviceChoice::Cpu`] half of what is available now, elsewhere half of

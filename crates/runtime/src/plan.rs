@@ -69,7 +69,7 @@ pub struct PlannedMemory {
     pub cache: u64,
     /// What a batch makes besides, by estimate; absent on `cpu`.
     pub activations: Option<u64>,
-    /// What the process held before the model was loaded, where it is in the same memory.
+    /// What the process holds besides, where it is in the same memory: as measured when the model was loaded.
     pub process: Option<u64>,
     /// What was free before; absent where nobody says.
     pub free: Option<u64>,
@@ -259,7 +259,6 @@ impl Model {
             weights: memory.weights,
             cache: plan.usage.peak_cache_bytes,
             activations,
-            // On the processor pages of the file are dropped when memory is short: what they take is no sum.
             process: activations.and(memory.process),
             free: memory.free(),
         }

@@ -23,8 +23,10 @@ pub struct DeviceMemory {
 /// Bytes that a batch makes and lets go again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BatchBytes {
-    /// A row, in all that is held of it at once in a layer.
-    row: u64,
+    /// A row, in all that is held of it at once around attention.
+    narrow_row: u64,
+    /// The same of a feed-forward part.
+    wide_row: u64,
     /// A pair of a row and a position, over all heads: scores as they are, scaled, masked, and as weights.
     pair: u64,
     /// Pairs for which there is room at once.
@@ -165,14 +167,15 @@ impl DeviceMemory {
         }
         let (stacks, size) = (stacks(config), if exact { 4 } else { 2 });
         let cached = stacks.first().filter(|stack| !stack.bidirectional);
-        let widest = stacks.iter().map(|c| 4 * c.hidden_size + 3 * c.intermediate_size + 2 * c.num_heads * c.head_dim);
+        let most = |of: fn(&StackConfig) -> usize| (size * stacks.iter().map(of).max().unwrap_or(0)) as u64;
         let heads = stacks.iter().map(|c| c.num_heads).max().unwrap_or(0);
         Self {
             weights,
             reordered_on_cpu,
             cache_per_token: cached.map_or(0, |c| (2 * c.layers.len() * c.num_kv_heads * c.head_dim * size) as u64),
             batch: BatchBytes {
-                row: (size * widest.max().unwrap_or(0)) as u64,
+                narrow_row: most(|c| 4 * c.hidden_size + 2 * c.num_heads * c.head_dim),
+                wide_row: most(|c| 4 * c.hidden_size + 3 * c.intermediate_size),
                 pair: (4 * 4 * heads) as u64,
                 most_pairs: (MOST_SCORES / heads.max(1)) as u64,
                 logits: (4 * 4 * config.vocab_size()) as u64,
@@ -183,10 +186,12 @@ impl DeviceMemory {
 
     /// What one such batch makes and lets go again, at most. An estimate.
     pub fn activations(&self, size: BatchSize) -> u64 {
-        let BatchBytes { row, pair, most_pairs, logits, widened } = self.batch;
+        let BatchBytes { narrow_row, wide_row, pair, most_pairs, logits, widened } = self.batch;
         let rows = size.rows as u64;
         let pairs = rows.saturating_mul(size.positions as u64).min(most_pairs);
         let logits = logits * size.head_rows.min(HEAD_ROWS) as u64;
-        row.saturating_mul(rows).saturating_add(widened + (pair * pairs).max(logits))
+        let attention = narrow_row.saturating_mul(rows).saturating_add(pair * pairs);
+        // Allocators keep what layers let go while the head's weights are widened.
+        attention.max(wide_row.saturating_mul(rows)).saturating_add(widened + logits)
     }
 }
