@@ -196,17 +196,19 @@ impl GateArgs {
                 )
             }
         };
-        let mut cases: String = gated.attributes.iter().map(case).collect();
+        let cases: String = gated.attributes.iter().map(case).collect();
         let says = xml(&self.says(gated, &failed));
-        if self.distrusts(gated) {
-            cases += &format!(
+        let trust = if self.distrusts(gated) {
+            format!(
                 "  <testcase classname=\"probity.gate\" name=\"trust\">\n    <failure type=\"unreliable\" \
                  message=\"{says}\"/>\n  </testcase>\n"
-            );
-        }
+            )
+        } else {
+            String::new()
+        };
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"probity gate\" tests=\"{}\" \
-             failures=\"{failures}\">\n{cases}  <system-out>{says}</system-out>\n</testsuite>\n",
+             failures=\"{failures}\">\n{cases}{trust}  <system-out>{says}</system-out>\n</testsuite>\n",
             gated.attributes.len() + distrusted
         )
     }
