@@ -8,6 +8,7 @@ use std::f64::consts::{PI, SQRT_2};
 
 use serde::Serialize;
 
+use crate::equal::TIE_TOLERANCE;
 use crate::sum::ordered_sum;
 
 /// The two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom,
@@ -131,6 +132,10 @@ pub struct Williams {
 /// up to a line).
 pub fn williams(first: f64, second: f64, between: f64, n: usize) -> Option<Williams> {
     if n < 4 || [first, second, between].iter().any(|r| !(-1.0..=1.0).contains(r)) {
+        return None;
+    }
+    // 1 but for rounding.
+    if 1.0 - between <= TIE_TOLERANCE {
         return None;
     }
     let count = n as f64;
