@@ -14,7 +14,12 @@ pub fn best_agreement(about: Option<&str>, found: Vec<Conclusion>, parts: &[(Str
         let value = ["spearman", "accuracy"].iter().find_map(|figure| one.figures[*figure].as_f64());
         value.unwrap_or(f64::NEG_INFINITY)
     };
-    let agrees = |one: &Conclusion| one.trust != Trust::Unreliable && !one.figures["interval"].is_null();
+    // Too few preferences to tell are cautious too: their interval has to be clear of chance.
+    let is_clear = |one: &Conclusion| {
+        one.figures["chance"].as_f64().is_none_or(|chance| one.figures["interval"]["low"].as_f64() > Some(chance))
+    };
+    let agrees =
+        |one: &Conclusion| one.trust != Trust::Unreliable && !one.figures["interval"].is_null() && is_clear(one);
     let name = |one: &Conclusion| one.about.clone().unwrap_or_default();
     // What rounding alone tells apart is level.
     let values = equalised(&found.iter().map(agreement).collect::<Vec<_>>());

@@ -190,3 +190,15 @@ fn the_best_of_several_metrics_has_its_head_to_head_beside_the_list() {
     assert_eq!(found.figures["head_to_head"], found.figures["best_first"][0]["figures"]["head_to_head"]);
     assert_eq!(found.figures["head_to_head"]["winner"], json!("gpt"));
 }
+
+#[test]
+fn of_several_metrics_none_agrees_beyond_chance_by_too_few_labels() {
+    let named = |name: &str, scores: &[f64]| {
+        let about = Some(name.to_owned());
+        Conclusion { about, ..conclusion(&TWO, &rows(4, &Row::new(scores).prefers("gpt"))) }
+    };
+    let found = best_agreement(None, vec![named("chrf", &GPT), named("ter", &[3.0, 4.0])], &[]).expect("two");
+    let start = "None of 2 metrics is known to agree with people beyond chance; first is chrf. ";
+    assert!(agreement(&found).starts_with(start), "{found:?}");
+    assert_eq!(found.trust, Trust::Caution);
+}
