@@ -12,6 +12,7 @@ mod gguf_config;
 pub mod hub;
 mod memory;
 mod model;
+mod options;
 mod plan;
 mod progress;
 mod rehearsal;
@@ -32,7 +33,8 @@ pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
 pub use memory::{ModelMemory, device_room, machine_memory};
-pub use model::{Drafting, KeptPrefixBytes, LoadOptions, Model};
+pub use model::Model;
+pub use options::{Drafting, KeptPrefixBytes, LoadOptions};
 pub use plan::{PlannedCost, PlannedMemory, Planner, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{

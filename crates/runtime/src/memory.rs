@@ -5,7 +5,7 @@ use probity_models::{BatchSize, DeviceChoice, DeviceList, DeviceMemory, DeviceRo
 
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::{LocatedModel, judges, memory_needed};
-use crate::model::LoadOptions;
+use crate::options::LoadOptions;
 
 /// Where nobody says what there is: 4 GiB.
 const UNKNOWN: u64 = 4 << 30;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::LocatedModel;
 use crate::memory::{MemoryLimit, ModelMemory};
-use crate::model::LoadOptions;
+use crate::options::LoadOptions;
 use crate::threads::{ComputeThreads, computing_error};
 use crate::tokenizer::Tokenizer;
 use crate::weights::fingerprint;
