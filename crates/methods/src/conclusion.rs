@@ -159,9 +159,9 @@ impl Finding {
     fn and(self, preferred: Self) -> Self {
         let is_against = preferred.figures["interval"]["high"].as_f64() < preferred.figures["chance"].as_f64();
         let doubt = match (self.doubt, preferred.doubt) {
-            (own, Doubt::Mute(_)) => own,
             (_, Doubt::Unreliable(why)) if is_against => Doubt::Unreliable(why),
-            (own @ Doubt::Unreliable(_), Doubt::Unreliable(_))
+            (own, Doubt::Mute(_))
+            | (own @ Doubt::Unreliable(_), Doubt::Unreliable(_))
             | (own @ (Doubt::None | Doubt::Caution(_) | Doubt::Mute(_)), Doubt::None) => own,
             (Doubt::Unreliable(gold), _) => {
                 Doubt::Caution(format!("by gold scores {gold}; by preferences it is better than chance"))
