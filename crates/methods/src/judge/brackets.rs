@@ -331,7 +331,7 @@ mod tests {
         }
         assert_eq!(last_verdict("[[B]], that is $\\boxed{B}$", &pair(false)), Ok(1), "it says the same");
         assert_eq!(last_verdict("$\\boxed{A}$, so [[B]]", &pair(false)), Ok(1), "a verdict comes later");
-        assert_eq!(last_verdict("[[A]] then \\boxed{[[B]]}", &pair(false)), Ok(1));
+        assert_eq!(last_verdict("[[A]]. Then \\boxed{[[B]]}", &pair(false)), Ok(1));
         assert_eq!(last_verdict("[[A]], as x = \\boxed{42}", &pair(false)), Ok(0));
         assert_eq!(last_verdict("\\boxed{A}", &pair(false)), Err(NoVerdict::Loose("boxed{A}".to_owned())));
     }
