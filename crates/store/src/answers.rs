@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, ReentrantMutex};
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult, device_kind,
+    Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult,
+    device_kind,
 };
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;

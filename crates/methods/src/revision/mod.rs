@@ -279,7 +279,6 @@ fn sign(
     let forms = [Choice::NAME, Likert::NAME].into_iter().filter(asked);
     let has_forms = forms.clone().next().is_some();
     let signature = forms.fold(signature, |signature, name| prompts.get(name).sign(signature)).with_layout(layout);
-    let signature =
-        if has_forms { signature.with("questions", &short_hash([wording().as_str()])) } else { signature };
+    let signature = if has_forms { signature.with("questions", &short_hash([wording().as_str()])) } else { signature };
     if params.has(RevisionJudge::Parapluie) { signature.with_templates(templates) } else { signature }
 }

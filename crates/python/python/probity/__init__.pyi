@@ -850,6 +850,7 @@ def metrics(
     metric: str | Sequence[str],
     encoder: str | None = ...,
     model: str | os.PathLike[str] | Model | None = ...,
+    no_gold: bool = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
     threads: int | None = ...,
