@@ -89,8 +89,7 @@ fn models_are_shown_with_what_a_device_would_hold() {
     let model = golden("tiny-gguf/model.gguf").display().to_string();
     let shown = |more: &[&str]| {
         let ran = world.run(&[&["model", "inspect", &model][..], more].concat()).exits(0);
-        let line = ran.stdout.lines().find(|line| line.starts_with("memory")).expect("a line").to_owned();
-        line
+        ran.stdout.lines().find(|line| line.starts_with("memory")).expect("a line").to_owned()
     };
     assert!(!shown(&[]).contains("activations"), "{}", shown(&[]));
     let exact = shown(&["--device", "candle-cpu"]);

@@ -140,7 +140,7 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
         lines.extend(agreement);
         lines.push(format!("{}: {because}", trust.to_string().to_uppercase()));
     }
-    lines.iter().map(|line| format!("{}\n", wrapped(&visible_line(line), 2))).collect()
+    lines.iter().map(|line| wrapped(&visible_line(line), 2) + "\n").collect()
 }
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.

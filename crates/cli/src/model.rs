@@ -167,7 +167,11 @@ fn list(args: &ModelListArgs) -> miette::Result<()> {
         let opened = located.as_ref().and_then(|located| Checkpoint::open(located).ok());
         let memory = opened.map(|checkpoint| ModelMemory::new(&checkpoint, options));
         let here = located.as_ref().map(|located| located.path.as_path());
-        print(&if args.json { listing_json(model, here, memory) } else { listing(model, here, memory) })?;
+        print(&if args.json {
+            listing_json(model, here, memory.as_ref())
+        } else {
+            listing(model, here, memory.as_ref())
+        })?;
     }
     let memory = match args.device {
         DeviceChoice::Cpu => machine_memory(),
@@ -267,7 +271,7 @@ fn judge_json(judge: &'static KnownJudge, device: DeviceChoice, memory: Option<u
     })
 }
 
-fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<ModelMemory>) -> String {
+fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>) -> String {
     let KnownModel { name, architecture, weights, licence, about, hub, packages, .. } = model;
     let state = here.map_or_else(|| "not fetched".to_owned(), |path| format!("here: {}", path.display()));
     let mut lines = vec![
@@ -278,13 +282,13 @@ fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<ModelMemory>)
         format!("  packages  {packages}"),
     ];
     lines.extend(model.files.iter().map(|file| format!("  sha256    {}  {}", file.sha256, file.path)));
-    let memory = memory.and_then(|memory| inspect::device_memory_text(&memory));
+    let memory = memory.and_then(inspect::device_memory_text);
     lines.extend(memory.map(|memory| format!("  memory    {memory}")));
     lines.push(format!("  {state}\n"));
     lines.join("\n")
 }
 
-fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<ModelMemory>) -> String {
+fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>) -> String {
     let memory = memory.and_then(|memory| {
         let activations = memory.activations(BatchSize::of_tokens(memory.token_budget()))?;
         Some(json!({

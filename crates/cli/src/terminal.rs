@@ -43,11 +43,11 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 /// How many characters a line of standard output has: those of the terminal, or where it does not say, of `$COLUMNS`.
 /// What goes to a file or another program has lines without an end: whoever reads it finds each row in one line.
 fn width() -> Option<usize> {
-    width_of(io::stdout(), terminal_size::terminal_size_of(io::stdout()))
+    width_of(&io::stdout(), terminal_size::terminal_size_of(io::stdout()))
 }
 
 /// The same of a stream, whose terminal has this size.
-fn width_of(stream: impl IsTerminal, size: Option<(terminal_size::Width, terminal_size::Height)>) -> Option<usize> {
+fn width_of(stream: &impl IsTerminal, size: Option<(terminal_size::Width, terminal_size::Height)>) -> Option<usize> {
     if !stream.is_terminal() {
         return None;
     }
@@ -208,7 +208,7 @@ pub(crate) fn print(text: &str) -> Result<(), OutputError> {
 
 /// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
 pub(crate) fn tell(text: &str) {
-    let width = width_of(io::stderr(), terminal_size::terminal_size_of(io::stderr()));
+    let width = width_of(&io::stderr(), terminal_size::terminal_size_of(io::stderr()));
     tell_line(&wrapped_within(text, width, 2));
 }
 

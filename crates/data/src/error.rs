@@ -418,7 +418,7 @@ impl DataError {
     pub(crate) fn open(file: String) -> impl Fn(io::Error) -> Self {
         move |source| {
             // A text in UTF-16 is told as what it is wherever a text is read.
-            if source.get_ref().is_some_and(|inner| inner.is::<Utf16Text>()) {
+            if source.get_ref().and_then(|inner| inner.downcast_ref::<Utf16Text>()).is_some() {
                 return Self::Foreign { file: file.clone(), what: Utf16Text::WHAT, hint: Utf16Text::HINT };
             }
             let hint = match source.kind() {

@@ -39,10 +39,10 @@ fn first_part<T: Windowed>(window: &[T], others: usize, shares: bool) -> usize {
     let work = |place: usize| window[place].tokens().len() - shared[place] + window[place].answer_tokens();
     let all: usize = (0..window.len()).map(work).sum();
     let (mut before, mut best) = (0, (usize::MAX, window.len()));
-    for place in 1..=window.len() {
+    for (place, shared) in shared.iter().enumerate().skip(1) {
         before += work(place - 1);
         // Both times `others`, which keeps the numbers whole.
-        let longest = (before * others).max(all - before + shared[place]);
+        let longest = (before * others).max(all - before + shared);
         if longest < best.0 {
             best = (longest, place);
         }
@@ -68,12 +68,15 @@ enum PartEnd {
 #[error("another device has failed")]
 struct OtherFailed;
 
+/// What a worker does with its part.
+type PartWork<'r, W, T, A> = dyn Fn(W, Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + Sync + 'r;
+
 /// Runs each part on a thread of its own. When one fails, the others end with the next result, which the sink still
 /// gets; the error is that of the first part that failed by itself, and a panic goes on in the caller.
 fn run_parts<W: Send, T: Send, A: Send>(
     parts: Vec<(W, Vec<T>)>,
     sink: &mut Sink<'_, A>,
-    run: &(dyn Fn(W, Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + Sync),
+    run: &PartWork<'_, W, T, A>,
 ) -> Result<Usage, LmError> {
     let shared = Mutex::new(SharedSink { sink, refused: false });
     let stopped = AtomicBool::new(false);
@@ -345,7 +348,7 @@ mod tests {
             Ok(())
         };
         let caught = catch_unwind(AssertUnwindSafe(|| run(on_purpose, |_| Ok(()))));
-        assert_eq!(caught.err().expect("panics").downcast_ref(), Some(&"on purpose"));
+        assert_eq!(caught.expect_err("panics").downcast_ref(), Some(&"on purpose"));
         assert!(answered.into_inner().expect("no panic here") < EACH, "the other device ends early");
     }
 }

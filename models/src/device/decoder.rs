@@ -8,7 +8,7 @@ use super::IDLE_ROWS;
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
 use super::layer::DeviceRows;
-use super::stack::DeviceStack;
+use super::stack::{DeviceStack, join};
 use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::DecoderConfig;
 use crate::decoder::{EMBEDDING, MODEL, frequencies};
@@ -78,7 +78,7 @@ impl PackedDecoder for DeviceDecoder {
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        Ok(self.stack.join(spans, len))
+        Ok(join(spans, len))
     }
 
     fn idle_rows(&self) -> usize {

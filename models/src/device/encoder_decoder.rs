@@ -10,7 +10,7 @@ use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
 use super::layer::{DeviceRows, NO_ROTATIONS};
 use super::pool::SlotSpan;
-use super::stack::DeviceStack;
+use super::stack::{DeviceStack, join};
 use super::weights::{DeviceLoadError, DeviceLoader};
 use crate::EncoderDecoderConfig;
 use crate::decoder::OUTPUT;
@@ -143,7 +143,7 @@ impl PackedDecoder for DeviceEncoderDecoder {
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
-        Ok(self.stacks.decoder.1.join(spans, len))
+        Ok(join(spans, len))
     }
 
     fn idle_rows(&self) -> usize {

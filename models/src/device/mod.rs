@@ -85,7 +85,7 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The machine has no such device, or it does not work.
-    #[error("{device} cannot be used: {source}")]
+    #[error("{device} cannot be used: {}", first_line(source))]
     #[diagnostic(help("--device cpu computes on the processor"))]
     Unavailable {
         /// The device.
@@ -94,7 +94,7 @@ pub enum DeviceError {
         source: candle_core::Error,
     },
     /// The weights could not be put there.
-    #[error("the weights cannot be put on {device}: {source}")]
+    #[error("the weights cannot be put on {device}: {}", first_line(source))]
     #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
     Weights {
         /// The device.
@@ -127,6 +127,11 @@ pub enum DeviceError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Tensor(#[from] SourceError),
+}
+
+/// What candle says, without where in its code it was said.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 impl fmt::Display for DeviceChoice {

@@ -62,7 +62,7 @@ impl SlotCounts {
     fn find(&self, len: usize) -> Option<Vec<Range<usize>>> {
         let mut free = self.free();
         if let Some(fits) = free.iter().find(|range| range.len() >= len) {
-            return Some(vec![fits.start..fits.start + len]);
+            return Some(std::iter::once(fits.start..fits.start + len).collect());
         }
         free.sort_by_key(|range| (std::cmp::Reverse(range.len()), range.start));
         let (mut found, mut left) = (Vec::new(), len);
@@ -132,12 +132,11 @@ impl KvPool {
         let mut layers = lock(&self.layers);
         let len = rows.last().map_or(0, |rows| rows.end);
         let found = lock(&self.counts).find(len);
-        let slots = match found {
-            Some(slots) => slots,
-            None => {
-                self.grow(&mut layers, len)?;
-                lock(&self.counts).find(len).expect("there is room for them now")
-            }
+        let slots = if let Some(slots) = found {
+            slots
+        } else {
+            self.grow(&mut layers, len)?;
+            lock(&self.counts).find(len).expect("there is room for them now")
         };
         let mut pieces = Vec::with_capacity(slots.len());
         let mut row = 0;

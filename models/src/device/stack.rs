@@ -167,10 +167,10 @@ impl DeviceStack {
         let width = self.config.num_kv_heads * self.config.head_dim;
         2 * self.config.layers.len() * tokens * width * self.dtype.size_in_bytes()
     }
+}
 
-    /// The first `len` tokens of consecutive spans as one.
-    pub(super) fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
-        let slots: Vec<&SlotSpan> = spans.iter().map(|span| span.cache()).collect();
-        Arc::new(KvSpan::new(len, SlotSpan::join(&slots, len)))
-    }
+/// The first `len` tokens of consecutive spans as one.
+pub(super) fn join(spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
+    let slots: Vec<&SlotSpan> = spans.iter().map(|span| span.cache()).collect();
+    Arc::new(KvSpan::new(len, SlotSpan::join(&slots, len)))
 }

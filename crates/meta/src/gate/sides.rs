@@ -308,7 +308,7 @@ pub(super) fn compared(run: &Path, new: &str, old: &str) -> Result<Option<Compar
             ways.iter().flatten().for_each(|way| text.by_way.entry(way.clone()).or_default().add(share));
         }
     }
-    Ok(has_pairs.then(|| ComparedSides { sides, debiased: !thresholds.0.is_empty() }))
+    Ok(has_pairs.then_some(ComparedSides { sides, debiased: !thresholds.0.is_empty() }))
 }
 
 /// What a judged attribute is called beside its metric.

@@ -10,8 +10,8 @@ use crate::MetaError;
 
 fn write(folder: &Path, name: &str, rows: &[Value]) -> PathBuf {
     let path = folder.join(name);
-    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    fs::write(&path, lines).expect("written");
+    let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
+    fs::write(&path, lines.join("\n") + "\n").expect("written");
     path
 }
 

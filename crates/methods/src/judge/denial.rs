@@ -59,8 +59,7 @@ pub(super) fn names_two(between: &str) -> bool {
 pub(super) fn ends_sentence(between: &str) -> bool {
     // The point of an abbreviation ends none.
     let between = between.to_lowercase().replace("vs.", "vs");
-    between
-        .contains(|c| matches!(c, '.' | '!' | '?' | ';' | ':' | '…' | '\n' | '\r' | '。' | '！' | '？' | '；' | '：'))
+    between.contains(['.', '!', '?', ';', ':', '…', '\n', '\r', '。', '！', '？', '；', '：'])
 }
 
 /// `it is not`, `I don't think it is`, `rather than` before a verdict; the nearest word is first.

@@ -201,7 +201,9 @@ fn in_order_of_ids(samples: &[Sample], parts: Vec<CandidateFeatures>) -> (Vec<Sa
 /// The key of samples in the order of their ids.
 fn key_of_data(samples: &[Sample]) -> String {
     let mut samples = samples.to_vec();
-    samples.iter_mut().for_each(|sample| sample.candidates.sort_by(|a, b| a.id.cmp(&b.id)));
+    for sample in &mut samples {
+        sample.candidates.sort_by(|a, b| a.id.cmp(&b.id));
+    }
     samples.sort_by(|a, b| a.id.cmp(&b.id));
     samples_key(&samples)
 }

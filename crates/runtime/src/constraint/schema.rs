@@ -101,12 +101,11 @@ fn check_counts(fields: &Map<String, Value>, place: &str) -> Result<(), Constrai
     for keyword in COUNTS {
         let refused = |why: String| ConstraintError::Part { place: format!("{place}/{keyword}"), why };
         match fields.get(keyword).map(|value| (value.as_u64(), value)) {
-            None => {}
             Some((None, value)) => return Err(refused(format!("{value} is no whole number from 0 to {}", u64::MAX))),
             Some((Some(count), _)) if keyword.starts_with("min") && count > LONGEST => {
                 return Err(refused(format!("no text that is written has {count}")));
             }
-            Some(_) => {}
+            _ => {}
         }
     }
     Ok(())

@@ -277,11 +277,11 @@ mod tests {
     /// Twelve labels, and verdicts whose covariance with them goes from below 0 through 0 to a little above.
     #[test]
     fn a_judge_that_is_hardly_better_than_none_gives_the_interval_of_the_labels_alone() {
-        let people = |k: usize| f64::from(u8::from(k % 3 != 0));
+        let people = |k: usize| f64::from(u8::from(!k.is_multiple_of(3)));
         let alone = verdict_interval(&(0..12).map(people).collect::<Vec<_>>(), 0.95).expect("verdicts");
         // Two thirds of people's ones and of their zeros have a verdict of 1: no covariance, up to `more`.
         let corrected = |more: f64| {
-            let score = |k: usize| f64::from(u8::from(k % 4 != 0)) + more * people(k);
+            let score = |k: usize| f64::from(u8::from(!k.is_multiple_of(4))) + more * people(k);
             let labelled: Vec<(f64, f64)> = (0..12).map(|k| (score(k), people(k))).collect();
             let unlabelled: Vec<f64> = (0..24).map(score).collect();
             corrected_share(&labelled, &unlabelled, 0.95).expect("labels")
