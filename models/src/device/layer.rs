@@ -122,7 +122,7 @@ impl<'a> BatchPlan<'a> {
             rows,
             spans,
             own,
-            sources: pools.sources.map(|pool| pool.batch(&[])).transpose()?.map(|(_, batch)| batch),
+            sources: pools.sources.map(KvPool::read),
             attention: plans,
             to_sources: to_sources.transpose()?,
             rotations: ropes

@@ -1,7 +1,6 @@
 //! Where keys and values of all spans of a decoder lie on a device: one tensor of keys and one of values in each layer, in which
 //! each position has a slot. A batch is written by one operation, and no span is ever copied to be read beside another.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,6 +126,11 @@ impl KvPool {
         Ok(Self { layers: Mutex::new(layers), counts, shape, dtype, device: device.clone() })
     }
 
+    /// The pool to read from, without room for new rows.
+    pub(super) fn read(&self) -> PoolBatch<'_> {
+        PoolBatch { layers: lock(&self.layers), pieces: Vec::new() }
+    }
+
     /// Room for the rows of texts that lie one behind the other: what holds each text's, and the pool to write them to.
     pub(super) fn batch(&self, rows: &[Range<usize>]) -> Result<(Vec<SlotSpan>, PoolBatch<'_>)> {
         let mut layers = lock(&self.layers);
@@ -171,7 +175,7 @@ impl KvPool {
 }
 
 impl PoolBatch<'_> {
-    /// All that there is in a layer.
+    /// All that is in a layer.
     pub(super) fn layer(&self, layer: usize) -> &LayerSpan {
         &self.layers[layer]
     }
@@ -188,12 +192,67 @@ impl PoolBatch<'_> {
     }
 }
 
-/// How often each stretch of slots is seen, where that is more than once.
-pub(super) fn seen_often<'a>(spans: impl Iterator<Item = &'a Range<usize>>) -> BTreeMap<(usize, usize), usize> {
-    let mut counts = BTreeMap::new();
-    for range in spans {
-        *counts.entry((range.start, range.end)).or_insert(0) += 1;
+#[cfg(test)]
+mod tests {
+    use candle_core::Tensor;
+
+    use super::*;
+
+    fn pool() -> KvPool {
+        KvPool::new(1, (1, 2), DType::F32, &Device::Cpu).expect("small")
     }
-    counts.retain(|_, count| *count > 1);
-    counts
+
+    fn capacity(pool: &KvPool) -> usize {
+        lock(&pool.counts).0.len()
+    }
+
+    #[test]
+    fn slots_are_used_again_when_nobody_holds_them() {
+        let pool = pool();
+        let (mut spans, _) = pool.batch(&[0..4, 4..10]).expect("grows");
+        let before = capacity(&pool);
+        let joined = SlotSpan::join(&[&spans[0], &spans[1]], 7);
+        spans.clear();
+        // Seven are held by the joined span, three are free again.
+        assert_eq!(joined.ranges().iter().map(ExactSizeIterator::len).sum::<usize>(), 7);
+        let (more, _) = pool.batch(&[0..3]).expect("there is room");
+        assert_eq!(capacity(&pool), before);
+        let all = joined.ranges().iter().chain(more[0].ranges()).cloned().flatten();
+        let mut all: Vec<usize> = all.collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 10, "no slot is held twice");
+    }
+
+    #[test]
+    fn reading_makes_no_room() {
+        let pool = pool();
+        let (spans, _) = pool.batch(&[0..9]).expect("grows");
+        let full = capacity(&pool);
+        let rest = full - 9;
+        let (_others, _) = pool.batch(&[0..rest]).expect("there is room");
+        drop(pool.read());
+        assert_eq!(capacity(&pool), full);
+        drop(spans);
+    }
+
+    #[test]
+    fn a_batch_without_one_long_stretch_is_put_into_several() {
+        let pool = pool();
+        let (mut spans, _) = pool.batch(&[0..4, 4..8, 8..12]).expect("grows");
+        let before = capacity(&pool);
+        let middle = spans.remove(1);
+        drop(spans);
+        let (spans, batch) = pool.batch(&[0..2, 2..before - 4]).expect("in two stretches");
+        assert_eq!(capacity(&pool), before);
+        let keys = Tensor::arange(0f32, 2.0 * (before - 4) as f32, &Device::Cpu).expect("numbers");
+        let keys = keys.reshape((1, before - 4, 2)).expect("rows");
+        let all = batch.write(0, &LayerSpan { keys: keys.clone(), values: keys }).expect("writes");
+        let written: Vec<Vec<f32>> = all.keys.squeeze(0).and_then(|x| x.to_vec2()).expect("a matrix");
+        let slots: Vec<usize> = spans.iter().flat_map(|span| span.ranges().iter().cloned().flatten()).collect();
+        for (row, slot) in slots.iter().enumerate() {
+            assert_eq!(written[*slot], [2.0 * row as f32, 2.0 * row as f32 + 1.0]);
+            assert!(!middle.ranges().iter().any(|range| range.contains(slot)));
+        }
+    }
 }

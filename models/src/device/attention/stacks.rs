@@ -7,7 +7,6 @@ use candle_core::{Device, Result, Tensor};
 
 use super::{AttendingRows, DistanceBias, Sight};
 use crate::device::distances::DistancePlaces;
-use crate::device::pool::seen_often;
 use crate::stack_config::StackConfig;
 
 /// Rows of a text that attend at once.
@@ -91,31 +90,34 @@ pub(super) struct SharedStretch {
 
 /// Stretches that several texts see, by where they lie.
 pub(super) fn worth_sharing(texts: &[AttendingRows], sight: Sight) -> Vec<Range<usize>> {
-    // What each row of a text sees whole: all, or what lies before its own positions and within the window of its last.
-    let seen = texts.iter().flat_map(|text| {
-        let positions = text.positions();
-        let mut start = 0;
-        text.seen.iter().filter(move |range| {
-            let (first, end) = (start, start + range.len());
-            start = end;
-            match sight {
+    // How many texts have each stretch, and how many of them see all of it in every row.
+    let mut stretches: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
+    for text in texts {
+        let (positions, mut first) = (text.positions(), 0);
+        for range in &text.seen {
+            let end = first + range.len();
+            let is_whole = match sight {
                 Sight::Around { window } => window.is_none(),
+                // It ends before the text's own positions and begins within the window of the last one.
                 Sight::UpToOwn { window } => {
                     end + text.rows <= positions && window.is_none_or(|window| positions <= first + window)
                 }
-            }
-        })
-    });
-    let saved = |&((start, end), readers): &((usize, usize), usize)| (readers - 1) * (end - start);
-    let mut shared: Vec<((usize, usize), usize)> = seen_often(seen).into_iter().collect();
-    // A reader who does not see all of it reads it for itself, which needs all of them to have it for themselves.
-    shared.retain(|((start, end), readers)| {
-        let having = texts.iter().filter(|text| text.seen.contains(&(*start..*end))).count();
-        having == *readers && saved(&((*start, *end), *readers)) >= WORTH_SHARING
-    });
-    shared.sort_by_key(|one| (std::cmp::Reverse(saved(one)), one.0));
+            };
+            let (texts, whole) = stretches.entry((range.start, range.end)).or_default();
+            *texts += 1;
+            *whole += usize::from(is_whole);
+            first = end;
+        }
+    }
+    let mut shared: Vec<(usize, Range<usize>)> = stretches
+        .into_iter()
+        .filter(|(_, (texts, whole))| texts == whole)
+        .map(|((start, end), (texts, _))| ((texts - 1) * (end - start), start..end))
+        .filter(|(saved, _)| *saved >= WORTH_SHARING)
+        .collect();
+    shared.sort_by_key(|(saved, range)| (std::cmp::Reverse(*saved), range.start));
     shared.truncate(MOST_SHARED);
-    shared.into_iter().map(|((start, end), _)| start..end).collect()
+    shared.into_iter().map(|(_, range)| range).collect()
 }
 
 /// The rows of all texts in pieces that may attend at once.
@@ -191,7 +193,7 @@ pub(super) fn result_places(places: &[Option<usize>], results: usize, device: &D
 
 impl Piece {
     /// Whether it is so large and all its rows see all its keys.
-    pub(super) fn sees_all(&self, rows: usize, keys: usize, sight: Sight) -> bool {
+    fn sees_all(&self, rows: usize, keys: usize, sight: Sight) -> bool {
         let (first, last) = (self.keys[0].1, self.keys[self.keys.len() - 1].1);
         let of_first = sight.bounds(self.first).1;
         let of_last = sight.bounds(self.first + self.rows.len() - 1).0;
@@ -202,10 +204,10 @@ impl Piece {
 /// Positions of the rows and keys of a stack, and what the rows see, as floats: `(1, pieces, 1, rows, 1)` of rows and
 /// `(1, pieces, 1, 1, keys)` of keys.
 pub(super) struct SeenPairs {
-    pub(super) rows: Tensor,
-    pub(super) first: Tensor,
-    pub(super) last: Tensor,
-    pub(super) keys: Tensor,
+    rows: Tensor,
+    first: Tensor,
+    last: Tensor,
+    keys: Tensor,
 }
 
 impl SeenPairs {
@@ -261,20 +263,21 @@ impl PieceStack {
     ) -> Result<Self> {
         let (rows, keys) = (most(pieces, |piece| piece.rows.len()), most(pieces, |piece| piece.keys.len()));
         // What fills up repeats the first.
-        let filled = |piece: &Piece, rows: usize| -> Vec<usize> {
-            piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows).collect()
+        let rows_of = |piece: &&Piece| piece.rows.clone().chain(std::iter::repeat(piece.rows.start)).take(rows);
+        let keys_of = |at: usize| {
+            let slots = pieces[at].keys.iter().map(|(slot, _)| *slot);
+            slots.chain(std::iter::repeat(pieces[at].keys[0].0)).take(keys)
         };
-        let of_keys = |piece: &Piece| -> Vec<usize> {
-            let slots = piece.keys.iter().map(|(slot, _)| *slot);
-            slots.chain(std::iter::repeat(piece.keys[0].0)).take(keys).collect()
-        };
-        let query_places: Vec<usize> = pieces.iter().flat_map(|piece| filled(piece, rows)).collect();
-        let key_places: Vec<usize> = pieces.iter().flat_map(|piece| of_keys(piece)).collect();
-        let seen = SeenPairs::new(pieces, (rows, keys), sight, device)?;
+        let query_places: Vec<usize> = pieces.iter().flat_map(rows_of).collect();
+        let key_places: Vec<usize> = (0..pieces.len()).flat_map(keys_of).collect();
+        let seen = || SeenPairs::new(pieces, (rows, keys), sight, device);
         let summands = match bias {
-            Some(bias) => Summands::Distances(bias.places(&seen.distances()?, &seen.is_seen()?)?),
+            Some(bias) => {
+                let seen = seen()?;
+                Summands::Distances(bias.places(&seen.distances()?, &seen.is_seen()?)?)
+            }
             None if pieces.iter().all(|piece| piece.sees_all(rows, keys, sight)) => Summands::Nothing,
-            None => Summands::Mask(seen.mask()?),
+            None => Summands::Mask(seen()?.mask()?),
         };
         let distances = config.disentangled.as_ref().map(|of| {
             let pairs = pieces.iter().enumerate().flat_map(|(at, piece)| {
