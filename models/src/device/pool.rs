@@ -196,10 +196,16 @@ impl PoolBatch<'_> {
 mod tests {
     use candle_core::Tensor;
 
+    use super::super::layer::ranges;
     use super::*;
 
     fn pool() -> KvPool {
         KvPool::new(1, (1, 2), DType::F32, &Device::Cpu).expect("small")
+    }
+
+    /// Room for one text.
+    fn text(pool: &KvPool, rows: usize) -> SlotSpan {
+        pool.batch(&ranges([rows])).expect("there is room, or it grows").0.remove(0)
     }
 
     fn capacity(pool: &KvPool) -> usize {
@@ -215,9 +221,9 @@ mod tests {
         spans.clear();
         // Seven are held by the joined span, three are free again.
         assert_eq!(joined.ranges().iter().map(ExactSizeIterator::len).sum::<usize>(), 7);
-        let (more, _) = pool.batch(&[0..3]).expect("there is room");
+        let more = text(&pool, 3);
         assert_eq!(capacity(&pool), before);
-        let all = joined.ranges().iter().chain(more[0].ranges()).cloned().flatten();
+        let all = joined.ranges().iter().chain(more.ranges()).cloned().flatten();
         let mut all: Vec<usize> = all.collect();
         all.sort_unstable();
         all.dedup();
@@ -227,13 +233,12 @@ mod tests {
     #[test]
     fn reading_makes_no_room() {
         let pool = pool();
-        let (spans, _) = pool.batch(&[0..9]).expect("grows");
+        let held = text(&pool, 9);
         let full = capacity(&pool);
-        let rest = full - 9;
-        let (_others, _) = pool.batch(&[0..rest]).expect("there is room");
+        let rest = text(&pool, full - 9);
         drop(pool.read());
         assert_eq!(capacity(&pool), full);
-        drop(spans);
+        drop((held, rest));
     }
 
     #[test]
