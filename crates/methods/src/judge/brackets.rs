@@ -1,6 +1,6 @@
 //! Verdicts in double brackets, read off the text of an answer.
 
-use super::denial::{Comparison, comparison, ends_sentence, is_denied, names_two};
+use super::denial::{ends_sentence, is_denied};
 use crate::quote::{closes_square, is_dress, is_invisible, opens_square, without_dress};
 
 /// What a verdict begins with.
@@ -25,8 +25,8 @@ pub(crate) enum NoVerdict {
     Loose(String),
     #[error("the text denies its last verdict {0}")]
     Denied(String),
-    #[error("the last sentence with a verdict compares two, {0} last, and names neither")]
-    Compared(String),
+    #[error("the last sentence with a verdict has two different ones, {0} last")]
+    Two(String),
 }
 
 /// Brackets around what may be a verdict.
@@ -51,8 +51,8 @@ const BOX: &str = "boxed{";
 
 /// The last `[[…]]` of an answer, by its position among what was offered. Anything else in it than exactly one of them,
 /// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
-/// A verdict that its clause denies is none, and takes back an earlier one that says the same. A sentence that compares
-/// two verdicts says none.
+/// A verdict that its clause denies is none, and takes back an earlier one that says the same. A sentence with two
+/// different verdicts has none.
 pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
         return Err(NoVerdict::NoText);
@@ -61,22 +61,15 @@ pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVe
     let mut sentence = SentenceVerdicts::default();
     for one in all_brackets(text) {
         let said = position(one.content, offered);
-        let compares = said.is_some_and(|said| one.is_double && sentence.compares(text, &one, said));
+        let has_two = said.is_some_and(|said| one.is_double && sentence.has_two(text, &one, said));
         match (said, one.is_double) {
+            (Some(_), true) if has_two => last = Err(NoVerdict::Two(shown(one.whole))),
             (Some(said), is_double) if one.is_denied => {
                 if last == Ok(said) || (is_double && last == Err(NoVerdict::NoMarker)) {
                     last = Err(NoVerdict::Denied(shown(one.whole)));
                 }
             }
-            (Some(said), true) => {
-                let has_other = last.as_ref().is_ok_and(|other| *other != said);
-                let is_compared = match comparison(&text[one.after..]) {
-                    Some(Comparison::Worse) => true,
-                    Some(Comparison::Better) => has_other,
-                    None => false,
-                };
-                last = if compares || is_compared { Err(NoVerdict::Compared(shown(one.whole))) } else { Ok(said) };
-            }
+            (Some(said), true) => last = Ok(said),
             (None, true) => last = Err(NoVerdict::NotOffered(shown(one.content))),
             (Some(said), false) if last != Ok(said) => last = Err(NoVerdict::Loose(shown(one.whole))),
             (_, false) => {}
@@ -85,20 +78,19 @@ pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVe
     last
 }
 
-/// Whether the marker at this position of an answer is not denied or compared with another verdict, and nothing that may
-/// be another verdict follows it.
+/// Whether the marker at this position of an answer is not denied, shares its sentence with no other verdict, and is
+/// followed by nothing that may be one.
 pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> Result<(), NoVerdict> {
     let inside = marker + MARKER.len();
     let mut sentence = SentenceVerdicts::default();
     for one in all_brackets(text) {
         let said = position(one.content, offered).filter(|_| one.is_double);
-        let compares = said.is_some_and(|said| sentence.compares(text, &one, said));
+        let has_two = said.is_some_and(|said| sentence.has_two(text, &one, said));
         if one.inside == inside && one.is_denied {
             return Err(NoVerdict::Denied(shown(one.whole)));
         }
-        let is_worse = comparison(&text[one.after..]) == Some(Comparison::Worse);
-        if one.inside == inside && (compares || is_worse) {
-            return Err(NoVerdict::Compared(shown(one.whole)));
+        if one.inside == inside && has_two {
+            return Err(NoVerdict::Two(shown(one.whole)));
         }
         if one.inside > inside && position(one.content, offered).is_some() {
             return Err(NoVerdict::Loose(shown(one.whole)));
@@ -110,30 +102,21 @@ pub(crate) fn follows_marker(text: &str, marker: usize, offered: &[String]) -> R
 /// The verdicts in double brackets of the sentence that is read.
 #[derive(Default)]
 struct SentenceVerdicts {
-    /// The first that is not denied.
     first: Option<usize>,
-    /// The one before, where it is denied.
-    denied: Option<usize>,
-    /// Whether two of them differ.
+    /// Whether another differs from the first.
     differ: bool,
     /// Where the last one ended.
     end: usize,
 }
 
 impl SentenceVerdicts {
-    /// Adds the verdict in these brackets, and tells whether its sentence compares it with another.
-    fn compares(&mut self, text: &str, one: &Brackets<'_>, said: usize) -> bool {
-        let between = text.get(self.end..one.start).unwrap_or_default();
-        if ends_sentence(between) {
+    /// Adds the verdict in these brackets; returns whether its sentence has a different one too.
+    fn has_two(&mut self, text: &str, one: &Brackets<'_>, said: usize) -> bool {
+        if ends_sentence(text.get(self.end..one.start).unwrap_or_default()) {
             *self = Self::default();
         }
         self.end = one.after;
-        let other = self.denied.take().filter(|other| *other != said && names_two(between));
-        if one.is_denied {
-            self.denied = Some(said);
-        } else {
-            self.differ |= other.is_some() || *self.first.get_or_insert(said) != said;
-        }
+        self.differ |= *self.first.get_or_insert(said) != said;
         self.differ
     }
 }
@@ -344,28 +327,24 @@ mod tests {
             let read = last_verdict(text, &pair(false));
             assert!(matches!(read, Err(NoVerdict::Denied(_))), "{text}: {read:?}");
         }
-        assert_eq!(last_verdict("It is not [[A]] but [[B]]", &pair(false)), Ok(1));
-        assert_eq!(last_verdict("[[A]], not [[B]]", &pair(false)), Ok(0));
         assert_eq!(last_verdict("[[A]] is wrong. [[B]]", &pair(false)), Ok(1));
         assert!(last_verdict("It is not [A]", &pair(false)).is_err());
     }
 
     #[test]
-    fn a_sentence_that_compares_two_verdicts_says_none() {
+    fn a_sentence_with_two_verdicts_has_none() {
         for text in [
             "[[A]] is better than [[B]]", "[[A]] beats [[B]].", "[[A]] > [[B]]", "I cannot choose [[A]] over [[B]]",
-            "[[A]]. [[B]] is worse.", "[[A]] or [[B]]", "[[A]] or [[B]] or [[A]]", "[[A]] is worse than [[B]]",
-            "[[A]] is not better than [[B]]", "[[A]] vs. [[B]]", "[[A]]. [[B]] is better in style.", "[[A]] is worse",
-            "[[B]]. So [[A]], but [[B]].",
+            "[[A]] or [[B]]", "[[A]] or [[B]] or [[A]]", "[[A]] is worse than [[B]]", "[[A]] is not better than [[B]]",
+            "[[A]] vs. [[B]]", "[[A]] is worse", "[[B]]. So [[A]], but [[B]].", "[[A]], not [[B]]",
+            "It is not [[A]] but [[B]]", "It is not [[A]] or [[B]]", "[[A]] rather than [[B]]",
         ] {
             let read = last_verdict(text, &pair(false));
-            assert!(matches!(read, Err(NoVerdict::Compared(_))), "{text}: {read:?}");
+            assert!(matches!(read, Err(NoVerdict::Two(_) | NoVerdict::Denied(_))), "{text}: {read:?}");
         }
         for (text, said) in [
-            ("[[A]], not [[B]]", 0),
-            ("It is not [[A]] but [[B]]", 1),
-            ("It is not [[A]], it is [[B]]", 1),
-            ("[[A]] rather than [[B]]", 0),
+            ("[[A]]. [[B]] is worse.", 0),
+            ("It is not [[A]]. It is [[B]]", 1),
             ("[[A]] is better.", 0),
             ("[[A]] or [[B]]? The verdict: [[A]]", 0),
             ("[[A]] > [[B]], so:\n[[A]]", 0),

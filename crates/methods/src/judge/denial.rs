@@ -1,9 +1,12 @@
-//! Verdicts that their own clause denies or compares: `not [[A]]`, `[[A]] is wrong`, `[[A]] is worse`.
+//! Verdicts that their own clause denies: `not [[A]]`, `[[A]] is wrong`, `[[A]] is worse`.
 
 /// Words that deny a verdict; so does any that ends in `n't`.
 const NEGATIONS: [&str; 5] = ["not", "never", "neither", "nor", "cannot"];
 /// Words that deny a verdict after a verb: `[[A]] is wrong`.
-const WRONG: [&str; 7] = ["wrong", "incorrect", "false", "untrue", "mistaken", "mistake", "invalid"];
+const WRONG: [&str; 12] = [
+    "wrong", "incorrect", "false", "untrue", "mistaken", "mistake", "invalid", "worse", "worst", "weaker", "weakest",
+    "inferior",
+];
 /// Verbs that a denial after a verdict begins with.
 const VERBS: [&str; 15] = [
     "is", "was", "be", "been", "would", "could", "can", "should", "does", "did", "seems", "looks", "may", "might",
@@ -15,12 +18,6 @@ const FILLERS: [&str; 32] = [
     "best", "verdict", "answer", "choice", "decision", "rating", "score", "think", "believe", "say", "choose", "give",
     "really", "actually", "simply", "clearly", "necessarily",
 ];
-/// Words that say that what is before them is the worse one.
-const WORSE: [&str; 8] = ["worse", "worst", "weaker", "weakest", "inferior", "poorer", "loses", "lost"];
-/// Words that say that it is the better one.
-const BETTER: [&str; 8] = ["better", "best", "stronger", "superior", "preferable", "beats", "wins", "outperforms"];
-/// Words between two verdicts of which neither is chosen.
-const LINKS: [&str; 10] = ["over", "than", "or", "nor", "and", "vs", "versus", "above", "against", "to"];
 /// Words on either side that are looked at.
 const NEAR: usize = 8;
 const SEPARATORS: [char; 2] = [' ', '\t'];
@@ -30,29 +27,6 @@ pub(super) fn is_denied(before: &str, after: &str) -> bool {
     // Nearest first. What follows the last punctuation belongs to the clause.
     let before = clause(before.rsplit(SEPARATORS), |word| word.rsplit_once(ends_clause).map(|(_, rest)| rest));
     denies_next(&before) || denies_previous(&clause_after(after))
-}
-
-/// What the clause behind a verdict says of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
-    Better,
-    Worse,
-}
-
-/// How the clause that follows a verdict compares it, if it does.
-pub(super) fn comparison(after: &str) -> Option<Comparison> {
-    let words = clause_after(after);
-    let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
-    if has(&WORSE) {
-        return Some(Comparison::Worse);
-    }
-    has(&BETTER).then_some(Comparison::Better)
-}
-
-/// Whether what is between two verdicts, the first of which is denied, names both alike: `not [[A]] or [[B]]`.
-pub(super) fn names_two(between: &str) -> bool {
-    let between = between.to_lowercase();
-    between.split(|c: char| !c.is_alphanumeric()).any(|word| LINKS.contains(&word))
 }
 
 /// Whether a sentence ends between two verdicts.

@@ -2,56 +2,103 @@
 
 use std::collections::BTreeMap;
 
-use probity_data::Sample;
+use probity_data::{Candidate, Preference, Sample};
 use probity_lm::text::fixed;
-use probity_stats::{Correlation, per_context};
+use probity_stats::{Correlation, choice_point, per_context};
 
 use super::report::Scores;
+use crate::figures::mean;
 use crate::gold;
 use crate::{Conclusion, Trust};
 
 /// Two lists that order the texts of a context so much alike are one.
 const ALIKE: f64 = 0.95;
 
-/// What knows nothing of a text's quality agrees with gold so well (Spearman, mean over contexts).
+/// What knows nothing of a text's quality agrees with people so well.
 pub(super) struct Baseline {
     name: &'static str,
-    spearman: f64,
+    agreement: f64,
 }
 
-/// The number of words, in the direction that agrees better, and a constant for each system: the mean of what people gave
-/// its texts in the other samples. Of the candidates that have a score and gold.
-pub(super) fn baselines(samples: &[Sample], attribute: &str, scores: &Scores) -> Vec<Baseline> {
-    let by_text = |score: &dyn Fn(usize, usize) -> Option<f64>| {
-        let of_sample = |(item, row): (usize, &Vec<Option<f64>>)| {
-            (0..row.len()).map(|candidate| row[candidate].and_then(|_| score(item, candidate))).collect()
-        };
-        let scores: Vec<Vec<Option<f64>>> = scores.iter().enumerate().map(of_sample).collect();
-        spearman(samples, attribute, &scores)
-    };
-    let words = |item: usize, candidate: usize| {
-        Some(samples[item].candidates[candidate].text.split_whitespace().count() as f64)
-    };
-    let mut totals: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
-    for candidate in samples.iter().flat_map(|sample| &sample.candidates) {
-        if let Some(gold) = candidate.scores.get(attribute) {
-            let (sum, count) = totals.entry(candidate.id.as_str()).or_default();
-            (*sum, *count) = (*sum + gold, *count + 1);
+/// What scores are compared with, by the figure in a conclusion that has it.
+#[derive(Clone, Copy)]
+enum Labels<'a> {
+    /// Gold scores of an attribute: Spearman, the mean over contexts.
+    Gold(&'a str),
+    /// Preferences: the share that agrees.
+    Preferences,
+}
+
+impl<'a> Labels<'a> {
+    fn of(found: &Conclusion, attribute: &'a str) -> Option<(Self, f64)> {
+        let figure = |labels: Self| Some((labels, found.figures[labels.figure()].as_f64()?));
+        figure(Labels::Gold(attribute)).or_else(|| figure(Labels::Preferences))
+    }
+
+    fn figure(self) -> &'static str {
+        match self {
+            Self::Gold(_) => "spearman",
+            Self::Preferences => "accuracy",
         }
     }
-    let of_system = |item: usize, candidate: usize| {
-        let candidate = &samples[item].candidates[candidate];
+
+    /// What people say of a candidate: its gold score, or 1 where it is the preferred one of its sample and else 0.
+    fn worth(self, sample: &Sample, candidate: &Candidate) -> Option<f64> {
+        match (self, &sample.preference) {
+            (Self::Gold(attribute), _) => candidate.scores.get(attribute).copied(),
+            (Self::Preferences, Some(Preference::Candidate(id))) => Some(f64::from(u8::from(candidate.id == *id))),
+            (Self::Preferences, _) => None,
+        }
+    }
+
+    fn agreement(self, samples: &[Sample], scores: &Scores) -> Option<f64> {
+        match self {
+            Self::Gold(attribute) => spearman(samples, attribute, scores),
+            Self::Preferences => {
+                let of_sample = |(sample, row): (&Sample, &Vec<Option<f64>>)| {
+                    let is_best = |candidate: &Candidate| self.worth(sample, candidate) == Some(1.0);
+                    choice_point(row, sample.candidates.iter().position(is_best)?)
+                };
+                mean(samples.iter().zip(scores).filter_map(of_sample).map(|choice| choice.point))
+            }
+        }
+    }
+}
+
+/// The number of words, in the direction that agrees better, and a constant for each system: the mean of what people say
+/// of its texts in the other samples. Of the candidates that have a score.
+fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Baseline> {
+    let by_text = |score: &dyn Fn(&Sample, &Candidate) -> Option<f64>| {
+        let of_sample = |(sample, row): (&Sample, &Vec<Option<f64>>)| -> Vec<Option<f64>> {
+            row.iter()
+                .zip(&sample.candidates)
+                .map(|(own, candidate)| own.and_then(|_| score(sample, candidate)))
+                .collect()
+        };
+        let scores: Vec<Vec<Option<f64>>> = samples.iter().zip(scores).map(of_sample).collect();
+        labels.agreement(samples, &scores)
+    };
+    let words = |candidate: &Candidate| candidate.text.split_whitespace().count() as f64;
+    let mut totals: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    for sample in samples {
+        for candidate in &sample.candidates {
+            if let Some(worth) = labels.worth(sample, candidate) {
+                let (sum, count) = totals.entry(candidate.id.as_str()).or_default();
+                (*sum, *count) = (*sum + worth, *count + 1);
+            }
+        }
+    }
+    let of_system = |sample: &Sample, candidate: &Candidate| {
         let (sum, count) = totals.get(candidate.id.as_str())?;
-        let own = candidate.scores.get(attribute);
-        let (sum, count) = (sum - own.unwrap_or(&0.0), count - usize::from(own.is_some()));
+        let own = labels.worth(sample, candidate);
+        let (sum, count) = (sum - own.unwrap_or(0.0), count - usize::from(own.is_some()));
         (count > 0).then(|| sum / count as f64)
     };
-    let length = by_text(&words).map(|rho| Baseline {
-        name: if rho < 0.0 { "length (shorter is better)" } else { "length" },
-        spearman: rho.abs(),
-    });
-    let system = by_text(&of_system).map(|spearman| Baseline { name: "a constant for each system", spearman });
-    length.into_iter().chain(system).collect()
+    let of = |name: &'static str, agreement: Option<f64>| agreement.map(|agreement| Baseline { name, agreement });
+    let longer = of("length", by_text(&|_, candidate| Some(words(candidate))));
+    let shorter = of("length (shorter is better)", by_text(&|_, candidate| Some(-words(candidate))));
+    let length = longer.into_iter().chain(shorter).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
+    length.into_iter().chain(of("a constant for each system", by_text(&of_system))).collect()
 }
 
 fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64> {
@@ -61,17 +108,21 @@ fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64>
     per_context(Correlation::Spearman, lists.iter().map(|(a, b)| (a.as_slice(), b.as_slice()))).mean
 }
 
-/// Puts baselines beside what a conclusion says of agreement with gold; one that agrees as well makes it doubtful.
-pub(super) fn tell_baselines(found: &mut Conclusion, baselines: &[Baseline]) {
-    let Some(own) = found.figures["spearman"].as_f64().filter(|_| !baselines.is_empty()) else { return };
+/// Puts baselines beside what a conclusion says of agreement with people; one that agrees as well makes it doubtful.
+pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribute: &str, scores: &Scores) {
+    let Some((labels, own)) = Labels::of(found, attribute) else { return };
+    let baselines = baselines(samples, labels, scores);
+    if baselines.is_empty() {
+        return;
+    }
     let shown: Vec<String> =
-        baselines.iter().map(|one| format!("{} has {}", one.name, fixed(one.spearman, 3))).collect();
+        baselines.iter().map(|one| format!("{} has {}", one.name, fixed(one.agreement, 3))).collect();
     let said = found.agreement.as_mut().unwrap_or(&mut found.says);
     *said = format!("{said}; {}", shown.join(", "));
-    for one in baselines {
-        found.figures["baselines"][one.name] = one.spearman.into();
+    for one in &baselines {
+        found.figures["baselines"][one.name] = one.agreement.into();
     }
-    let best = baselines.iter().filter(|one| one.spearman >= own).max_by(|a, b| a.spearman.total_cmp(&b.spearman));
+    let best = baselines.iter().filter(|one| one.agreement >= own).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
     if let Some(best) = best.filter(|_| found.trust != Trust::Unreliable) {
         let why = format!("{} agrees as well without reading a text", best.name);
         found.because = match found.trust {
@@ -140,17 +191,41 @@ mod tests {
             candidate.text = "word ".repeat(5 - candidate.scores["coherence"] as usize).into();
         }
         let scores = vec![vec![Some(0.0); 3]; 6];
-        let found = baselines(&samples, "coherence", &scores);
-        let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.spearman)).collect();
+        let found = baselines(&samples, Labels::Gold("coherence"), &scores);
+        let shown: Vec<(&str, f64)> = found.iter().map(|one| (one.name, one.agreement)).collect();
         assert_eq!(shown, [("length (shorter is better)", 1.0), ("a constant for each system", 1.0)]);
         let mut told = conclusion("coherence", Trust::Reliable);
-        tell_baselines(&mut told, &found);
+        tell_baselines(&mut told, &samples, "coherence", &scores);
         assert_eq!(
             (told.trust, told.figures["baselines"]["a constant for each system"].as_f64()),
             (Trust::Caution, Some(1.0))
         );
         assert!(told.says.contains("length (shorter is better) has 1.000"), "{}", told.says);
         assert!(told.because.ends_with("agrees as well without reading a text"), "{}", told.because);
+    }
+
+    #[test]
+    fn preferences_have_the_same_baselines() {
+        let mut samples: Vec<Sample> = (0..10).map(|k| sample(&k.to_string(), &[1.0, 2.0])).collect();
+        for (k, sample) in samples.iter_mut().enumerate() {
+            // The second system is preferred nine times, and has the longer text eight times.
+            sample.preference = Some(Preference::Candidate(if k == 0 { "0" } else { "1" }.to_owned()));
+            let longer = usize::from(k > 1);
+            for (place, candidate) in sample.candidates.iter_mut().enumerate() {
+                candidate.scores.clear();
+                candidate.text = "word ".repeat(2 + usize::from(place == longer)).into();
+            }
+        }
+        let scores = vec![vec![Some(0.0), Some(1.0)]; 10];
+        let mut told = conclusion("coherence", Trust::Reliable);
+        told.figures = json!({ "accuracy": 0.9 });
+        tell_baselines(&mut told, &samples, "coherence", &scores);
+        let figures = &told.figures["baselines"];
+        assert_eq!(
+            (figures["length"].as_f64(), figures["a constant for each system"].as_f64()),
+            (Some(0.9), Some(0.9))
+        );
+        assert_eq!(told.trust, Trust::Caution);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::asking::PointwiseAsk;
-use super::beside::{baselines, tell_baselines, tell_repeated};
+use super::beside::{tell_baselines, tell_repeated};
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
@@ -67,7 +67,12 @@ impl PointwiseTables {
             let (samples, preferences) = (of.samples, !of.no_gold);
             let (about, attribute) = (about(named), Some(named));
             let case = ConclusionCase { about, samples, scores, gold, attribute, ..ConclusionCase::default() };
-            ConclusionCase { preferences, answers, ..case }.conclusion()
+            let mut found = ConclusionCase { preferences, answers, ..case }.conclusion();
+            if let PointwiseAsk::Candidate { .. } = of.asking {
+                // A likelihood follows length, and which system wrote a text, before it follows quality.
+                tell_baselines(&mut found, of.samples, named, scores);
+            }
+            found
         };
         let used: Vec<&GoldUse<'_>> =
             gold.iter().filter(|gold| gold.present && (!of.names_attribute || gold.attribute == name)).collect();
@@ -76,12 +81,7 @@ impl PointwiseTables {
             gold::push(&figures, one.attribute, "", &mut self.gold);
             let spearman = figures.spearman.per_context.figure.mean;
             self.agreement.push(Headline::new("Spearman", Some(one.attribute), spearman));
-            let mut found = conclude(one.attribute, Some(&figures));
-            if let PointwiseAsk::Candidate { .. } = of.asking {
-                // A likelihood follows length, and which system wrote a text, before it follows quality.
-                tell_baselines(&mut found, &baselines(of.samples, one.attribute, scores));
-            }
-            self.verdict.push(found);
+            self.verdict.push(conclude(one.attribute, Some(&figures)));
             self.against.push(json!({ "attribute": one.attribute, "figures": figures }));
         }
         if used.is_empty() {
