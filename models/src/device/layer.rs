@@ -10,8 +10,8 @@ use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Si
 use super::distances::LayerDistances;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::weights::{DeviceLinear, DeviceNorm};
-use crate::layer::{AttentionWeights, FeedForwardWeights, GatedProducts, LayerWeights, PartNorms, chosen_experts};
-use crate::stack_config::{ExpertChoice, LayerSight, StackConfig};
+use crate::layer::{AttentionWeights, LayerWeights, PartNorms};
+use crate::stack_config::{LayerSight, StackConfig};
 use crate::transformer::TextRows;
 
 impl PartNorms<DeviceNorm> {
@@ -218,32 +218,6 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
     }
 }
 
-impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
-    fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
-        let Some((router, choice)) = self.router.as_ref().zip(choice) else {
-            return self.products[0].forward(x, self.activation);
-        };
-        // In f32 throughout: rounded logits tie, and another expert is chosen.
-        let logits = router.forward(&x.to_dtype(DType::F32)?)?.to_vec2::<f32>()?;
-        let mut of_experts: Vec<(Vec<u32>, Vec<f32>)> = vec![Default::default(); choice.count];
-        for (row, logits) in logits.iter().enumerate() {
-            for (expert, weight) in chosen_experts(logits, choice) {
-                of_experts[expert].0.push(row as u32);
-                of_experts[expert].1.push(weight);
-            }
-        }
-        let mut sum = Tensor::zeros(x.shape(), DType::F32, x.device())?;
-        for (products, (rows, weights)) in self.products.iter().zip(of_experts).filter(|(_, of)| !of.0.is_empty()) {
-            let count = rows.len();
-            let rows = Tensor::from_vec(rows, count, x.device())?;
-            let weights = Tensor::from_vec(weights, (count, 1), x.device())?;
-            let y = products.forward(&x.index_select(&rows, 0)?, self.activation)?.to_dtype(DType::F32)?;
-            sum = sum.index_add(&rows, &y.broadcast_mul(&weights)?, 0)?;
-        }
-        sum.to_dtype(x.dtype())
-    }
-}
-
 pub(super) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
     match activation {
         Activation::Silu => x.silu(),
@@ -251,17 +225,6 @@ pub(super) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
         // What candle calls `gelu` is the approximation; in configurations that name means the other one.
         Activation::GeluTanh => x.gelu(),
         Activation::Relu => x.relu(),
-    }
-}
-
-impl GatedProducts<DeviceLinear> {
-    fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        let gate = self.gate.forward(x)?;
-        let activated = activate(&gate, activation)?;
-        match &self.up {
-            Some(up) => self.down.forward(&(activated * up.forward(x)?)?),
-            None => self.down.forward(&activated),
-        }
     }
 }
 

@@ -9,6 +9,7 @@ mod distances;
 mod embeddings;
 mod encoder;
 mod encoder_decoder;
+mod experts;
 #[cfg(feature = "flash-attn")]
 mod flash;
 mod head;

@@ -211,6 +211,11 @@ pub(super) struct DeviceLinear {
 }
 
 impl DeviceLinear {
+    #[cfg(test)]
+    pub(super) fn of_floats(weight: Tensor) -> Self {
+        Self { weight: DeviceMatrix { parts: vec![HeldWeights::Floats(weight)] }, bias: None }
+    }
+
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = self.weight.forward(x)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))

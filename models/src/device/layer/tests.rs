@@ -17,7 +17,7 @@ use crate::relative::RelativeBuckets;
 use crate::row_range::RowRange;
 use crate::stack_config::{AttentionNames, HeadNorms, LayerBiases, LayerNames, NormNames, usual_scale};
 use crate::transformer::{ForwardPass, LayerStack};
-use crate::{Arithmetic, Compute, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
+use crate::{Arithmetic, Compute, ExpertChoice, RawTensor, SourceError, TensorBytes, WeightSource, transformer};
 
 static PLAIN: LayerNames = LayerNames {
     layers: "layers",

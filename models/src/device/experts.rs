@@ -1,0 +1,253 @@
+//! Mixtures of experts over candle's operations.
+//!
+//! Few rows go through all experts: each product is then bound by reading its weights, which most rows together need
+//! anyway, and the choice of experts stays on the device. Of many rows each goes through its own experts alone. That takes
+//! one copy of the router's logits to the host, which is little beside products of so many rows.
+
+use candle_core::{D, DType, Result, Tensor};
+
+use super::layer::activate;
+use super::weights::{DeviceLinear, DeviceNorm};
+use crate::layer::{FeedForwardWeights, GatedProducts, chosen_experts};
+use crate::stack_config::ExpertChoice;
+
+/// Rows up to which a product takes as long as reading its weights does: about as many as operations that a GPU computes
+/// while it reads a byte (some 250 in bf16, a tenth of it in f32, where weights are widened first).
+const READING_ROWS: [usize; 2] = [64, 256];
+/// Results of experts that are held at once.
+const MOST_RESULTS: usize = 1 << 22;
+/// Pairs of experts that are compared at once, over all rows.
+const MOST_PAIRS: usize = 1 << 24;
+
+/// Which rows go through which experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grouping {
+    /// All through all; results of experts that were not chosen are dropped.
+    Dense,
+    /// Each through those that it chose.
+    Sparse,
+}
+
+impl Grouping {
+    /// By the number of rows alone.
+    fn new(rows: usize, choice: ExpertChoice, dtype: DType) -> Self {
+        let most = READING_ROWS[usize::from(dtype != DType::F32)];
+        // With fewer rows some experts are chosen by none, and their weights need not be read.
+        let reads_all = rows * choice.chosen >= choice.count;
+        let is_dense = reads_all && rows <= most && rows * choice.count * choice.count <= MOST_PAIRS;
+        if is_dense { Self::Dense } else { Self::Sparse }
+    }
+}
+
+/// What each expert counts for each row, of logits `(rows, experts)`: 0 where it is not chosen, as
+/// [`chosen_experts`] has it; and 1 where it is, else 0.
+fn expert_weights(logits: &Tensor, choice: ExpertChoice) -> Result<(Tensor, Tensor)> {
+    let count = choice.count;
+    // An expert's rank is the number of those before it: larger ones, and equal ones of a lower number. Sorting on a device
+    // would leave the order of equal ones open.
+    let (own, others) = (logits.unsqueeze(2)?, logits.unsqueeze(1)?);
+    let lower: Vec<f32> = (0..count * count).map(|at| f32::from(u8::from(at % count < at / count))).collect();
+    let lower = Tensor::from_vec(lower, (1, count, count), logits.device())?;
+    let larger = others.broadcast_gt(&own)?.to_dtype(DType::F32)?;
+    let equal = others.broadcast_eq(&own)?.to_dtype(DType::F32)?.broadcast_mul(&lower)?;
+    let is_chosen = (larger + equal)?.sum(D::Minus1)?.lt(choice.chosen as f64)?;
+    let weights = logits.broadcast_sub(&logits.max_keepdim(1)?)?.exp()?;
+    let chosen = is_chosen.where_cond(&weights, &weights.zeros_like()?)?;
+    let sum = if choice.normalised { &chosen } else { &weights }.sum_keepdim(1)?;
+    Ok((chosen.broadcast_div(&sum)?, is_chosen))
+}
+
+/// Rows of several experts, one expert after another.
+struct SortedRows {
+    /// The row that each is.
+    rows: Vec<u32>,
+    /// Of each expert how many.
+    counts: Vec<usize>,
+    /// For each row, where its experts' results are, by their numbers.
+    places: Vec<u32>,
+    /// And what they count.
+    weights: Vec<f32>,
+}
+
+impl SortedRows {
+    fn new(logits: &[Vec<f32>], choice: ExpertChoice) -> Self {
+        let chosen: Vec<_> = logits.iter().map(|logits| chosen_experts(logits, choice)).collect();
+        let mut counts = vec![0; choice.count];
+        chosen.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
+        let firsts = counts.iter().scan(0, |next, count| {
+            *next += count;
+            Some(*next - count)
+        });
+        let mut next: Vec<usize> = firsts.collect();
+        let mut rows = vec![0; chosen.len() * choice.chosen];
+        let (mut places, mut weights) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for (row, chosen) in chosen.iter().enumerate() {
+            for (expert, weight) in chosen {
+                let place = next[*expert];
+                next[*expert] += 1;
+                rows[place] = row as u32;
+                places.push(place as u32);
+                weights.push(*weight);
+            }
+        }
+        Self { rows, counts, places, weights }
+    }
+}
+
+impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
+    /// `(rows, hidden_size)` to the same, in the type of `x`.
+    pub(super) fn forward(&self, x: &Tensor, choice: Option<ExpertChoice>) -> Result<Tensor> {
+        let Some((router, choice)) = self.router.as_ref().zip(choice) else {
+            return self.products[0].forward(x, self.activation);
+        };
+        // In f32 throughout: rounded logits tie, and another expert is chosen.
+        let logits = router.forward(&x.to_dtype(DType::F32)?)?;
+        let sum = match Grouping::new(x.dim(0)?, choice, x.dtype()) {
+            Grouping::Dense => self.dense(x, &logits, choice),
+            Grouping::Sparse => self.sparse(x, &logits.to_vec2()?, choice),
+        };
+        sum?.to_dtype(x.dtype())
+    }
+
+    fn dense(&self, x: &Tensor, logits: &Tensor, choice: ExpertChoice) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let (weights, is_chosen) = expert_weights(logits, choice)?;
+        let by_expert = |x: &Tensor| x.t()?.contiguous()?.reshape((choice.count, rows, 1));
+        let (weights, is_chosen) = (by_expert(&weights)?, by_expert(&is_chosen)?);
+        let at_once = (MOST_RESULTS / (rows * width)).max(1);
+        let mut sum = Tensor::zeros(x.shape(), DType::F32, x.device())?;
+        for (part, products) in self.products.chunks(at_once).enumerate() {
+            let results = products.iter().map(|products| products.forward(x, self.activation));
+            let results = Tensor::stack(&results.collect::<Result<Vec<_>>>()?, 0)?.to_dtype(DType::F32)?;
+            let own = |x: &Tensor| x.narrow(0, part * at_once, products.len())?.broadcast_as(results.shape());
+            // What was not chosen may be infinite, and 0 times that is no number.
+            let chosen = own(&is_chosen)?.where_cond(&results, &results.zeros_like()?)?;
+            sum = (sum + (chosen * own(&weights)?)?.sum(0)?)?;
+        }
+        Ok(sum)
+    }
+
+    fn sparse(&self, x: &Tensor, logits: &[Vec<f32>], choice: ExpertChoice) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let sorted = SortedRows::new(logits, choice);
+        let all = x.index_select(&Tensor::new(sorted.rows, x.device())?, 0)?;
+        let (mut results, mut first) = (Vec::new(), 0);
+        for (products, count) in self.products.iter().zip(sorted.counts).filter(|(_, count)| *count > 0) {
+            results.push(products.forward(&all.narrow(0, first, count)?, self.activation)?);
+            first += count;
+        }
+        let results = Tensor::cat(&results, 0)?.index_select(&Tensor::new(sorted.places, x.device())?, 0)?;
+        let results = results.to_dtype(DType::F32)?.reshape((rows, choice.chosen, width))?;
+        let weights = Tensor::from_vec(sorted.weights, (rows, choice.chosen, 1), x.device())?;
+        results.broadcast_mul(&weights)?.sum(1)
+    }
+}
+
+impl GatedProducts<DeviceLinear> {
+    fn forward(&self, x: &Tensor, activation: probity_kernels::Activation) -> Result<Tensor> {
+        let gate = self.gate.forward(x)?;
+        let activated = activate(&gate, activation)?;
+        match &self.up {
+            Some(up) => self.down.forward(&(activated * up.forward(x)?)?),
+            None => self.down.forward(&activated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    fn choice(count: usize, chosen: usize, normalised: bool) -> ExpertChoice {
+        ExpertChoice { count, chosen, normalised }
+    }
+
+    #[test]
+    fn the_device_chooses_what_the_host_does() {
+        // Ties at the border, all equal, a masked expert, and a row without ties.
+        let rows = [
+            [1f32, 3.0, 3.0, 3.0, -1.0],
+            [2.0, 2.0, 2.0, 2.0, 2.0],
+            [f32::NEG_INFINITY, 0.5, f32::NEG_INFINITY, 0.5, 0.25],
+            [0.1, 0.4, 0.3, 0.2, 90.0],
+        ];
+        let logits = Tensor::new(&rows, &Device::Cpu).expect("a matrix");
+        for choice in [choice(5, 2, true), choice(5, 2, false), choice(5, 5, true), choice(5, 1, false)] {
+            let (weights, is_chosen) = expert_weights(&logits, choice).expect("runs");
+            let weights: Vec<Vec<f32>> = weights.to_vec2().expect("a matrix");
+            let is_chosen: Vec<Vec<u8>> = is_chosen.to_vec2().expect("a matrix");
+            for ((row, weights), is_chosen) in rows.iter().zip(&weights).zip(&is_chosen) {
+                let mut expected = [0f32; 5];
+                let chosen = chosen_experts(row, choice);
+                chosen.iter().for_each(|(expert, weight)| expected[*expert] = *weight);
+                let experts: Vec<usize> = (0..5).filter(|expert| is_chosen[*expert] == 1).collect();
+                assert_eq!(experts, chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), "{row:?} {choice:?}");
+                for (a, b) in weights.iter().zip(&expected) {
+                    assert!((a - b).abs() <= 1e-6, "{weights:?} and {expected:?} of {row:?} {choice:?}");
+                }
+            }
+        }
+    }
+
+    /// A mixture of three experts of one product each, whose weights are numbers times 1, 2 and `last`.
+    fn mixture(last: f32) -> FeedForwardWeights<DeviceLinear, DeviceNorm> {
+        let linear = |rows: usize, factor: f32| {
+            let weights = (0..rows * 4).map(|at| factor * ((at * 37 % 19) as f32 - 9.0) / 10.0).collect();
+            DeviceLinear::of_floats(Tensor::from_vec(weights, (rows, 4), &Device::Cpu).expect("a matrix"))
+        };
+        let products = |factor| GatedProducts { gate: linear(4, factor), up: None, down: linear(4, factor) };
+        FeedForwardWeights {
+            router: Some(linear(3, 1.0)),
+            products: [1.0, 2.0, last].map(products).into(),
+            norms: crate::layer::PartNorms { stream: None, branch: None },
+            activation: probity_kernels::Activation::Silu,
+        }
+    }
+
+    #[test]
+    fn both_groupings_are_the_same_sum_and_take_nothing_from_other_experts() {
+        // In the second case nobody chooses the last expert, whose results are not finite.
+        for (last, chosen) in [(0.5, 2), (1e38, 1)] {
+            let (mixture, choice) = (mixture(last), choice(3, chosen, true));
+            let rows: Vec<f32> = (0..20).map(|at| (at * 23 % 17) as f32 / 8.0 - 1.0).collect();
+            let x = Tensor::from_vec(rows, (5, 4), &Device::Cpu).expect("a matrix");
+            let logits: Vec<Vec<f32>> = vec![vec![3.0, 2.0, if chosen == 1 { -9.0 } else { 2.5 }]; 5];
+            let dense = mixture.dense(&x, &Tensor::new(logits.clone(), &Device::Cpu).expect("a matrix"), choice);
+            let dense: Vec<Vec<f32>> = dense.and_then(|x| x.to_vec2()).expect("runs");
+            let sparse = mixture.sparse(&x, &logits, choice).and_then(|x| x.to_vec2()).expect("runs");
+            for (a, b) in dense.iter().flatten().zip(sparse.iter().flat_map(|row: &Vec<f32>| row)) {
+                assert!(a.is_finite() && (a - b).abs() <= 1e-5 * a.abs().max(1.0), "{dense:?} and {sparse:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_read_all_experts_anyway_go_through_all() {
+        let (eight, many) = (choice(8, 2, true), choice(128, 8, true));
+        let grouping = |rows, choice, dtype| Grouping::new(rows, choice, dtype);
+        assert_eq!(grouping(3, eight, DType::F32), Grouping::Sparse);
+        assert_eq!(grouping(4, eight, DType::F32), Grouping::Dense);
+        assert_eq!(grouping(15, many, DType::BF16), Grouping::Sparse);
+        assert_eq!(grouping(16, many, DType::BF16), Grouping::Dense);
+        assert_eq!(grouping(64, many, DType::F32), Grouping::Dense);
+        assert_eq!(grouping(65, many, DType::F32), Grouping::Sparse);
+        assert_eq!(grouping(256, many, DType::BF16), Grouping::Dense);
+        assert_eq!(grouping(257, many, DType::BF16), Grouping::Sparse);
+        // Comparing 512 experts with each other is held within bounds.
+        assert_eq!(grouping(64, choice(512, 10, true), DType::BF16), Grouping::Dense);
+        assert_eq!(grouping(65, choice(512, 10, true), DType::BF16), Grouping::Sparse);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_expert_and_found_again() {
+        let logits = [vec![3.0, 1.0, 2.0], vec![0.0, 5.0, 5.0], vec![9.0, 1.0, 1.0]];
+        let sorted = SortedRows::new(&logits, choice(3, 2, true));
+        assert_eq!(sorted.rows, [0, 2, 1, 2, 0, 1]);
+        assert_eq!(sorted.counts, [2, 2, 2]);
+        assert_eq!(sorted.places, [0, 4, 2, 5, 1, 3]);
+        assert_eq!(sorted.weights.len(), 6);
+        assert!((sorted.weights[2] - 0.5).abs() < 1e-6);
+    }
+}
