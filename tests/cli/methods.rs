@@ -363,6 +363,7 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     );
     assert!(holds.is_some_and(|at| says_nothing.is_some_and(|then| at < then)), "{}", ran.stdout);
     assert!(ran.stdout.contains("It answers with a place, not with a judgement."), "{}", ran.stdout);
+    assert_eq!(crate::readme::assert_demo_printed(&format!("{}\n{}", ran.stderr, ran.stdout)), 5);
     let scores = world.rows("demo/scores.jsonl");
     for item in scores.chunks(4) {
         let lowest = item

@@ -13,6 +13,7 @@ use smart_default::SmartDefault;
 
 pub use best::best_agreement;
 pub use doubts::AnswerDoubts;
+pub(crate) use winner::is_position;
 
 use crate::figures::mean;
 use agreement::{LabelWords, accuracy};

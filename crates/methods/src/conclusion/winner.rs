@@ -19,7 +19,7 @@ const TEXTS: [&str; 13] = [
 const PLACES: [&str; 6] = ["chosen", "first", "left", "rejected", "right", "second"];
 
 /// Whether an id names a position (`1`, `A`, `response_b`), which may hold another system's text in each sample.
-fn is_position(id: &str) -> bool {
+pub(crate) fn is_position(id: &str) -> bool {
     let id = id.to_lowercase();
     if PLACES.contains(&id.as_str()) {
         return true;

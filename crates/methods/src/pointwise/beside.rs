@@ -7,6 +7,7 @@ use probity_lm::text::fixed;
 use probity_stats::{Correlation, choice_point, per_context};
 
 use super::report::Scores;
+use crate::conclusion::{is_position, percent};
 use crate::figures::mean;
 use crate::gold;
 use crate::{Conclusion, Trust};
@@ -42,6 +43,13 @@ impl<'a> Labels<'a> {
         }
     }
 
+    fn shown(self, agreement: f64) -> String {
+        match self {
+            Self::Gold(_) => fixed(agreement, 3),
+            Self::Preferences => percent(agreement),
+        }
+    }
+
     /// What people say of a candidate: its gold score, or 1 where it is the preferred one of its sample and else 0.
     fn worth(self, sample: &Sample, candidate: &Candidate) -> Option<f64> {
         match (self, &sample.preference) {
@@ -66,7 +74,7 @@ impl<'a> Labels<'a> {
 }
 
 /// The number of words, in the direction that agrees better, and a constant for each system: the mean of what people say
-/// of its texts in the other samples. Of the candidates that have a score.
+/// of its texts in the other samples, unless ids are positions. Of the candidates that have a score.
 fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Baseline> {
     let by_text = |score: &dyn Fn(&Sample, &Candidate) -> Option<f64>| {
         let of_sample = |(sample, row): (&Sample, &Vec<Option<f64>>)| -> Vec<Option<f64>> {
@@ -88,6 +96,7 @@ fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Bas
             }
         }
     }
+    let names_systems = !totals.keys().all(|id| is_position(id));
     let of_system = |sample: &Sample, candidate: &Candidate| {
         let (sum, count) = totals.get(candidate.id.as_str())?;
         let own = labels.worth(sample, candidate);
@@ -98,7 +107,8 @@ fn baselines(samples: &[Sample], labels: Labels<'_>, scores: &Scores) -> Vec<Bas
     let longer = of("length", by_text(&|_, candidate| Some(words(candidate))));
     let shorter = of("length (shorter is better)", by_text(&|_, candidate| Some(-words(candidate))));
     let length = longer.into_iter().chain(shorter).max_by(|a, b| a.agreement.total_cmp(&b.agreement));
-    length.into_iter().chain(of("a constant for each system", by_text(&of_system))).collect()
+    let constant = names_systems.then(|| of("a constant for each system", by_text(&of_system))).flatten();
+    length.into_iter().chain(constant).collect()
 }
 
 fn spearman(samples: &[Sample], attribute: &str, scores: &Scores) -> Option<f64> {
@@ -116,7 +126,7 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
         return;
     }
     let shown: Vec<String> =
-        baselines.iter().map(|one| format!("{} has {}", one.name, fixed(one.agreement, 3))).collect();
+        baselines.iter().map(|one| format!("{} has {}", one.name, labels.shown(one.agreement))).collect();
     let said = found.agreement.as_mut().unwrap_or(&mut found.says);
     *said = format!("{said}; {}", shown.join(", "));
     for one in &baselines {
@@ -183,9 +193,17 @@ mod tests {
         }
     }
 
+    fn of_systems(id: &str, gold: &[f64]) -> Sample {
+        let mut sample = sample(id, gold);
+        for candidate in &mut sample.candidates {
+            candidate.id = format!("system {}", candidate.id);
+        }
+        sample
+    }
+
     #[test]
     fn length_and_a_constant_for_each_system_are_told_beside_the_score() {
-        let mut samples: Vec<Sample> = (0..6).map(|k| sample(&k.to_string(), &[1.0, 2.0, 3.0])).collect();
+        let mut samples: Vec<Sample> = (0..6).map(|k| of_systems(&k.to_string(), &[1.0, 2.0, 3.0])).collect();
         for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
             // The better, the shorter.
             candidate.text = "word ".repeat(5 - candidate.scores["coherence"] as usize).into();
@@ -206,10 +224,10 @@ mod tests {
 
     #[test]
     fn preferences_have_the_same_baselines() {
-        let mut samples: Vec<Sample> = (0..10).map(|k| sample(&k.to_string(), &[1.0, 2.0])).collect();
+        let mut samples: Vec<Sample> = (0..10).map(|k| of_systems(&k.to_string(), &[1.0, 2.0])).collect();
         for (k, sample) in samples.iter_mut().enumerate() {
             // The second system is preferred nine times, and has the longer text eight times.
-            sample.preference = Some(Preference::Candidate(if k == 0 { "0" } else { "1" }.to_owned()));
+            sample.preference = Some(Preference::Candidate(if k == 0 { "system 0" } else { "system 1" }.to_owned()));
             let longer = usize::from(k > 1);
             for (place, candidate) in sample.candidates.iter_mut().enumerate() {
                 candidate.scores.clear();
@@ -226,6 +244,17 @@ mod tests {
             (Some(0.9), Some(0.9))
         );
         assert_eq!(told.trust, Trust::Caution);
+        assert!(told.says.ends_with("length has 90.0 %, a constant for each system has 90.0 %"), "{}", told.says);
+        // What stands in a place is no system.
+        for candidate in samples.iter_mut().flat_map(|sample| &mut sample.candidates) {
+            candidate.id = candidate.id.replace("system ", "answer_");
+        }
+        assert_eq!(baselines(&samples, Labels::Gold("coherence"), &scores).len(), 0);
+        let preferences =
+            samples.iter_mut().map(|sample| sample.preference = Some(Preference::Candidate("answer_1".to_owned())));
+        assert_eq!(preferences.count(), 10);
+        let shown = baselines(&samples, Labels::Preferences, &scores);
+        assert_eq!(shown.iter().map(|one| one.name).collect::<Vec<_>>(), ["length"]);
     }
 
     #[test]
