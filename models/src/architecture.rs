@@ -9,6 +9,7 @@ use crate::decoder::{DecoderConfig, EMBEDDING, LONG_FACTORS, OUTPUT, SHORT_FACTO
 use crate::encoder::EncoderShape;
 use crate::encoder_decoder::{DecoderClasses, EncoderDecoderConfig};
 use crate::gguf::GgufDialect;
+use crate::stack_config::StackConfig;
 
 type ConfigReader<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
 
@@ -83,6 +84,22 @@ impl ModelConfig {
             Self::Encoder(config) => Some(config.num_layers),
             Self::Bridged(_) => None,
         }
+    }
+
+    /// All layers in the order in which they run, those of an encoder before those of its decoder; of what candle-transformers
+    /// runs none.
+    pub(crate) fn stacks(&self) -> Vec<StackConfig> {
+        match self {
+            Self::Decoder(config) => vec![config.stack()],
+            Self::EncoderDecoder(config) => vec![config.encoder.1.clone(), config.decoder.1.clone()],
+            Self::Encoder(config) => vec![config.stack.clone()],
+            Self::Bridged(_) => Vec::new(),
+        }
+    }
+
+    /// How many of them there are.
+    pub(crate) fn device_layers(&self) -> usize {
+        self.stacks().iter().map(|stack| stack.layers.len()).sum()
     }
 
     /// What its head tells apart, by number; none where it is a model of another kind.

@@ -14,6 +14,11 @@ pub(crate) trait WeightLoader<L, N>: Sized {
     /// The part whose names go on with `more`.
     fn under(&self, more: &str) -> Self;
 
+    /// The layer of that number, of those that `layers` names.
+    fn layer(&self, layers: &str, index: usize) -> Self {
+        self.under(&format!("{layers}.{index}."))
+    }
+
     /// The same part, whose products are not rounded where that costs little.
     fn unrounded(&self) -> Self;
 
@@ -195,7 +200,7 @@ impl<L, N> StackWeights<L, N> {
     pub(crate) fn load<P: WeightLoader<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
         // One after another: each tensor's pages in the file are let go when it is packed, so that weights are in
         // memory once.
-        let layer = |index| LayerWeights::load(&parts.under(&format!("{}.{index}.", c.names.layers)), index, c);
+        let layer = |index| LayerWeights::load(&parts.layer(c.names.layers, index), index, c);
         Ok(Self {
             layers: (0..c.layers.len()).map(layer).collect::<Result<_, _>>()?,
             last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probity_lm::SinkError;
 use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
-use probity_runtime::Drafting;
+use probity_runtime::{Drafting, LoadOptions, PlannedMemory};
 use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 use serde_json::Value;
 
@@ -190,13 +190,13 @@ fn dry_run_text(dry_run: &DryRun) -> String {
 }
 
 /// What a device would hold, and what was free there.
-fn memory_rows(part: &PlannedPart) -> Vec<(&'static str, String)> {
-    let PlannedPart { memory, options, .. } = part;
+fn memory_rows(memory: &PlannedMemory, options: LoadOptions) -> Vec<(&'static str, String)> {
     let all = size(memory.total());
     let Some(activations) = memory.activations else {
         return vec![("memory", format!("{all} for both; activations come on top"))];
     };
-    let device = if options.devices.is_several() { "each device".to_owned() } else { options.devices.to_string() };
+    let each = if options.devices.has_copies() { "each of " } else { "" };
+    let device = format!("{each}{}", memory.device);
     let activations = format!("about {} of activations", size(activations));
     let with = match memory.process {
         Some(process) => format!("{activations} and {} that the program holds besides", size(process)),
@@ -220,17 +220,23 @@ fn part_text(part: &PlannedPart) -> String {
     } else {
         format!("{} of keys and values at most", size(peak))
     };
-    let devices = options.devices.devices().len();
+    let (devices, copies) = (options.devices.devices().count(), options.devices.copies().len());
     let each = if devices > 1 { " on each device" } else { "" };
+    let of_copy = match (copies, options.devices.first_copy().len()) {
+        (1, 1) => String::new(),
+        (1, several) => format!(", divided over {several} devices"),
+        (_, 1) => each.to_owned(),
+        (_, several) => format!(" of each copy, divided over {several} devices"),
+    };
     let mut rows = vec![
         ("questions", thousands(plan.questions)),
         ("too long", thousands(plan.too_long)),
         ("tokens", format!("{unshared} if each question were computed from scratch")),
         ("computed", format!("{computed} {how}")),
-        ("weights", format!("{}{each}", size(memory.weights))),
+        ("weights", format!("{}{of_copy}", size(memory.iter().map(|memory| memory.weights).sum()))),
         ("cache", format!("{cache}, of {} allowed{each}", size(budget))),
     ];
-    rows.extend(memory_rows(part));
+    rows.extend(memory.iter().flat_map(|memory| memory_rows(memory, *options)));
     rows.push(("time", format!("about {}", seconds_text(estimate.seconds))));
     if plan.generated > 0 {
         let generated = thousands(plan.generated);
@@ -239,8 +245,8 @@ fn part_text(part: &PlannedPart) -> String {
     let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
     let (threads, tokens) = (counted(options.threads.unwrap_or(0), "thread"), counted(estimate.tokens, "token"));
     let rate = estimate.tokens_per_second;
-    let with = if devices > 1 {
-        format!("on the first of {devices} devices, which have {threads} together")
+    let with = if copies > 1 {
+        format!("on the first of {copies} copies, which have {threads} together")
     } else {
         format!("with {threads}")
     };

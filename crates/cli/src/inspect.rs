@@ -10,7 +10,8 @@ use probity_runtime::hub::{LocatedModel, ModelOrigin, WeightFormat, locate};
 use probity_runtime::tokenizer::{TEMPLATE_FILE, chat_template_of, chat_template_of_gguf};
 use probity_runtime::weights::{GgufFile, LoraAdapter, SafetensorsFiles};
 use probity_runtime::{
-    BatchSize, Checkpoint, DeviceChoice, LoadError, LoadOptions, ModelMemory, gguf_config, text_part, text_tensor,
+    BatchSize, Checkpoint, DeviceChoice, DeviceList, DeviceShare, LoadError, LoadOptions, ModelMemory, gguf_config,
+    text_part, text_tensor,
 };
 use serde_json::Value;
 
@@ -28,9 +29,10 @@ pub(crate) struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// The memory that it takes on this device, such as cuda:0 or candle-cpu, and what is free there
+    /// The memory that it takes on this device, such as cuda:0 or candle-cpu, or divided over several (cuda:0+cuda:1), and
+    /// what is free there
     #[arg(long, value_name = "DEVICE", default_value_t)]
-    device: DeviceChoice,
+    device: DeviceList,
     /// The same in this precision
     #[arg(long, value_name = "PRECISION", value_parser = precision, default_value = "exact")]
     precision: Precision,
@@ -107,12 +109,21 @@ impl InspectArgs {
                 context: checkpoint.config.context_length(),
             })
         };
-        let options = LoadOptions { devices: self.device.into(), precision: self.precision, ..LoadOptions::default() };
+        let options =
+            LoadOptions { devices: self.device.counted(), precision: self.precision, ..LoadOptions::default() };
         options.devices.check()?;
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.
         let checkpoint = Checkpoint::open(&located);
-        let there = checkpoint.as_ref().ok().map(|checkpoint| ModelMemory::new(checkpoint, options));
-        let there = there.and_then(|memory| device_memory_text(&memory));
+        let there = match &checkpoint {
+            Ok(checkpoint) => {
+                // Nothing is said of cpu itself, whatever runs there.
+                if options.devices.first() != DeviceChoice::Cpu {
+                    checkpoint.check_devices(options)?;
+                }
+                device_memory_lines(&ModelMemory::new(checkpoint, options))
+            }
+            Err(_) => Vec::new(),
+        };
         let runs = checkpoint.and_then(asked);
         Ok(print(inspection.text(&located, adapter.as_ref(), (&runs, there), self.tensors).trim_end())?)
     }
@@ -123,18 +134,26 @@ fn precision(name: &str) -> Result<Precision, String> {
     known.into_iter().find(|known| known.as_str() == name).ok_or_else(|| "expected exact or fast".to_owned())
 }
 
-/// What a device would hold of a model, and what is free there; `None` for cpu.
-pub(crate) fn device_memory_text(memory: &ModelMemory) -> Option<String> {
+/// What each device would hold of a model, and what is free there; nothing for cpu.
+pub(crate) fn device_memory_lines(memory: &ModelMemory) -> Vec<String> {
     let tokens = memory.token_budget();
-    let activations = memory.activations(BatchSize::of_tokens(tokens))?;
-    let mut parts = vec![format!("{} of weights on {}", size(memory.weights), memory.devices)];
-    let cache = memory.cache_per_token().filter(|bytes| *bytes > 0);
-    parts.extend(cache.map(|bytes| format!("{} of keys and values per 1,000 tokens of context", size(1000 * bytes))));
-    parts.push(format!("up to {} of activations for {} tokens at once", size(activations), thousands(tokens as u64)));
-    parts.push(
-        memory.free().map_or_else(|| "free memory is unknown".to_owned(), |free| format!("{} are free", size(free))),
-    );
-    Some(parts.join("; "))
+    let line = |share: &DeviceShare| {
+        let activations = share.activations(BatchSize::of_tokens(tokens))?;
+        let mut parts = vec![format!("{} of weights on {}", size(share.weights), share.title())];
+        let cache = share.cache_per_token().filter(|bytes| *bytes > 0);
+        parts.extend(
+            cache.map(|bytes| format!("{} of keys and values per 1,000 tokens of context", size(1000 * bytes))),
+        );
+        parts.push(format!(
+            "up to {} of activations for {} tokens at once",
+            size(activations),
+            thousands(tokens as u64)
+        ));
+        let free = share.free();
+        parts.push(free.map_or_else(|| "free memory is unknown".to_owned(), |free| format!("{} are free", size(free))));
+        Some(parts.join("; "))
+    };
+    memory.shares.iter().filter_map(line).collect()
 }
 
 /// A chat of one message as the model reads it, up to where its answer begins: the text, then each token.
@@ -225,7 +244,7 @@ impl Inspection {
         &self,
         located: &LocatedModel,
         adapter: Option<&LoraAdapter>,
-        (runs, on_device): (&Runs, Option<String>),
+        (runs, on_device): (&Runs, Vec<String>),
         all_tensors: bool,
     ) -> String {
         let mut text = String::new();
@@ -272,7 +291,10 @@ impl Inspection {
         }
         line("tokenizer", self.tokenizer.clone());
         let on_cpu = || self.memory(runs.as_ref().is_ok_and(|asked| !asked.reads_whole));
-        line("memory", on_device.unwrap_or_else(on_cpu));
+        if on_device.is_empty() {
+            line("memory", on_cpu());
+        }
+        on_device.into_iter().for_each(|memory| line("memory", memory));
         line(
             "can be asked",
             match runs {

@@ -9,10 +9,10 @@ use probity_runtime::hub::{
     memory_needed, nearest_model,
 };
 use probity_runtime::{
-    ArchitectureKind, BRIDGE, BatchSize, Checkpoint, DeviceChoice, DeviceList, KnownArchitecture, LoadOptions,
-    ModelMemory, device_room, known_architectures, machine_memory,
+    ArchitectureKind, BRIDGE, BatchSize, Checkpoint, DeviceChoice, DeviceList, DeviceShare, KnownArchitecture,
+    LoadOptions, ModelMemory, free_for_copy, known_architectures, machine_memory,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::FileError;
 use crate::exit::Completed;
@@ -53,9 +53,10 @@ pub(crate) struct ModelListArgs {
     /// Judges too that do not fit into memory
     #[arg(long)]
     all: bool,
-    /// The memory that models take on this device, such as cuda:0, and judges that fit what is free there
+    /// The memory that models take on this device, such as cuda:0, or divided over several (cuda:0+cuda:1), and judges that fit
+    /// what is free there
     #[arg(long, value_name = "DEVICE", default_value_t)]
-    device: DeviceChoice,
+    device: DeviceList,
 }
 
 #[derive(Debug, Args)]
@@ -160,8 +161,9 @@ enum ModelError {
 
 fn list(args: &ModelListArgs) -> miette::Result<()> {
     let places = Places::from_env()?;
-    DeviceList::from(args.device).check()?;
-    let options = LoadOptions { devices: args.device.into(), ..LoadOptions::default() };
+    let devices = args.device.counted();
+    devices.check()?;
+    let options = LoadOptions { devices, ..LoadOptions::default() };
     for model in known_models() {
         let located = locate_in(&places, model.name).ok();
         let opened = located.as_ref().and_then(|located| Checkpoint::open(located).ok());
@@ -173,15 +175,16 @@ fn list(args: &ModelListArgs) -> miette::Result<()> {
             listing(model, here, memory.as_ref())
         })?;
     }
-    let memory = match args.device {
-        DeviceChoice::Cpu => machine_memory(),
-        device => device_room(device).map(|room| room.free),
-    };
+    let memory = if is_cpu(devices) { machine_memory() } else { free_for_copy(devices) };
     if args.json {
-        let mut lines = judges().iter().flat_map(|judge| judge_json(judge, args.device, memory));
+        let mut lines = judges().iter().flat_map(|judge| judge_json(judge, devices, memory));
         return lines.try_for_each(|line| Ok(print(&line)?));
     }
-    judge_listing(args.device, memory, args.all)
+    judge_listing(devices, memory, args.all)
+}
+
+fn is_cpu(devices: DeviceList) -> bool {
+    devices.first() == DeviceChoice::Cpu
 }
 
 /// Architectures with what each is and how it is run.
@@ -221,7 +224,7 @@ fn architectures(args: &ArchitecturesArgs) -> miette::Result<()> {
 }
 
 /// Judges of the hub, each with the most exact weights that fit.
-fn judge_listing(device: DeviceChoice, memory: Option<u64>, all: bool) -> miette::Result<()> {
+fn judge_listing(devices: DeviceList, memory: Option<u64>, all: bool) -> miette::Result<()> {
     let mut rows = Vec::new();
     let mut larger = Vec::new();
     for judge in judges() {
@@ -242,10 +245,10 @@ fn judge_listing(device: DeviceChoice, memory: Option<u64>, all: bool) -> miette
             None => larger.push(judge.title),
         }
     }
-    let room = match (device, memory) {
-        (_, None) => String::new(),
-        (DeviceChoice::Cpu, Some(memory)) => format!(" that fit this machine's {} of memory", size(memory)),
-        (device, Some(memory)) => format!(" that fit the {} that are free on {device}", size(memory)),
+    let room = match memory {
+        None => String::new(),
+        Some(memory) if is_cpu(devices) => format!(" that fit this machine's {} of memory", size(memory)),
+        Some(memory) => format!(" that fit the {} that are free on {devices}", size(memory)),
     };
     print(&format!("Judges of the hub{room} (probity model get NAME; none of them was run by us)"))?;
     let columns = ["name", "weights", "memory", "licence", "what for"].map(str::to_owned);
@@ -258,13 +261,13 @@ fn judge_listing(device: DeviceChoice, memory: Option<u64>, all: bool) -> miette
 }
 
 /// A line for each way to store a judge's weights.
-fn judge_json(judge: &'static KnownJudge, device: DeviceChoice, memory: Option<u64>) -> impl Iterator<Item = String> {
+fn judge_json(judge: &'static KnownJudge, devices: DeviceList, memory: Option<u64>) -> impl Iterator<Item = String> {
     judge.variants.iter().map(move |variant| {
         let bytes = judge.weight_bytes(variant.weights);
         json!({
             "judge": judge.title, "hub_name": variant.name, "weights": variant.weights.label(), "parameters": judge.parameters,
             "bytes": bytes, "memory": memory_needed(bytes), "fits": memory.map(|memory| memory_needed(bytes) <= memory),
-            "device": device.to_string(),
+            "device": devices.to_string(),
             "licence": judge.licence, "gated": judge.gated, "about": judge.about,
         })
         .to_string()
@@ -282,19 +285,24 @@ fn listing(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>
         format!("  packages  {packages}"),
     ];
     lines.extend(model.files.iter().map(|file| format!("  sha256    {}  {}", file.sha256, file.path)));
-    let memory = memory.and_then(inspect::device_memory_text);
-    lines.extend(memory.map(|memory| format!("  memory    {memory}")));
+    let memory = memory.map(inspect::device_memory_lines).unwrap_or_default();
+    lines.extend(memory.iter().map(|memory| format!("  memory    {memory}")));
     lines.push(format!("  {state}\n"));
     lines.join("\n")
 }
 
 fn listing_json(model: &KnownModel, here: Option<&Path>, memory: Option<&ModelMemory>) -> String {
     let memory = memory.and_then(|memory| {
-        let activations = memory.activations(BatchSize::of_tokens(memory.token_budget()))?;
-        Some(json!({
-            "device": memory.devices.to_string(), "weights": memory.weights, "cache_per_token": memory.cache_per_token(),
-            "activations": activations, "free": memory.free(),
-        }))
+        let batch = BatchSize::of_tokens(memory.token_budget());
+        let share = |share: &DeviceShare| {
+            Some(json!({
+                "device": share.title(), "weights": share.weights, "cache_per_token": share.cache_per_token(),
+                "activations": share.activations(batch)?, "free": share.free(),
+            }))
+        };
+        let mut shares: Vec<Value> = memory.shares.iter().filter_map(share).collect();
+        // Of a model on one device it is said as it always was.
+        if shares.len() > 1 { Some(shares.into()) } else { shares.pop() }
     });
     let files: Vec<_> =
         model.files.iter().map(|file| json!({"path": file.path, "bytes": file.bytes, "sha256": file.sha256})).collect();

@@ -121,8 +121,8 @@ mod served {
             #[diagnostic_source]
             source: TokenError,
         },
-        #[error("a server computes on one device, not on {devices}")]
-        #[diagnostic(help("--device {}; a server on another --port for each other device", devices.first()))]
+        #[error("a server computes on one copy of the model, not on {devices}")]
+        #[diagnostic(help("--device {}; a server on another --port for each other one", devices.one_copy()))]
         Devices { devices: DeviceList },
         #[error("`{model}` reads prompts with an encoder, and is not served")]
         #[diagnostic(help("ask it with `probity logprobs` and `probity generate`"))]
@@ -131,9 +131,9 @@ mod served {
 
     impl ServeArgs {
         pub(crate) fn run(&self, global: Global) -> miette::Result<Completed> {
-            // Texts that come one by one are written on one device.
+            // Texts that come one by one are written by one copy.
             let devices = self.model.computing.load_options().devices;
-            if devices.is_several() {
+            if devices.has_copies() {
                 return Err(NotServed::Devices { devices }.into());
             }
             // Before the model is loaded: a port that is taken is told at once.

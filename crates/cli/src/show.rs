@@ -132,8 +132,8 @@ impl RunShowArgs {
         let options = LoadOptions {
             precision: serde_json::from_value(of_run("precision"))
                 .map_err(JsonError::of("the manifest names no precision"))?,
-            // One of several devices is enough for the questions about one sample.
-            devices: of_run("device").as_str().unwrap_or("cpu").parse::<DeviceList>()?.first().into(),
+            // One of several copies is enough for the questions about one sample.
+            devices: of_run("device").as_str().unwrap_or("cpu").parse::<DeviceList>()?.one_copy(),
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
             ..defaults
         };

@@ -58,6 +58,10 @@ pub struct ModelDescription {
     /// `cpu`, `candle-cpu`, `cuda:0`, `metal`; several as `cuda:0,cuda:1`. What a result does not depend on, it does not
     /// depend on down to its bits on `cpu` alone.
     pub device: String,
+    /// What computes on those devices: the card, the versions of its driver and libraries. Absent on `cpu`, and where it is not
+    /// known. Answers are found again on another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
     /// The library whose own code runs it on that device, with its version; absent where it is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<String>,
@@ -80,10 +84,10 @@ pub struct ModelDescription {
     pub has_chat_template: bool,
 }
 
-/// The kind of the devices in a description: `cuda` of `cuda:0,cuda:1`. Answers are kept by it: neither the number of
-/// devices nor their numbers change what a run is.
+/// The kind of the devices in a description: `cuda` of `cuda:0,cuda:1` and of `cuda:0+cuda:1`. Answers are kept by it: neither
+/// the number of devices nor their numbers, nor how layers are divided over them, change what a run is.
 pub fn device_kind(devices: &str) -> &str {
-    devices.split([',', ':']).next().unwrap_or_default()
+    devices.split(['+', ',', ':']).next().unwrap_or_default()
 }
 
 impl ModelDescription {
@@ -240,7 +244,9 @@ mod tests {
         for (devices, kind) in [
             ("cpu", "cpu"),
             ("candle-cpu,candle-cpu", "candle-cpu"),
+            ("candle-cpu+candle-cpu", "candle-cpu"),
             ("cuda:1", "cuda"),
+            ("cuda:0+cuda:1,cuda:2+cuda:3", "cuda"),
             ("cuda:0,cuda:1", "cuda"),
             ("cuda:all", "cuda"),
             ("metal", "metal"),

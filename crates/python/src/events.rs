@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use probity_lm::SinkError;
 use probity_methods::RunSummary;
-use probity_runtime::TokenProgress;
+use probity_runtime::{PlannedMemory, TokenProgress};
 use probity_session::{DryRun, Events, Notice, SessionReport, computing_in_force};
 use serde_json::{Value, json};
 
@@ -88,15 +88,26 @@ fn summary_value(summary: &RunSummary) -> Value {
 
 fn dry_run_value(dry_run: &DryRun) -> Value {
     let part = |part: &probity_session::PlannedPart| {
-        json!({
+        let sum = |of: fn(&PlannedMemory) -> Option<u64>| part.memory.iter().map(of).sum::<Option<u64>>();
+        let mut value = json!({
             "stage": part.stage, "model": part.model, "questions": part.plan.questions,
             "too_long": part.plan.too_long, "tokens_unshared": part.plan.usage.tokens_unshared,
             "tokens_computed": part.plan.usage.tokens_computed, "tokens_generated": part.plan.generated,
-            "weight_bytes": part.memory.weights, "cache_bytes": part.memory.cache,
-            "activation_bytes": part.memory.activations, "process_bytes": part.memory.process,
-            "free_bytes": part.memory.free,
+            "weight_bytes": sum(|memory| Some(memory.weights)), "cache_bytes": sum(|memory| Some(memory.cache)),
+            "activation_bytes": sum(|memory| memory.activations), "process_bytes": part.memory[0].process,
+            "free_bytes": sum(|memory| memory.free),
             "seconds": part.estimate.seconds, "computing": computing_in_force(part.options),
-        })
+        });
+        if part.memory.len() > 1 {
+            let share = |memory: &PlannedMemory| {
+                json!({
+                    "device": memory.device, "weight_bytes": memory.weights, "cache_bytes": memory.cache,
+                    "activation_bytes": memory.activations, "free_bytes": memory.free,
+                })
+            };
+            value["shares"] = part.memory.iter().map(share).collect();
+        }
+        value
     };
     json!({ "parts": dry_run.parts.iter().map(part).collect::<Vec<_>>() })
 }

@@ -8,14 +8,15 @@ use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
 use probity_models::{
     Arithmetic, BRIDGE, Compute, ConfigError, DecoderClasses, DeviceChoice, DeviceError, DeviceListError, ModelConfig,
-    PackedDecoder, RawTensor, SourceError, TextTensors, WeightSource, load_bridged, load_classifier_on,
-    load_decoder_on, load_encoder_decoder_on, load_encoder_on, read_config, text_part,
+    PackedDecoder, Placement, RawTensor, SourceError, TextTensors, WeightSource, check_model, load_bridged,
+    load_classifier_on, load_decoder_on, load_encoder_decoder_on, load_encoder_on, read_config, text_part,
 };
 use serde_json::Value;
 
 use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
+use crate::options::LoadOptions;
 use crate::side_file;
 use crate::tokenizer::{TEMPLATE_FILE, Tokenizer, TokenizerError};
 use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
@@ -294,24 +295,33 @@ impl Checkpoint {
         matches!(self.config, ModelConfig::Bridged(_)).then_some(BRIDGE)
     }
 
-    /// Loads a model that answers prompts on a device. Refuses weights that are no numbers, and tensors that the architecture
+    /// Loads a model that answers prompts on a device, or on several together. Refuses weights that are no numbers, and tensors that the architecture
     /// does not use: they would change the numbers of whoever does.
-    pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn PackedDecoder>, LoadError> {
-        let compute = compute.into();
-        self.check_runs(device, compute.arithmetic)?;
+    pub fn load(
+        &self,
+        compute: impl Into<Compute>,
+        place: impl Into<Placement>,
+    ) -> Result<Box<dyn PackedDecoder>, LoadError> {
+        let (compute, place) = (compute.into(), place.into());
+        self.check_runs(place.devices(), compute.arithmetic)?;
         self.load_checked(|source| match &self.config {
-            ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, (**config).clone(), compute)?),
-            ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder_on(device, source, config, compute)?),
+            ModelConfig::Decoder(config) => Ok(load_decoder_on(place, source, (**config).clone(), compute)?),
+            ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder_on(place, source, config, compute)?),
             ModelConfig::Encoder(config) => {
                 let separator = self.encoder.tokenizer().between().first().copied();
-                Ok(load_classifier_on(device, source, config, separator, compute)?)
+                Ok(load_classifier_on(place, source, config, separator, compute)?)
             }
-            ModelConfig::Bridged(config) => Ok(load_bridged(device, source, config, compute.arithmetic)?),
+            ModelConfig::Bridged(config) => Ok(load_bridged(place.devices()[0], source, config, compute.arithmetic)?),
         })
     }
 
-    /// Whether it is a model that answers prompts, by tokens or by classes, and does on that device in that arithmetic.
-    pub(crate) fn check_runs(&self, device: DeviceChoice, arithmetic: Arithmetic) -> Result<(), LoadError> {
+    /// Whether its layers can be on the devices of a copy, in the arithmetic that is asked for.
+    pub fn check_devices(&self, options: LoadOptions) -> Result<(), LoadError> {
+        Ok(check_model(options.devices.first_copy(), &self.config, options.arithmetic())?)
+    }
+
+    /// Whether it is a model that answers prompts, by tokens or by classes, and does on these devices together in that arithmetic.
+    pub(crate) fn check_runs(&self, devices: &[DeviceChoice], arithmetic: Arithmetic) -> Result<(), LoadError> {
         if let Some(tensor) = self.config.class_head().filter(|tensor| !self.source.contains(tensor)) {
             return Err(LoadError::NoClassHead { tensor, path: self.source.path() });
         }
@@ -319,7 +329,7 @@ impl Checkpoint {
             ModelConfig::Encoder(config) if config.classes.is_empty() => {
                 Err(LoadError::NoGenerator { architecture: self.architecture().to_owned() })
             }
-            config => Ok(device.check_model(config, arithmetic)?),
+            config => Ok(check_model(devices, config, arithmetic)?),
         }
     }
 
@@ -327,12 +337,12 @@ impl Checkpoint {
     pub fn load_encoder(
         &self,
         compute: impl Into<Compute>,
-        device: DeviceChoice,
+        place: impl Into<Placement>,
     ) -> Result<Box<dyn probity_models::PackedEncoder>, LoadError> {
         let ModelConfig::Encoder(config) = &self.config else {
             return Err(LoadError::NoEncoder { architecture: self.architecture().to_owned() });
         };
-        self.load_checked(|source| Ok(load_encoder_on(device, source, config, compute)?))
+        self.load_checked(|source| Ok(load_encoder_on(place, source, config, compute)?))
     }
 
     fn load_checked<T>(

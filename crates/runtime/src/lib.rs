@@ -20,6 +20,9 @@ mod replica;
 mod score;
 mod several;
 mod side_file;
+#[cfg(test)]
+#[path = "../../../tests/device/mod.rs"]
+mod test_device;
 mod text_model;
 mod threads;
 pub mod tokenizer;
@@ -32,7 +35,7 @@ pub use gguf_config::gguf_config;
 pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
-pub use memory::{ModelMemory, device_room, machine_memory};
+pub use memory::{DeviceShare, ModelMemory, device_room, free_for_copy, machine_memory};
 pub use model::Model;
 pub use options::{Drafting, KeptPrefixBytes, LoadOptions};
 pub use plan::{PlannedCost, PlannedMemory, Planner, TimeEstimate};

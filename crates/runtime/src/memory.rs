@@ -1,7 +1,12 @@
 //! What memory there is, and what a model takes of it.
 
+use std::ops::Range;
+
 use probity_lm::Precision;
-use probity_models::{BatchSize, DeviceChoice, DeviceList, DeviceMemory, DeviceRoom, weight_types};
+use probity_models::{
+    BatchSize, DeviceChoice, DeviceList, DeviceMemory, DeviceRoom, LayerMemory, Placement, StageNames, check_model,
+    weight_types,
+};
 
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::{LocatedModel, judges, memory_needed};
@@ -44,92 +49,188 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Memory for one copy of a model on the device of a list that has least; copies in the memory of the host share it.
-fn least_room(devices: DeviceList) -> Option<DeviceRoom> {
-    let rooms = devices.devices().iter().map(|device| device_room(*device)).collect::<Option<Vec<_>>>()?;
-    let copies = devices.copies_on_host() as u64;
-    let share = |bytes: Option<u64>| Some(bytes? / copies);
-    Some(DeviceRoom {
-        free: share(rooms.iter().map(|room| room.free).min())?,
-        total: share(rooms.iter().map(|room| room.total).min())?,
-    })
+/// Memory on each of the devices that hold a copy together, of all copies the least; devices in the memory of the host share
+/// it.
+fn least_rooms(devices: DeviceList) -> Vec<Option<DeviceRoom>> {
+    let places = devices.in_one_memory() as u64;
+    let least = |stage: usize| {
+        let rooms = devices.copies().map(|copy| device_room(copy[stage])).collect::<Option<Vec<_>>>()?;
+        let share = |bytes: Option<u64>| Some(bytes? / places);
+        Some(DeviceRoom {
+            free: share(rooms.iter().map(|room| room.free).min())?,
+            total: share(rooms.iter().map(|room| room.total).min())?,
+        })
+    };
+    (0..devices.first_copy().len()).map(least).collect()
 }
 
-/// Memory that a model takes on each device that it is copied to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Bytes that are free for one copy of a model, on all devices that hold it together; `None` where nobody says.
+pub fn free_for_copy(devices: DeviceList) -> Option<u64> {
+    least_rooms(devices).into_iter().map(|room| room.map(|room| room.free)).sum()
+}
+
+/// Memory that a model takes on the devices that it is copied to or divided over.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelMemory {
-    /// Bytes of the weights: as they lie in the files on [`DeviceChoice::Cpu`], elsewhere as they are held there.
-    pub weights: u64,
-    /// On devices of candle.
-    held: Option<DeviceMemory>,
     /// The devices.
     pub devices: DeviceList,
-    /// What there was when this was found out: for each copy, on the device with least.
-    room: Option<DeviceRoom>,
+    /// Of each device that holds a copy with the others, one at least.
+    pub shares: Vec<DeviceShare>,
     /// What this process holds besides weights, where they go to the memory that it is in.
     pub process: Option<u64>,
     /// Bytes of keys and values where no option says.
     cache: Option<u64>,
 }
 
-impl ModelMemory {
-    /// Of a model that is not loaded yet.
-    pub fn new(checkpoint: &Checkpoint, options: LoadOptions) -> Self {
+/// What one device holds of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceShare {
+    /// The device; of several copies that of each, `cuda:0,cuda:2`.
+    pub devices: String,
+    /// Its layers, where others hold the rest. An encoder's are counted before its decoder's.
+    pub layers: Option<Range<usize>>,
+    /// Bytes of the weights: as they lie in the files on [`DeviceChoice::Cpu`], elsewhere as they are held there.
+    pub weights: u64,
+    /// On devices of candle.
+    memory: Option<DeviceMemory>,
+    /// What there was when this was found out: on the device of the copy that has least.
+    room: Option<DeviceRoom>,
+}
+
+impl DeviceShare {
+    /// All of a model on one device, or its layers divided by the room of each.
+    fn all(checkpoint: &Checkpoint, options: LoadOptions, rooms: &[Option<DeviceRoom>]) -> Vec<Self> {
         let devices = options.devices;
-        let first = devices.first();
-        let of_device = || DeviceMemory::of(&*checkpoint.source, &checkpoint.config, options.arithmetic());
-        let held = (first != DeviceChoice::Cpu).then(of_device);
-        Self {
-            weights: held.map_or_else(|| bytes_in_file(checkpoint), |held| held_weights(first, &held)),
-            held,
-            devices,
-            room: least_room(devices),
-            process: device_is_host(first).then(process_memory).flatten(),
-            cache: None,
+        let names = |stage: usize| -> String {
+            devices.copies().map(|copy| copy[stage].to_string()).collect::<Vec<_>>().join(",")
+        };
+        let share = |stage: usize, weights, layers: Option<Range<usize>>, memory| Self {
+            devices: names(stage),
+            layers: layers.filter(|_| rooms.len() > 1),
+            weights,
+            memory,
+            room: rooms[stage],
+        };
+        if devices.first() == DeviceChoice::Cpu {
+            return vec![share(0, bytes_in_file(checkpoint), None, None)];
         }
+        // Where nobody says what there is, all are alike.
+        let free: Vec<u64> = rooms.iter().map(|room| room.map_or(1, |room| room.free)).collect();
+        let layers = LayerMemory::new(&*checkpoint.source, &checkpoint.config, options.arithmetic());
+        let divided = layers.divided(&free).into_iter().enumerate();
+        divided
+            .map(|(stage, (layers, memory))| {
+                share(stage, held_weights(devices.first(), &memory), Some(layers), Some(memory))
+            })
+            .collect()
     }
 
-    /// What was free for each copy before it was loaded; `None` where nobody says.
+    /// What was free before it was loaded; `None` where nobody says.
     pub fn free(&self) -> Option<u64> {
         self.room.map(|room| room.free)
     }
 
     /// Bytes of keys and values of a token, of an encoder none; `None` on [`DeviceChoice::Cpu`].
     pub fn cache_per_token(&self) -> Option<u64> {
-        self.held.map(|held| held.cache_per_token)
+        self.memory.map(|memory| memory.held.cache_per_token)
     }
 
     /// What such a batch takes besides, by estimate; `None` on [`DeviceChoice::Cpu`].
     pub fn activations(&self, size: BatchSize) -> Option<u64> {
-        self.held.map(|held| held.activations(size))
+        self.memory.map(|memory| memory.activations(size))
+    }
+
+    /// Weights, and what a batch of so many tokens takes.
+    fn needed(&self, tokens: usize) -> u64 {
+        self.weights.saturating_add(self.activations(BatchSize::of_tokens(tokens)).unwrap_or(0))
+    }
+
+    /// What there is; `None` where nobody says, and on [`DeviceChoice::Cpu`], where weights are read from their files.
+    fn limit(&self, limit: MemoryLimit) -> Option<u64> {
+        self.memory.and(self.room).map(|room| match limit {
+            MemoryLimit::Free => room.free,
+            MemoryLimit::Total => room.total,
+        })
+    }
+
+    fn fits(&self, tokens: usize, limit: MemoryLimit) -> bool {
+        self.limit(limit).is_none_or(|bytes| self.needed(tokens) <= bytes)
+    }
+
+    /// Its devices, and its layers where others hold the rest.
+    pub fn title(&self) -> String {
+        match &self.layers {
+            Some(layers) => format!("{} (layers {} to {})", self.devices, layers.start + 1, layers.end),
+            None => self.devices.clone(),
+        }
+    }
+}
+
+impl ModelMemory {
+    /// Of a model that is not loaded yet.
+    pub fn new(checkpoint: &Checkpoint, options: LoadOptions) -> Self {
+        let devices = options.devices;
+        Self {
+            devices,
+            shares: DeviceShare::all(checkpoint, options, &least_rooms(devices)),
+            process: device_is_host(devices.first()).then(process_memory).flatten(),
+            cache: None,
+        }
+    }
+
+    /// Bytes of the weights of a copy.
+    pub fn weights(&self) -> u64 {
+        self.shares.iter().map(|share| share.weights).sum()
+    }
+
+    /// Bytes of all weights that come to one memory: that of the host, or of the device that holds most.
+    pub fn weights_in_one_memory(&self) -> u64 {
+        if device_is_host(self.devices.first()) {
+            self.weights() * self.devices.copies().len() as u64
+        } else {
+            self.shares.iter().map(|share| share.weights).max().unwrap_or(0)
+        }
+    }
+
+    /// Where the layers of one of the copies lie.
+    pub(crate) fn placement(&self, copy: &[DeviceChoice]) -> Placement {
+        let first = |share: &DeviceShare| share.layers.as_ref().map_or(0, |layers| layers.start);
+        Placement::new(copy, &self.shares.iter().map(first).collect::<Vec<_>>())
     }
 
     /// Tokens that run at once where no option says.
     pub fn token_budget(&self) -> usize {
-        match (self.held, self.room) {
-            (Some(held), Some(room)) if !device_is_host(self.devices.first()) => tokens_that_fit(held, room.free),
+        let fit = |share: &DeviceShare| match (share.memory, share.room) {
+            (Some(memory), Some(room)) if !device_is_host(self.devices.first()) => tokens_that_fit(&memory, room.free),
             _ => CPU_TOKEN_BUDGET,
-        }
+        };
+        self.shares.iter().map(fit).min().unwrap_or(CPU_TOKEN_BUDGET)
     }
 
     /// With what follows from what is free, and held, after loading.
     pub(crate) fn after_loading(self, token_budget: usize) -> Self {
-        let activations = self.activations(BatchSize::of_tokens(token_budget));
-        let budget = |activations: u64| match least_room(self.devices) {
-            Some(room) => room.free.saturating_sub(activations) / 2,
-            None => UNKNOWN,
+        let size = BatchSize::of_tokens(token_budget);
+        let rooms = least_rooms(self.devices);
+        let most = self.shares.iter().filter_map(DeviceShare::cache_per_token).max();
+        // Counted is what the device holds that has most of the layers: where another has room for fewer tokens, fewer bytes.
+        let budget = |(share, room): (&DeviceShare, &Option<DeviceRoom>)| {
+            let (activations, own) = (share.activations(size)?, share.cache_per_token()?);
+            let free = room.map_or(UNKNOWN, |room| room.free.saturating_sub(activations) / 2);
+            let scale = most.unwrap_or(0).max(1) as f64 / own.max(1) as f64;
+            Some(if scale == 1.0 { free } else { (free as f64 * scale) as u64 })
         };
+        let cache = self.shares.iter().zip(&rooms).filter_map(budget).min();
         // More than before: code was read.
-        let copies = self.devices.copies_on_host() as u64;
-        let besides =
-            |before: u64| process_memory().map_or(before, |now| before.max(now.saturating_sub(copies * self.weights)));
-        Self { cache: activations.map(budget), process: self.process.map(besides), ..self }
+        let besides = |before: u64| {
+            process_memory().map_or(before, |now| before.max(now.saturating_sub(self.weights_in_one_memory())))
+        };
+        Self { cache, process: self.process.map(besides), ..self }
     }
 
     /// Bytes of keys and values where no option says: on [`DeviceChoice::Cpu`] half of what is available now, elsewhere half of
     /// what was free after loading and is not needed for activations; 4 GiB where nobody says.
     pub(crate) fn cache_budget(&self) -> u64 {
-        let now = || least_room(self.devices).map_or(UNKNOWN, |room| room.free / 2);
+        let now = || least_rooms(self.devices)[0].map_or(UNKNOWN, |room| room.free / 2);
         self.cache.unwrap_or_else(now)
     }
 
@@ -140,64 +241,88 @@ impl ModelMemory {
         options: LoadOptions,
         limit: MemoryLimit,
     ) -> Result<(), LoadError> {
-        let (Some(held), Some(room)) = (self.held, self.room) else { return Ok(()) };
         let tokens = options.token_budget.unwrap_or_else(|| self.token_budget());
-        let needed = self.needed(held, tokens);
-        let (bytes, there) = match limit {
-            MemoryLimit::Free => (room.free, format!("where {} are free", gigabytes(room.free))),
-            MemoryLimit::Total => (room.total, format!("which has {}", gigabytes(room.total))),
+        let Some(share) = self.shares.iter().find(|share| !share.fits(tokens, limit)) else { return Ok(()) };
+        let bytes = gigabytes(share.limit(limit).unwrap_or(0));
+        let there = match limit {
+            MemoryLimit::Free => format!("where {bytes} are free"),
+            MemoryLimit::Total => format!("which has {bytes}"),
         };
-        if needed <= bytes {
-            return Ok(());
-        }
-        let each = if self.devices.is_several() { "each of " } else { "" };
+        let each = if self.devices.has_copies() { "each of " } else { "" };
         Err(LoadError::Memory {
-            devices: format!("{each}{}", self.devices),
-            needed: gigabytes(needed),
+            devices: format!("{each}{}", share.title()),
+            needed: gigabytes(share.needed(tokens)),
             there,
-            hint: self.what_fits((checkpoint, located), options, bytes),
+            hint: self.what_fits((checkpoint, located), options, limit),
         })
     }
 
-    fn needed(&self, held: DeviceMemory, tokens: usize) -> u64 {
-        held_weights(self.devices.first(), &held).saturating_add(held.activations(BatchSize::of_tokens(tokens)))
-    }
-
-    /// What to type where so many bytes are not enough.
+    /// What to type where there is not enough.
     fn what_fits(
         &self,
         (checkpoint, located): (&Checkpoint, &LocatedModel),
         options: LoadOptions,
-        bytes: u64,
+        limit: MemoryLimit,
     ) -> String {
         let mut ways = Vec::new();
-        let runs = |device: DeviceChoice, options: LoadOptions| {
-            device.check_model(&checkpoint.config, options.arithmetic()).is_ok()
+        let runs = |devices: &[DeviceChoice], options: LoadOptions| {
+            check_model(devices, &checkpoint.config, options.arithmetic()).is_ok()
         };
+        let rooms: Vec<Option<DeviceRoom>> = self.shares.iter().map(|share| share.room).collect();
         let fits = |options: LoadOptions, tokens: usize| {
-            let held = DeviceMemory::of(&*checkpoint.source, &checkpoint.config, options.arithmetic());
-            self.needed(held, tokens) <= bytes
+            DeviceShare::all(checkpoint, options, &rooms).iter().all(|share| share.fits(tokens, limit))
         };
         let tokens = options.token_budget.unwrap_or(CPU_TOKEN_BUDGET);
         let smaller = [CPU_TOKEN_BUDGET, 128].into_iter().find(|few| *few < tokens && fits(options, *few));
         ways.extend(smaller.map(|few| format!("--token-budget {few}")));
         let fast = LoadOptions { precision: Precision::Fast, ..options };
-        if options.precision == Precision::Exact && runs(self.devices.first(), fast) && fits(fast, tokens) {
+        if options.precision == Precision::Exact && runs(self.devices.first_copy(), fast) && fits(fast, tokens) {
             ways.push("--precision fast".to_owned());
         }
+        let cards = DeviceChoice::all_cuda().into_iter().filter_map(|card| Some((card, card.room()?)));
+        ways.extend(self.cards_together(checkpoint, options, &cards.collect::<Vec<_>>(), limit));
         let known = judges().iter().find(|judge| judge.variants.iter().any(|variant| variant.name == located.name));
+        let bytes = self.shares.iter().filter_map(|share| share.limit(limit)).sum();
         let smaller = known.and_then(|judge| judge.that_fits(bytes)).filter(|variant| variant.name != located.name);
         ways.extend(smaller.map(|variant| format!("--model {}", variant.name)));
         let needed = memory_needed(bytes_in_file(checkpoint));
         let on_host = device_room(DeviceChoice::Cpu).is_some_and(|room| needed <= room.free);
-        if on_host && runs(DeviceChoice::Cpu, options) {
+        if on_host && runs(&[DeviceChoice::Cpu], options) {
             ways.push("--device cpu".to_owned());
         }
         if ways.is_empty() {
-            let device = self.devices.first();
-            ways.push(format!("probity model list --device {device} names judges that fit"));
+            let devices = self.devices.one_copy();
+            ways.push(format!("probity model list --device {devices} names judges that fit"));
         }
         ways.join("; or ")
+    }
+
+    /// The fewest of the machine's CUDA devices that hold the model together where those that were named do not.
+    fn cards_together(
+        &self,
+        checkpoint: &Checkpoint,
+        options: LoadOptions,
+        cards: &[(DeviceChoice, DeviceRoom)],
+        limit: MemoryLimit,
+    ) -> Option<String> {
+        let named = self.devices.first_copy();
+        // Those that were named come first.
+        let mut cards: Vec<_> = cards.to_vec();
+        cards.sort_by_key(|(card, _)| named.iter().position(|name| name == card).unwrap_or(usize::MAX));
+        let together = |count: usize| {
+            let (devices, rooms): (Vec<_>, Vec<_>) =
+                cards[..count].iter().map(|(card, room)| (*card, Some(*room))).unzip();
+            let text = StageNames(&devices).to_string();
+            let options = LoadOptions { devices: text.parse().ok()?, ..options };
+            check_model(&devices, &checkpoint.config, options.arithmetic()).ok()?;
+            let tokens = options.token_budget.unwrap_or(CPU_TOKEN_BUDGET);
+            let shares = DeviceShare::all(checkpoint, options, &rooms);
+            shares
+                .iter()
+                .all(|share| share.fits(tokens, limit))
+                .then(|| format!("--device {text} to divide its layers"))
+        };
+        (named.len() + 1..=cards.len()).find_map(together)
     }
 }
 
@@ -220,14 +345,14 @@ fn bytes_in_file(checkpoint: &Checkpoint) -> u64 {
 }
 
 /// Weights with what candle keeps of them besides.
-fn held_weights(device: DeviceChoice, held: &DeviceMemory) -> u64 {
-    held.weights + if device == DeviceChoice::CandleCpu { held.reordered_on_cpu } else { 0 }
+fn held_weights(device: DeviceChoice, memory: &DeviceMemory) -> u64 {
+    memory.held.weights + if device == DeviceChoice::CandleCpu { memory.held.reordered_on_cpu } else { 0 }
 }
 
 /// The most tokens, by doubling, whose activations take no more than their share of what weights leave free.
-fn tokens_that_fit(held: DeviceMemory, free: u64) -> usize {
-    let share = free.saturating_sub(held.weights) / ACTIVATIONS_SHARE;
-    let fits = |tokens: usize| held.activations(BatchSize::of_tokens(tokens)) <= share;
+fn tokens_that_fit(memory: &DeviceMemory, free: u64) -> usize {
+    let share = free.saturating_sub(memory.held.weights) / ACTIVATIONS_SHARE;
+    let fits = |tokens: usize| memory.activations(BatchSize::of_tokens(tokens)) <= share;
     let mut tokens = CPU_TOKEN_BUDGET;
     while tokens < MOST_TOKENS && fits(2 * tokens) {
         tokens *= 2;
@@ -260,7 +385,7 @@ mod tests {
     #[test]
     fn weights_are_counted_as_they_are_held() {
         let (checkpoint, _) = golden("llama");
-        let of = |options| ModelMemory::new(&checkpoint, options).weights;
+        let of = |options| ModelMemory::new(&checkpoint, options).weights();
         let file = of(LoadOptions::default());
         let exact = of(on_candle());
         assert!(exact < file, "embeddings stay in the file");
@@ -273,12 +398,12 @@ mod tests {
         let (checkpoint, _) = golden("llama");
         let memory = ModelMemory::new(&checkpoint, on_candle());
         assert_eq!(memory.token_budget(), CPU_TOKEN_BUDGET);
-        let held = memory.held.expect("not on cpu");
-        let needed = |tokens| held.weights + ACTIVATIONS_SHARE * held.activations(BatchSize::of_tokens(tokens));
-        assert_eq!(tokens_that_fit(held, 0), CPU_TOKEN_BUDGET);
-        assert_eq!(tokens_that_fit(held, needed(4096) - 1), 2048);
-        assert_eq!(tokens_that_fit(held, needed(4096)), 4096);
-        assert_eq!(tokens_that_fit(held, u64::MAX), MOST_TOKENS);
+        let held = memory.shares[0].memory.expect("not on cpu");
+        let needed = |tokens| held.held.weights + ACTIVATIONS_SHARE * held.activations(BatchSize::of_tokens(tokens));
+        assert_eq!(tokens_that_fit(&held, 0), CPU_TOKEN_BUDGET);
+        assert_eq!(tokens_that_fit(&held, needed(4096) - 1), 2048);
+        assert_eq!(tokens_that_fit(&held, needed(4096)), 4096);
+        assert_eq!(tokens_that_fit(&held, u64::MAX), MOST_TOKENS);
     }
 
     #[test]
@@ -286,14 +411,14 @@ mod tests {
         let (checkpoint, located) = golden("llama");
         let refused = |options: LoadOptions, free: u64| {
             let mut memory = ModelMemory::new(&checkpoint, options);
-            memory.room = Some(DeviceRoom { free, total: 2 * free });
+            memory.shares[0].room = Some(DeviceRoom { free, total: 2 * free });
             let checked = |limit| memory.check((&checkpoint, &located), options, limit);
             checked(MemoryLimit::Total).expect("there is room for it alone");
             checked(MemoryLimit::Free).err().map(|error| (error.to_string(), hint_of(&error)))
         };
         let tokens = LoadOptions { token_budget: Some(8), ..on_candle() };
         let memory = ModelMemory::new(&checkpoint, tokens);
-        let needed = memory.needed(memory.held.expect("not on cpu"), 8);
+        let needed = memory.shares[0].needed(8);
         assert_eq!(refused(tokens, needed), None);
         let (error, hint) = refused(tokens, needed - 1).expect("a byte is missing");
         let gb = gigabytes(needed);
@@ -301,7 +426,7 @@ mod tests {
         assert_eq!(hint, "--precision fast; or --device cpu");
         let many = LoadOptions { token_budget: Some(1 << 30), ..on_candle() };
         let memory = ModelMemory::new(&checkpoint, many);
-        let needed = memory.needed(memory.held.expect("not on cpu"), 1 << 30);
+        let needed = memory.shares[0].needed(1 << 30);
         let (_, hint) = refused(many, needed - 1).expect("too many tokens at once");
         assert!(hint.starts_with("--token-budget 1024; or "), "{hint}");
         assert_eq!(refused(LoadOptions::default(), 1), None, "cpu has its file");

@@ -31,7 +31,7 @@ impl Checkpoint {
     /// Whether it is a model that answers prompts, by tokens or by classes, and can be run so: all that can be told without
     /// loading it.
     pub fn check_answers(&self, options: LoadOptions) -> Result<(), LoadError> {
-        self.check_runs(options.devices.first(), options.arithmetic())
+        self.check_runs(options.devices.first_copy(), options.arithmetic())
     }
 
     /// What the logits of its class head mean; the usual where it has none.
@@ -52,6 +52,7 @@ impl Checkpoint {
             fingerprint,
             precision: options.precision_in_force(),
             device: options.devices.to_string(),
+            platform: options.platform(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: self.config.context_length(),
             layers: self.config.layers(),
@@ -65,7 +66,7 @@ impl Checkpoint {
 
 /// A loaded model.
 pub struct Model {
-    /// One on each device.
+    /// One for each copy of the model.
     pub(crate) replicas: Vec<Replica>,
     encoder: PromptEncoder,
     description: ModelDescription,
@@ -80,14 +81,17 @@ impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
-        let threads = ComputeThreads::shares(options.threads, options.devices.devices().len())?;
+        let threads = ComputeThreads::shares(options.threads, options.devices.copies().len())?;
         let checkpoint = Checkpoint::open(located)?;
+        checkpoint.check_answers(options)?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let compute = Compute { arithmetic: options.arithmetic(), isa };
         let memory = ModelMemory::new(&checkpoint, options);
         memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
-        let replicas = load_replicas(&checkpoint, compute, options.devices.devices(), threads)?;
-        let memory = memory.after_loading(options.token_budget.unwrap_or_else(|| memory.token_budget()));
+        let places = options.devices.copies().map(|copy| memory.placement(copy)).collect();
+        let replicas = load_replicas(&checkpoint, compute, places, threads)?;
+        let token_budget = options.token_budget.unwrap_or_else(|| memory.token_budget());
+        let memory = memory.after_loading(token_budget);
         let mut model = Self {
             replicas,
             encoder: checkpoint.encoder,

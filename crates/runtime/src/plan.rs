@@ -10,12 +10,12 @@ use probity_lm::{
 };
 use probity_models::{BatchSize, PackedSegment};
 
-use crate::Model;
 use crate::engine::generate::plan_texts;
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
 use crate::threads::computing_error;
 use crate::tokenizer::TokenizerError;
+use crate::{DeviceShare, Model};
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,9 +60,11 @@ pub struct TimeEstimate {
     pub side_by_side: usize,
 }
 
-/// Memory that a [`PlannedCost`] takes on each device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Memory that a [`PlannedCost`] takes on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedMemory {
+    /// The device, as [`DeviceShare::title`](crate::DeviceShare::title) has it.
+    pub device: String,
     /// Bytes of the weights: as in the files on `cpu`, elsewhere as they are held there.
     pub weights: u64,
     /// Bytes of keys and values at most.
@@ -245,23 +247,33 @@ fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f
 }
 
 impl Model {
-    /// Memory that a plan would take on each device.
-    pub fn planned_memory(&self, plan: &PlannedCost) -> PlannedMemory {
+    /// Memory that a plan would take on each device that holds a copy with the others.
+    pub fn planned_memory(&self, plan: &PlannedCost) -> Vec<PlannedMemory> {
         let memory = self.memory();
         let tokens = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let generated = tokens(plan.generated.div_ceil(plan.questions.max(1)));
-        let activations = memory.activations(BatchSize {
+        let batch = BatchSize {
             rows: tokens(plan.usage.tokens_computed).min(self.token_budget()),
             positions: plan.longest.len().saturating_add(generated),
             head_rows: tokens(plan.rows).max(plan.texts),
-        });
-        PlannedMemory {
-            weights: memory.weights,
-            cache: plan.usage.peak_cache_bytes,
-            activations,
-            process: activations.and(memory.process),
-            free: memory.free(),
-        }
+        };
+        let most = memory.shares.iter().filter_map(DeviceShare::cache_per_token).max().unwrap_or(0).max(1);
+        let of_share = |(stage, share): (usize, &DeviceShare)| {
+            // Counted is what the device holds that has most of the layers.
+            let own = u128::from(share.cache_per_token().unwrap_or(most));
+            let cache = u128::from(plan.usage.peak_cache_bytes) * own / u128::from(most);
+            let activations = share.activations(batch);
+            PlannedMemory {
+                device: share.title(),
+                weights: share.weights,
+                cache: u64::try_from(cache).unwrap_or(u64::MAX),
+                activations,
+                // Devices in the memory of the host have it in common.
+                process: activations.and(memory.process).filter(|_| stage == 0),
+                free: share.free(),
+            }
+        };
+        memory.shares.iter().enumerate().map(of_share).collect()
     }
 
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where

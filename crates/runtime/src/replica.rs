@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::thread;
 
 use candle_core::Tensor;
-use probity_models::{Compute, DeviceChoice, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
+use probity_models::{Compute, HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment, Placement};
 
 use crate::TokenProgress;
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::engine::kept::KeptPrefixes;
 use crate::threads::ComputeThreads;
 
-/// A decoder on one device, whose work runs on threads of its own.
+/// A decoder on one device, or on several that hold its layers together, whose work runs on threads of its own.
 pub(crate) struct Replica {
-    pub(crate) device: DeviceChoice,
+    pub(crate) place: Placement,
     pub(crate) threads: ComputeThreads,
     /// Keys and values lie on the device too.
     pub(crate) kept: Option<KeptPrefixes>,
@@ -23,21 +23,21 @@ pub(crate) struct Replica {
     progress: Arc<TokenProgress>,
 }
 
-/// Loads the weights to each device, on all of them at once.
+/// Loads the weights to each place, to all of them at once.
 pub(crate) fn load_replicas(
     checkpoint: &Checkpoint,
     compute: Compute,
-    devices: &[DeviceChoice],
+    places: Vec<Placement>,
     threads: Vec<ComputeThreads>,
 ) -> Result<Vec<Replica>, LoadError> {
     let progress = Arc::<TokenProgress>::default();
-    let load = |device: DeviceChoice, threads: ComputeThreads| {
-        let decoder = threads.load(|| checkpoint.load(compute, device))?;
-        Ok(Replica { device, threads, kept: None, decoder, progress: progress.clone() })
+    let load = |place: Placement, threads: ComputeThreads| {
+        let decoder = threads.load(|| checkpoint.load(compute, place.clone()))?;
+        Ok(Replica { place, threads, kept: None, decoder, progress: progress.clone() })
     };
     thread::scope(|scope| {
         let load = &load;
-        let loading = devices.iter().zip(threads).map(|(device, threads)| scope.spawn(|| load(*device, threads)));
+        let loading = places.into_iter().zip(threads).map(|(place, threads)| scope.spawn(|| load(place, threads)));
         let loading: Vec<_> = loading.collect();
         loading.into_iter().map(|loading| loading.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
@@ -83,5 +83,127 @@ impl PackedDecoder for Replica {
 
     fn idle_rows(&self) -> usize {
         self.decoder.idle_rows()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use candle_core::{Error, Result};
+    use probity_lm::{Ask, LabelSet, LanguageModel as _, LmError, Prompt, ScoreRequest, ScoreResult};
+    use probity_models::DeviceChoice;
+    use probity_store::{Answers, Recorded};
+
+    use super::*;
+    use crate::hub::locate;
+    use crate::{LoadOptions, Model};
+
+    /// A decoder on a device that has no memory left after some batches.
+    struct Starved {
+        decoder: Box<dyn PackedDecoder>,
+        batches: AtomicUsize,
+    }
+
+    impl PackedDecoder for Starved {
+        fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
+            let left = self.batches.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            // As candle passes on what the driver says.
+            left.map_err(|_| Error::Msg("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")".to_owned()))?;
+            self.decoder.forward_tapped(segments, taps)
+        }
+
+        fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+            self.decoder.logits(hidden)
+        }
+
+        fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+            self.decoder.head(hidden, asked)
+        }
+
+        fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
+            self.decoder.greedy_among(hidden, row, allowed)
+        }
+
+        fn cache_bytes(&self, tokens: usize) -> usize {
+            self.decoder.cache_bytes(tokens)
+        }
+
+        fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+            self.decoder.join(spans, len)
+        }
+
+        fn idle_rows(&self) -> usize {
+            self.decoder.idle_rows()
+        }
+    }
+
+    fn model(batches: Option<usize>) -> Model {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/llama");
+        let located = locate(folder.to_str().expect("UTF-8")).expect("is there");
+        let options = LoadOptions {
+            devices: DeviceChoice::CandleCpu.into(),
+            token_budget: Some(16),
+            window_tokens: 32,
+            ..LoadOptions::default()
+        };
+        let mut model = Model::load(&located, options).expect("loads");
+        if let Some(batches) = batches {
+            let Replica { place, threads, kept, decoder, progress } = model.replicas.remove(0);
+            let decoder = Box::new(Starved { decoder, batches: batches.into() });
+            model.replicas.push(Replica { place, threads, kept, decoder, progress });
+        }
+        model
+    }
+
+    fn requests() -> Vec<ScoreRequest> {
+        let request = |at: usize| ScoreRequest {
+            id: format!("q{at}"),
+            prompt: Prompt::Text(format!("the cat of number {at} sat on the {}", "mat ".repeat(1 + at % 5))),
+            ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("two labels")),
+        };
+        (0..24).map(request).collect()
+    }
+
+    /// The labels' log-probabilities of each answer that came, by position.
+    fn ask(model: &Recorded<'_>) -> (Vec<Option<Vec<f64>>>, std::result::Result<(), LmError>) {
+        let answers = Mutex::new(vec![None; 24]);
+        let ended = model.score(&mut requests().into_iter(), &mut |at, result: ScoreResult| {
+            let labels = &result.labels().expect("labels").labels;
+            answers.lock().expect("no panic")[at] = Some(labels.iter().map(|label| label.logprob).collect());
+            Ok(())
+        });
+        (answers.into_inner().expect("no panic"), ended.map(drop))
+    }
+
+    #[test]
+    fn a_run_whose_device_has_no_memory_left_ends_with_an_error_and_goes_on_from_its_answers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let answers = || Arc::new(Answers::open(&folder.path().join("answers.sqlite")).expect("opens"));
+        let (whole, ended) = ask(&Recorded::new(Arc::new(model(None)), "", None, None).expect("nothing kept"));
+        ended.expect("answers");
+        let kept = answers();
+        let (some, ended) = ask(&Recorded::new(Arc::new(model(Some(9))), "", Some(&kept), None).expect("opens"));
+        drop(kept);
+        let Err(LmError::Model(error)) = ended else { panic!("no memory: {ended:?}") };
+        let message = error.to_string();
+        assert!(message.starts_with("candle-cpu: out of memory: DriverError(CUDA_ERROR_OUT_OF_MEMORY"), "{message}");
+        let hint = error.diagnostic_source().and_then(|source| Some(source.help()?.to_string())).expect("a hint");
+        assert!(hint.contains("--cache-budget") && hint.contains("--resume"), "{hint}");
+        let count = some.iter().flatten().count();
+        assert!(count > 0 && count < 24, "{count} of 24 in the middle");
+        // Run again, it finds what there was and asks the rest.
+        let kept = answers();
+        let again = Recorded::new(Arc::new(model(None)), "", Some(&kept), None).expect("opens");
+        let (all, ended) = ask(&again);
+        ended.expect("answers");
+        assert_eq!(again.found(), count, "nothing is lost");
+        for ((all, whole), some) in all.iter().zip(&whole).zip(&some) {
+            let (all, whole) = (all.as_ref().expect("all of them"), whole.as_ref().expect("all of them"));
+            assert!(some.as_ref().is_none_or(|some| some == all), "as it was");
+            assert!(all.iter().zip(whole).all(|(a, b)| (a - b).abs() <= 1e-5), "{all:?} and {whole:?}");
+        }
     }
 }

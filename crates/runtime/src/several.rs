@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use probity_lm::{BoxedError, LmError, Sink, Usage};
-use probity_models::DeviceChoice;
+use probity_models::{DeviceChoice, Placement};
 
 use crate::Model;
 use crate::replica::Replica;
@@ -127,16 +127,16 @@ fn run_parts<W: Send, T: Send, A: Send>(
 
 /// Which of several devices failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{device}: {source}")]
+#[error("{place}: {source}")]
 struct DeviceFailed {
-    device: DeviceChoice,
+    place: Placement,
     #[diagnostic_source]
     source: BoxedError,
 }
 
-fn on_device(device: DeviceChoice, error: LmError) -> LmError {
+fn on_device(place: Placement, error: LmError) -> LmError {
     match error {
-        LmError::Model(source) => LmError::Model(Box::new(DeviceFailed { device, source })),
+        LmError::Model(source) => LmError::Model(Box::new(DeviceFailed { place, source })),
         error => error,
     }
 }
@@ -156,10 +156,13 @@ impl Model {
         answer: &AnswerPart<'_, T, A>,
     ) -> Result<Usage, LmError> {
         if self.replicas.len() == 1 {
-            return answer(self.first(), window, sink);
+            let answered = answer(self.first(), window, sink);
+            // On `cpu` there is no other device that could be meant.
+            let is_cpu = self.first().place == DeviceChoice::Cpu.into();
+            return answered.map_err(|error| if is_cpu { error } else { on_device(self.first().place.clone(), error) });
         }
         run_parts(self.parts(window), sink, &|replica: &Replica, part, sink| {
-            answer(replica, part, sink).map_err(|error| on_device(replica.device, error))
+            answer(replica, part, sink).map_err(|error| on_device(replica.place.clone(), error))
         })
     }
 }
@@ -263,7 +266,7 @@ mod tests {
     }
 
     fn model_error(worker: usize) -> LmError {
-        on_device(DeviceChoice::Cuda(worker), LmError::Model("out of memory".into()))
+        on_device(DeviceChoice::Cuda(worker).into(), LmError::Model("out of memory".into()))
     }
 
     /// Long enough for another thread to fail while a part is answered.

@@ -46,8 +46,8 @@ impl TextFiles {
     }
 
     fn of(checkpoint: Checkpoint, located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
-        // It computes on the first device alone.
-        let options = LoadOptions { devices: options.devices.first().into(), ..options };
+        // One copy computes.
+        let options = LoadOptions { devices: options.devices.one_copy(), ..options };
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let ModelConfig::Encoder(config) = checkpoint.config else {
             return Err(LoadError::NoEncoder { architecture: description.architecture });
@@ -103,16 +103,18 @@ impl TextTokenizer for TextFiles {
 
 impl TextModel {
     /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
-    /// the first device, instruction set, threads, and how many tokens run together.
+    /// the first copy's devices, instruction set, threads, and how many tokens run together.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
-        let options = LoadOptions { devices: options.devices.first().into(), ..options };
+        let options = LoadOptions { devices: options.devices.one_copy(), ..options };
+        checkpoint.check_devices(options)?;
         let memory = ModelMemory::new(&checkpoint, options);
         memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
-        let encoder = threads.load(|| checkpoint.load_encoder(compute, options.devices.first()))?;
+        let place = memory.placement(options.devices.first_copy());
+        let encoder = threads.load(|| checkpoint.load_encoder(compute, place))?;
         let files = TextFiles::of(checkpoint, located, options)?;
         Ok(Self {
             files,

@@ -1,5 +1,8 @@
 //! Models with a class head, on files as they are published: reward models, and encoders that read pairs of texts.
 
+#[path = "../../../tests/device/mod.rs"]
+mod device;
+
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
@@ -7,7 +10,6 @@ use probity_lm::{
     Ask, ClassKind, GenerateRequest, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role,
     ScoreRequest, ScoreResult,
 };
-use probity_models::DeviceChoice;
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadError, LoadOptions, Model, Planner};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ const NAMES: [&str; 12] = [
 ];
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/classifiers").join(name)
+    device::goldens().join("classifiers").join(name)
 }
 
 fn load_path(path: &Path, options: LoadOptions) -> Result<Model, LoadError> {
@@ -138,7 +140,7 @@ fn candidates_for_one_question_share_it_where_the_model_reads_from_left_to_right
 
 #[test]
 fn logits_on_candles_device_are_near() {
-    let all = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
+    let all = LoadOptions { devices: device::device().into(), ..LoadOptions::default() };
     for name in NAMES {
         let golden = golden(name);
         let gap_of = |options| gap(&golden, &load(name, options).score_all(&requests(&golden)).expect("scores"));
@@ -150,6 +152,21 @@ fn logits_on_candles_device_are_near() {
         let fast = gap_of(LoadOptions { precision: Precision::Fast, ..all });
         println!("{name} in bf16: {fast:.1e}");
         assert!(fast > 1e-6 && fast < 0.3, "{name}: {fast}");
+    }
+}
+
+#[test]
+fn logits_are_the_bits_of_one_device_where_layers_are_divided() {
+    let on = |devices: &str| LoadOptions { devices: devices.parse().expect("devices"), ..LoadOptions::default() };
+    for name in NAMES {
+        let requests = requests(&golden(name));
+        let of = |devices| Ok(bits(&load_path(&folder(name), on(devices))?.score_all(&requests).expect("scores")));
+        let divided: Result<Vec<u64>, LoadError> = of("candle-cpu+candle-cpu");
+        match divided {
+            Ok(divided) => assert_eq!(divided, of("candle-cpu").expect("loads"), "{name}"),
+            // One that has a layer alone.
+            Err(error) => assert_eq!(error.to_string(), "the model has too few layers (1) for 2 devices", "{name}"),
+        }
     }
 }
 

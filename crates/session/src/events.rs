@@ -88,7 +88,7 @@ pub struct PlannedPart {
     /// The model's name.
     pub model: String,
     /// Memory that this would take on each device.
-    pub memory: PlannedMemory,
+    pub memory: Vec<PlannedMemory>,
     /// How it would be run.
     pub options: LoadOptions,
     /// What would be asked.

@@ -104,9 +104,9 @@ impl ModelPool {
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
             match &loaded {
                 PoolModel::Language(model) => self.tell_limits(model),
-                PoolModel::Encoder(model) if load_options.devices.is_several() => {
+                PoolModel::Encoder(model) if load_options.devices.has_copies() => {
                     let device = &model.config().description.device;
-                    let told = format!("an encoder computes on one device: {device} of {}", load_options.devices);
+                    let told = format!("an encoder has one copy: on {device} of {}", load_options.devices);
                     self.events.notice(Notice::Message(&told));
                 }
                 PoolModel::Encoder(_) => {}
@@ -167,8 +167,8 @@ impl PoolModel {
 
     fn bytes(&self) -> u64 {
         match self {
-            Self::Language(model) => model.memory().weights * model.options().devices.copies_on_host() as u64,
-            Self::Encoder(model) => model.memory().weights,
+            Self::Language(model) => model.memory().weights_in_one_memory(),
+            Self::Encoder(model) => model.memory().weights_in_one_memory(),
         }
     }
 }
@@ -183,11 +183,11 @@ fn in_one_memory(one: DeviceChoice, other: DeviceChoice) -> bool {
 /// there is, all of them.
 fn make_room(entries: &mut Vec<PoolEntry>, located: &LocatedModel, options: LoadOptions) {
     let devices = options.devices;
-    let room = devices.devices().iter().map(|device| device_room(*device).map_or(0, |room| room.total)).min();
+    let room = devices.devices().map(|device| device_room(device).map_or(0, |room| room.total)).min();
     let budget = room.unwrap_or(0) / WEIGHTS_SHARE;
     // A model that cannot be opened is refused when it is loaded.
-    let weights = Checkpoint::open(located).map_or(0, |checkpoint| ModelMemory::new(&checkpoint, options).weights);
-    let needed = weights * devices.copies_on_host() as u64;
+    let weights = |checkpoint| ModelMemory::new(&checkpoint, options).weights_in_one_memory();
+    let needed = Checkpoint::open(located).map_or(0, weights);
     let beside = |entry: &PoolEntry| in_one_memory(entry.options.computing.device.first(), devices.first());
     while let Some(oldest) = entries.iter().position(beside) {
         let held: u64 = entries.iter().filter(|entry| beside(entry)).map(|entry| entry.bytes).sum();

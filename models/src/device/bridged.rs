@@ -58,7 +58,7 @@ impl BridgedDecoder {
             return Err(DeviceError::Tensor(error));
         }
         // Only its weights were wanted: the first text brings another.
-        drop(made.map_err(|source| DeviceError::Weights { device, source })?);
+        drop(made.map_err(|source| DeviceError::Weights { devices: device.into(), source })?);
         let weights = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
         Ok(Self { config: config.clone(), weights, device: opened, texts: Mutex::default() })
     }
@@ -67,9 +67,6 @@ impl BridgedDecoder {
     fn rows(&self, tokens: &[u32], wanted: impl Iterator<Item = usize>, rows: &mut Vec<f32>) -> Result<()> {
         let mut wanted = wanted.peekable();
         let Some(&first) = wanted.peek() else { return Ok(()) };
-        if let Some(token) = tokens.iter().find(|token| **token as usize >= self.config.vocab_size) {
-            bail!("token {token} is outside the vocabulary of {}", self.config.vocab_size);
-        }
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on = |text: &Text| text.tokens.len() <= first && tokens.starts_with(&text.tokens);
         let longest = (0..texts.len()).filter(|at| goes_on(&texts[*at])).max_by_key(|at| texts[*at].tokens.len());
@@ -146,6 +143,11 @@ impl PackedDecoder for BridgedDecoder {
     fn forward_tapped(&self, segments: &[PackedSegment], taps: &mut LayerTaps<'_>) -> Result<PackedOutput> {
         if !taps.layers.is_empty() {
             bail!("a model that candle-transformers runs shows nothing of its layers");
+        }
+        // Of all texts, before the first is read. What came before them was looked at then.
+        let mut tokens = segments.iter().flat_map(|segment| &segment.tokens);
+        if let Some(token) = tokens.find(|token| **token as usize >= self.config.vocab_size) {
+            bail!("token {token} is outside the vocabulary of {}", self.config.vocab_size);
         }
         let (mut rows, mut spans) = (Vec::new(), Vec::with_capacity(segments.len()));
         for segment in segments {

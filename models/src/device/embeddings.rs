@@ -13,7 +13,6 @@ pub(super) struct DeviceEmbeddings {
     isa: Isa,
     width: usize,
     dtype: DType,
-    device: Device,
 }
 
 impl DeviceEmbeddings {
@@ -26,21 +25,19 @@ impl DeviceEmbeddings {
             isa: loader.weights.compute.isa,
             width: config.width,
             dtype: loader.dtype,
-            device: loader.device.clone(),
         })
     }
 
-    /// The rows of some stretches of text, `(tokens, width)`.
+    /// The rows of some stretches of text, `(tokens, width)`, on the host.
     pub(super) fn rows(&self, texts: &[EmbeddedText<'_>]) -> Result<Tensor> {
         let mut w = Workspace::default();
         self.host.rows(self.isa, &mut w, texts)?;
-        // Rounded before they go over: half as many bytes.
-        Tensor::from_slice(&w.x, ((), self.width), &Device::Cpu)?.to_dtype(self.dtype)?.to_device(&self.device)
+        // Rounded before they go to a device: half as many bytes.
+        Tensor::from_slice(&w.x, ((), self.width), &Device::Cpu)?.to_dtype(self.dtype)
     }
 
     /// No rows.
     pub(super) fn none(&self) -> Result<Tensor> {
-        // A part of some: devices have no memory of no length.
-        Tensor::zeros((1, self.width), self.dtype, &self.device)?.narrow(0, 0, 0)
+        Tensor::zeros((0, self.width), self.dtype, &Device::Cpu)
     }
 }

@@ -37,14 +37,15 @@ impl DeviceStacks {
     ) -> std::result::Result<Self, DeviceLoadError> {
         let (of_encoder, of_decoder) = (&config.encoder.0, &config.decoder.0);
         let model = loader.of(loader.weights.under_optional(config.prefix, of_decoder.tokens));
+        let (read, written) = (config.encoder.1.layers.len(), config.decoder.1.layers.len());
         Ok(Self {
             encoder: (
                 DeviceEmbeddings::load(&model, of_encoder)?,
-                DeviceStack::load(&model, config.encoder.1.clone())?,
+                DeviceStack::load(&model.of_layers(0, read), config.encoder.1.clone())?,
             ),
             decoder: (
                 DeviceEmbeddings::load(&model, of_decoder)?,
-                DeviceStack::load(&model, config.decoder.1.clone())?,
+                DeviceStack::load(&model.of_layers(read, written), config.decoder.1.clone())?,
             ),
         })
     }
@@ -68,8 +69,9 @@ impl DeviceStacks {
         let (embeddings, stack) = &self.encoder;
         let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, 0)).collect();
         let rows = segments.iter().map(|s| DeviceRows { past: &[], source: None, len: s.tokens.len() });
+        let x = embeddings.rows(&texts)?;
         let plan = stack.plan(&rows.collect::<Vec<_>>(), NO_ROTATIONS)?;
-        let x = stack.run(embeddings.rows(&texts)?, &plan, &mut |_, _| Ok(()))?;
+        let x = stack.run(x, &plan, &mut |_, _| Ok(()))?;
         let sources = self.decoder.1.read_sources(&stack.finish(&x)?, &plan.rows)?;
         let span = |(s, source): (&&PackedSegment, SlotSpan)| KvSpan::new(s.tokens.len(), source);
         Ok(segments.iter().zip(sources).map(span).collect())

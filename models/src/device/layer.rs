@@ -8,6 +8,7 @@ use probity_kernels::{Activation, RopeLayout};
 
 use super::attention::{AttendingRows, AttentionPlan, DistanceBias, LayerSpan, Sight, heads};
 use super::distances::LayerDistances;
+use super::limits::check_rows;
 use super::pool::{KvPool, PoolBatch, SlotSpan};
 use super::weights::{DeviceLinear, DeviceNorm};
 use crate::layer::{AttentionWeights, LayerWeights, PartNorms};
@@ -56,14 +57,28 @@ pub(super) struct BatchPlan<'a> {
     pub(super) spans: Vec<SlotSpan>,
     own: Option<PoolBatch<'a>>,
     sources: Option<PoolBatch<'a>>,
+    stages: Vec<StagePlan>,
+    /// Of each layer, where scores depend on products with distances.
+    distances: &'a [LayerDistances],
+    stack: &'a StackConfig,
+}
+
+/// What it shares in the layers of one device.
+struct StagePlan {
+    layers: Range<usize>,
     /// For each window that layers have.
     attention: Vec<(Option<usize>, AttentionPlan)>,
     /// Where a source is looked at.
     to_sources: Option<AttentionPlan>,
     rotations: Vec<BatchRotation>,
-    /// Of each layer, where scores depend on products with distances.
-    distances: &'a [LayerDistances],
-    stack: &'a StackConfig,
+}
+
+/// Layers that are on one device.
+pub(super) struct Stage {
+    pub(super) device: Device,
+    pub(super) layers: Range<usize>,
+    /// What is added to their scores by distance.
+    pub(super) bias: Option<DistanceBias>,
 }
 
 /// Where texts of those lengths lie, one behind the other.
@@ -78,12 +93,13 @@ pub(super) fn ranges(lens: impl IntoIterator<Item = usize>) -> Vec<Range<usize>>
 impl<'a> BatchPlan<'a> {
     pub(super) fn new(
         texts: &[DeviceRows<'_>],
-        (stack, bias, distances): (&'a StackConfig, Option<&DistanceBias>, &'a [LayerDistances]),
-        (ropes, layout): Rotations<'_>,
+        (stack, stages, distances): (&'a StackConfig, &[Stage], &'a [LayerDistances]),
+        rotations: Rotations<'_>,
         pools: Pools<'a>,
-        home: (&Device, DType),
+        dtype: DType,
     ) -> Result<Self> {
         let rows = ranges(texts.iter().map(|text| text.len));
+        check_rows(rows.last().map_or(0, |rows| rows.end), stack)?;
         let (spans, own) = match pools.own {
             Some(pool) => {
                 let (spans, batch) = pool.batch(&rows)?;
@@ -98,44 +114,62 @@ impl<'a> BatchPlan<'a> {
             AttendingRows { rows: text.len, seen: past.chain(new).cloned().collect() }
         };
         let of_own: Vec<AttendingRows> = texts.iter().enumerate().map(attending).collect();
-        let mut plans: Vec<(Option<usize>, AttentionPlan)> = Vec::new();
-        for LayerSight { window, .. } in &stack.layers {
-            if plans.iter().all(|(of, _)| of != window) {
-                let sight = if stack.bidirectional {
-                    Sight::Around { window: *window }
-                } else {
-                    Sight::UpToOwn { window: *window }
-                };
-                plans.push((*window, AttentionPlan::new(&of_own, stack, sight, bias, home)?));
-            }
-        }
         let to_sources = stack.names.cross.map(|_| {
             let attending = |text: &DeviceRows<'_>| {
                 let source = text.source.expect("a text of a decoder has a source");
                 AttendingRows { rows: text.len, seen: source.ranges().to_vec() }
             };
-            let sources: Vec<AttendingRows> = texts.iter().map(attending).collect();
-            // No bias by distance: a source and the text that looks at it have no common positions.
-            AttentionPlan::new(&sources, stack, Sight::Around { window: None }, None, home)
+            texts.iter().map(attending).collect::<Vec<_>>()
         });
+        let plan =
+            |stage: &Stage| StagePlan::new(texts, (&of_own, to_sources.as_deref()), (stack, stage), rotations, dtype);
         Ok(Self {
+            stages: stages.iter().map(plan).collect::<Result<_>>()?,
             rows,
             spans,
             own,
             sources: pools.sources.map(KvPool::read),
-            attention: plans,
-            to_sources: to_sources.transpose()?,
-            rotations: ropes
-                .iter()
-                .map(|rope| BatchRotation::new(texts, *rope, layout, home.0))
-                .collect::<Result<_>>()?,
             distances,
             stack,
         })
     }
 
-    fn attention(&self, layer: usize) -> &AttentionPlan {
-        let window = self.stack.layers[layer].window;
+    /// What the layers on that one's device share.
+    fn stage(&self, layer: usize) -> &StagePlan {
+        self.stages.iter().find(|stage| stage.layers.contains(&layer)).expect("each layer is on a device")
+    }
+}
+
+impl StagePlan {
+    /// Of texts, and what their rows see of themselves and of sources.
+    fn new(
+        texts: &[DeviceRows<'_>],
+        (of_own, to_sources): (&[AttendingRows], Option<&[AttendingRows]>),
+        (stack, Stage { device, layers, bias }): (&StackConfig, &Stage),
+        (ropes, layout): Rotations<'_>,
+        dtype: DType,
+    ) -> Result<Self> {
+        let plan =
+            |rows, sight, bias: Option<&DistanceBias>| AttentionPlan::new(rows, stack, sight, bias, (device, dtype));
+        let mut attention: Vec<(Option<usize>, AttentionPlan)> = Vec::new();
+        for LayerSight { window, .. } in &stack.layers[layers.clone()] {
+            if attention.iter().all(|(of, _)| of != window) {
+                let sight = if stack.bidirectional {
+                    Sight::Around { window: *window }
+                } else {
+                    Sight::UpToOwn { window: *window }
+                };
+                attention.push((*window, plan(of_own, sight, bias.as_ref())?));
+            }
+        }
+        // No bias by distance: a source and the text that looks at it have no common positions.
+        let to_sources = to_sources.map(|rows| plan(rows, Sight::Around { window: None }, None)).transpose()?;
+        let rotations =
+            ropes.iter().map(|rope| BatchRotation::new(texts, *rope, layout, device)).collect::<Result<_>>()?;
+        Ok(Self { layers: layers.clone(), attention, to_sources, rotations })
+    }
+
+    fn attention(&self, window: Option<usize>) -> &AttentionPlan {
         &self.attention.iter().find(|(of, _)| *of == window).expect("a plan for each window").1
     }
 }
@@ -183,8 +217,9 @@ impl BatchRotation {
 impl AttentionWeights<DeviceLinear, DeviceNorm> {
     /// `(tokens, hidden_size)` to the same. Keys and values go to the plan's spans.
     fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
-        let (attention, head_dim) = (plan.attention(layer), plan.stack.head_dim);
-        let rotation = plan.stack.layers[layer].rotation.map(|which| &plan.rotations[which]);
+        let (stage, head_dim, LayerSight { window, rotation }) =
+            (plan.stage(layer), plan.stack.head_dim, plan.stack.layers[layer]);
+        let rotation = rotation.map(|which| &stage.rotations[which]);
         let of_all_heads = plan.stack.names.head_norms.is_some_and(|norms| norms.of_all_heads);
         // Norms come before rotation, as our kernels have them.
         let rotated = |linear: &DeviceLinear, norm: &Option<DeviceNorm>| {
@@ -199,12 +234,13 @@ impl AttentionWeights<DeviceLinear, DeviceNorm> {
         let values = heads(&self.value.forward(x)?, head_dim)?;
         let batch = LayerSpan { keys: rotated(&self.key, &self.key_norm)?, values };
         let all = plan.own.as_ref().map_or(Ok(&batch), |own| own.write(layer, &batch))?;
-        self.output.forward(&attention.attend(&q, all, plan.distances.get(layer))?)
+        self.output.forward(&stage.attention(window).attend(&q, all, plan.distances.get(layer))?)
     }
 
     /// The residual stream with what the rows make of the texts that they look at.
     fn to_sources(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
-        let attention = plan.to_sources.as_ref().expect("a description with attention to sources has a plan of it");
+        let attention = &plan.stage(layer).to_sources;
+        let attention = attention.as_ref().expect("a description with attention to sources has a plan of it");
         let q = heads(&self.query.forward(&self.norms.before(x, plan.stack)?)?, plan.stack.head_dim)?;
         let sources = plan.sources.as_ref().expect("a description with attention to sources has a pool of them");
         let y = self.output.forward(&attention.attend(&q, sources.layer(layer), None)?)?;

@@ -1,4 +1,4 @@
-//! Lists of devices: a model is copied to each of them.
+//! Lists of devices: copies of a model, each on one device or divided over several.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -12,15 +12,19 @@ const MOST: usize = 8;
 /// How every CUDA device is written.
 const ALL_CUDA: &str = "cuda:all";
 
-/// One device or several of one kind, in the order in which they take parts of the work.
+/// What stands for all until they are counted.
+const FIRST_CUDA: &[DeviceChoice] = &[DeviceChoice::Cuda(0)];
+
+/// Devices of one kind. A model has a copy on each, or, where `stages` are more than one, on each so many consecutive ones,
+/// which hold its layers in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceList(Devices);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Devices {
-    /// The first `count` of these; the others are the default.
+    /// The first `count` of these; the others are the default. Each `stages` of them hold a copy.
     // An array keeps the options of a model `Copy`.
-    Listed { devices: [DeviceChoice; MOST], count: usize },
+    Listed { devices: [DeviceChoice; MOST], count: usize, stages: usize },
     /// Every CUDA device of the machine, not counted yet.
     AllCuda,
 }
@@ -38,6 +42,17 @@ pub enum DeviceListError {
     Many {
         /// How many there are.
         count: usize,
+    },
+    /// Copies of a model that are not divided alike.
+    #[error("`{list}` divides one copy of the model over {stages} and another over {others} devices")]
+    #[diagnostic(help("divide all copies over as many devices, such as --device cuda:0+cuda:1,cuda:2+cuda:3"))]
+    Uneven {
+        /// The list.
+        list: String,
+        /// Devices of the first copy.
+        stages: usize,
+        /// Those of another.
+        others: usize,
     },
     /// Answers of different kinds of devices differ in their last digits.
     #[error("`{list}` mixes kinds of devices")]
@@ -80,40 +95,59 @@ impl From<DeviceChoice> for DeviceList {
     fn from(device: DeviceChoice) -> Self {
         let mut devices = [DeviceChoice::default(); MOST];
         devices[0] = device;
-        Self(Devices::Listed { devices, count: 1 })
+        Self(Devices::Listed { devices, count: 1, stages: 1 })
     }
 }
 
 impl DeviceList {
-    /// The devices in a list; an error where there are too many.
-    fn new(listed: &[DeviceChoice]) -> Result<Self, DeviceListError> {
+    /// The devices of a list, so many of which hold each copy; an error where there are too many.
+    fn new(listed: &[DeviceChoice], stages: usize) -> Result<Self, DeviceListError> {
         let mut devices = [DeviceChoice::default(); MOST];
         let count = listed.len();
         devices.get_mut(..count).ok_or(DeviceListError::Many { count })?.copy_from_slice(listed);
-        Ok(Self(Devices::Listed { devices, count }))
+        Ok(Self(Devices::Listed { devices, count, stages }))
     }
 
-    /// The devices; of `cuda:all` that was not [counted](Self::counted) the first.
-    pub fn devices(&self) -> &[DeviceChoice] {
+    /// The devices that hold each copy of a model, in the order of its layers; of `cuda:all` that was not
+    /// [counted](Self::counted) the first.
+    pub fn copies(&self) -> impl ExactSizeIterator<Item = &[DeviceChoice]> {
         match &self.0 {
-            Devices::Listed { devices, count } => &devices[..*count],
-            Devices::AllCuda => &[DeviceChoice::Cuda(0)],
+            Devices::Listed { devices, count, stages } => devices[..*count].chunks(*stages),
+            Devices::AllCuda => FIRST_CUDA.chunks(1),
         }
     }
 
-    /// The first device.
+    /// All devices.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceChoice> {
+        self.copies().flatten().copied()
+    }
+
+    /// The first device. All are of its kind.
     pub fn first(&self) -> DeviceChoice {
-        self.devices()[0]
+        self.first_copy()[0]
     }
 
-    /// Whether there is more than one device.
-    pub fn is_several(&self) -> bool {
-        self.devices().len() > 1
+    /// The devices of the first copy.
+    pub fn first_copy(&self) -> &[DeviceChoice] {
+        // A list of devices is never empty.
+        self.copies().next().unwrap_or(&[DeviceChoice::Cpu])
     }
 
-    /// How many copies of a model lie in the memory of the host.
-    pub fn copies_on_host(&self) -> usize {
-        if self.first() == DeviceChoice::CandleCpu { self.devices().len() } else { 1 }
+    /// The first copy alone.
+    #[must_use]
+    pub fn one_copy(self) -> Self {
+        let copy = self.first_copy();
+        Self::new(copy, copy.len()).unwrap_or(self)
+    }
+
+    /// Whether there is more than one copy.
+    pub fn has_copies(&self) -> bool {
+        self.copies().len() > 1
+    }
+
+    /// How many of the devices have a memory in common: all of `candle-cpu`, else one.
+    pub fn in_one_memory(&self) -> usize {
+        if self.first() == DeviceChoice::CandleCpu { self.devices().count() } else { 1 }
     }
 
     /// The same list with the machine's CUDA devices in the place of `cuda:all`, where there are any.
@@ -122,14 +156,14 @@ impl DeviceList {
         if self.0 != Devices::AllCuda {
             return self;
         }
-        let devices: Vec<DeviceChoice> = (0..cuda_devices().min(MOST)).map(DeviceChoice::Cuda).collect();
+        let devices = DeviceChoice::all_cuda();
         // Without any, opening the first one says what is missing.
-        if devices.is_empty() { self } else { Self::new(&devices).unwrap_or(self) }
+        if devices.is_empty() { self } else { Self::new(&devices, 1).unwrap_or(self) }
     }
 
     /// Whether this build and this machine have all of the devices, and a model can be copied to each of them.
     pub fn check(&self) -> Result<(), DeviceListError> {
-        let devices = self.devices();
+        let devices: Vec<DeviceChoice> = self.devices().collect();
         if devices.iter().any(|device| discriminant(device) != discriminant(&devices[0])) {
             return Err(DeviceListError::Kinds { list: self.to_string() });
         }
@@ -140,6 +174,13 @@ impl DeviceList {
             }
             _ => Ok(devices.iter().try_for_each(|device| device.check())?),
         }
+    }
+}
+
+impl DeviceChoice {
+    /// The machine's CUDA devices, as many as a list has room for.
+    pub fn all_cuda() -> Vec<Self> {
+        (0..cuda_devices().min(MOST)).map(Self::Cuda).collect()
     }
 }
 
@@ -155,14 +196,27 @@ fn cuda_devices() -> usize {
     0
 }
 
+/// The devices of a copy, `cuda:0+cuda:1`.
+#[derive(Debug, Clone, Copy)]
+pub struct StageNames<'a>(pub &'a [DeviceChoice]);
+
+impl fmt::Display for StageNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(place, device)| {
+            let plus = if place > 0 { "+" } else { "" };
+            write!(f, "{plus}{device}")
+        })
+    }
+}
+
 impl fmt::Display for DeviceList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == Devices::AllCuda {
             return f.write_str(ALL_CUDA);
         }
-        self.devices().iter().enumerate().try_for_each(|(place, device)| {
+        self.copies().enumerate().try_for_each(|(place, copy)| {
             let comma = if place > 0 { "," } else { "" };
-            write!(f, "{comma}{device}")
+            write!(f, "{comma}{}", StageNames(copy))
         })
     }
 }
@@ -170,13 +224,25 @@ impl fmt::Display for DeviceList {
 impl FromStr for DeviceList {
     type Err = DeviceListError;
 
-    /// Devices between commas, or `cuda:all`. Whether they can be used together is for [`check`](Self::check).
+    /// Copies between commas, the devices of each joined by `+`, or `cuda:all`. Whether they can be used together is for
+    /// [`check`](Self::check).
     fn from_str(text: &str) -> Result<Self, DeviceListError> {
         if text == ALL_CUDA {
             return Ok(Self(Devices::AllCuda));
         }
-        let devices = text.split(',').map(|name| name.trim().parse());
-        Self::new(&devices.collect::<Result<Vec<DeviceChoice>, DeviceError>>()?)
+        let mut devices: Vec<DeviceChoice> = Vec::new();
+        let mut first_copy = None;
+        for copy in text.split(',') {
+            let before = devices.len();
+            for name in copy.split('+') {
+                devices.push(name.trim().parse()?);
+            }
+            let (others, stages) = (devices.len() - before, *first_copy.get_or_insert(devices.len()));
+            if others != stages {
+                return Err(DeviceListError::Uneven { list: text.to_owned(), stages, others });
+            }
+        }
+        Self::new(&devices, first_copy.unwrap_or(1))
     }
 }
 
@@ -197,19 +263,39 @@ mod tests {
 
     #[test]
     fn a_list_is_read_back_from_its_text() {
-        for text in ["cpu", "candle-cpu,candle-cpu", "cuda:1,cuda:0", "cuda:0,cuda:1,cuda:7", ALL_CUDA] {
-            assert_eq!(list(text).to_string(), text);
+        let divided = ["cuda:1+cuda:0", "cuda:0+cuda:1,cuda:2+cuda:3"];
+        for text in
+            ["cpu", "candle-cpu,candle-cpu", "cuda:1,cuda:0", "cuda:0,cuda:1,cuda:7", ALL_CUDA].iter().chain(&divided)
+        {
+            assert_eq!(list(text).to_string(), *text);
         }
         assert_eq!(list("cuda, cuda:1").to_string(), "cuda:0,cuda:1");
         assert_eq!(list("cuda:3,cuda:1").first(), DeviceChoice::Cuda(3));
         assert_eq!(DeviceList::default(), list("cpu"));
-        assert!(list("candle-cpu,candle-cpu").is_several() && !list("metal").is_several());
-        assert_eq!([list("candle-cpu,candle-cpu"), list("cuda:0,cuda:1")].map(|list| list.copies_on_host()), [2, 1]);
+        assert!(list("candle-cpu,candle-cpu").has_copies() && !list("metal").has_copies());
+        assert_eq!([list("candle-cpu,candle-cpu"), list("cuda:0,cuda:1")].map(|list| list.in_one_memory()), [2, 1]);
+    }
+
+    #[test]
+    fn a_copy_may_have_several_devices() {
+        let of = |text: &str| -> Vec<String> { list(text).copies().map(|copy| StageNames(copy).to_string()).collect() };
+        assert_eq!(of("cuda:0+cuda:1,cuda:2 + cuda"), ["cuda:0+cuda:1", "cuda:2+cuda:0"]);
+        let divided = list("cuda:2+cuda:1");
+        assert!(!divided.has_copies() && divided.first() == DeviceChoice::Cuda(2));
+        assert_eq!(list("cuda:2+cuda:1,cuda:0+cuda:3").one_copy(), divided);
+        assert_eq!(list("candle-cpu+candle-cpu").in_one_memory(), 2);
+        let error = "cuda:0,cuda:1+cuda:2".parse::<DeviceList>().expect_err("not alike");
+        assert_eq!(
+            error.to_string(),
+            "`cuda:0,cuda:1+cuda:2` divides one copy of the model over 1 and another over 2 devices"
+        );
     }
 
     #[test]
     fn what_is_no_list_of_devices_is_refused() {
-        for (text, name) in [("", ""), ("cuda:0,", ""), ("cuda:all,cuda:0", "cuda:all"), ("cpu,gpu", "gpu")] {
+        for (text, name) in
+            [("", ""), ("cuda:0,", ""), ("cuda:all,cuda:0", "cuda:all"), ("cpu,gpu", "gpu"), ("cuda:0+", "")]
+        {
             let error = text.parse::<DeviceList>().expect_err("no list");
             assert_eq!(error.to_string(), format!("device `{name}` is not known"), "{text}");
         }
@@ -229,7 +315,9 @@ mod tests {
             ("cuda:1 is listed twice", "list each device once; cuda:all is every CUDA device")
         );
         assert_eq!(refused("metal,metal").1, "--device metal");
-        for mixed in ["cpu,candle-cpu", "cuda:0,metal"] {
+        list("candle-cpu+candle-cpu").check().expect("stages on one processor, for tests");
+        assert_eq!(refused("cuda:0+cuda:1,cuda:2+cuda:1").0, "cuda:1 is listed twice");
+        for mixed in ["cpu,candle-cpu", "cuda:0,metal", "cuda:0+cpu"] {
             assert_eq!(refused(mixed).0, format!("`{mixed}` mixes kinds of devices"));
         }
     }

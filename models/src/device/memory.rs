@@ -1,23 +1,54 @@
 //! What a model holds on a device, from its files alone, and what memory the device has.
 
+use std::ops::{AddAssign, Range};
+
 use super::DeviceChoice;
 use super::attention::MOST_SCORES;
 use super::head::HEAD_ROWS;
+use super::placement::first_layers;
 use super::weights::WIDENED_WEIGHTS;
 use crate::decoder::EMBEDDING;
 use crate::stack_config::StackConfig;
 use crate::{Arithmetic, ModelConfig, WeightSource, WeightType};
 
-/// Bytes that a model takes on a device of candle's.
+/// Bytes that a model's layers take on devices of candle's, and what comes with the last one: norms, the output head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerMemory {
+    layers: Vec<HeldBytes>,
+    behind: HeldBytes,
+    /// But for what is widened.
+    batch: BatchBytes,
+}
+
+/// Bytes that a model, or layers of one, take on a device of candle's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
+    /// How they are held.
+    pub held: HeldBytes,
+    batch: BatchBytes,
+}
+
+/// What lies on a device as long as the model does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeldBytes {
     /// Weights, as they are held there. Embeddings stay in their file but where they are the output head too.
     pub weights: u64,
     /// The second copy of quantised weights that candle keeps on the processor in another order.
     pub reordered_on_cpu: u64,
-    /// Keys and values of a token, over all layers; of an encoder none.
+    /// Keys and values of a token; of an encoder none.
     pub cache_per_token: u64,
-    batch: BatchBytes,
+    /// The largest weights that are widened for a product.
+    widened: u64,
+}
+
+impl AddAssign for HeldBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.weights += other.weights;
+        self.reordered_on_cpu += other.reordered_on_cpu;
+        self.cache_per_token += other.cache_per_token;
+        // One after another.
+        self.widened = self.widened.max(other.widened);
+    }
 }
 
 /// Bytes that a batch makes and lets go again.
@@ -33,8 +64,6 @@ struct BatchBytes {
     most_pairs: u64,
     /// A row of logits, and what is made of them.
     logits: u64,
-    /// The largest weights that are widened for a product.
-    widened: u64,
 }
 
 /// What decides how much a batch takes.
@@ -102,14 +131,18 @@ fn metal_room() -> Option<DeviceRoom> {
     None
 }
 
-/// The layers that hold keys and values, and those of a batch.
-fn stacks(config: &ModelConfig) -> Vec<StackConfig> {
-    match config {
-        ModelConfig::Decoder(config) => vec![config.stack()],
-        ModelConfig::EncoderDecoder(config) => vec![config.decoder.1.clone(), config.encoder.1.clone()],
-        ModelConfig::Encoder(config) => vec![config.stack.clone()],
-        ModelConfig::Bridged(_) => Vec::new(),
+/// The layer that a tensor is of, counted over all stacks.
+fn layer_of(stacks: &[StackConfig], name: &str) -> Option<usize> {
+    let mut before = 0;
+    for stack in stacks {
+        let (_, rest) = name.split_once(stack.names.layers).unwrap_or_default();
+        let number = rest.strip_prefix('.').and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+        if let Some(number) = number.filter(|number| *number < stack.layers.len()) {
+            return Some(before + number);
+        }
+        before += stack.layers.len();
     }
+    None
 }
 
 /// Whether a tensor is a table of tokens, which is read on the host.
@@ -137,61 +170,93 @@ fn reordered(source: &dyn WeightSource, name: &str, weight_type: WeightType, byt
     if cfg!(target_arch = "x86_64") && of_blocks { (bytes / before * after) as u64 } else { 0 }
 }
 
-impl DeviceMemory {
+impl LayerMemory {
     /// Of a model that is loaded so.
-    pub fn of(source: &dyn WeightSource, config: &ModelConfig, arithmetic: Arithmetic) -> Self {
+    pub fn new(source: &dyn WeightSource, config: &ModelConfig, arithmetic: Arithmetic) -> Self {
         let exact = arithmetic == Arithmetic::Exact;
-        let (mut weights, mut largest, mut reordered_on_cpu) = (0, 0, 0);
-        let tied = config.tied_head();
+        let (stacks, size) = (config.stacks(), if exact { 4 } else { 2 });
+        let cached = |stack: &StackConfig| {
+            let bytes = 2 * stack.num_kv_heads * stack.head_dim * size;
+            HeldBytes { cache_per_token: if stack.bidirectional { 0 } else { bytes as u64 }, ..HeldBytes::default() }
+        };
+        let mut layers: Vec<HeldBytes> =
+            stacks.iter().flat_map(|stack| vec![cached(stack); stack.layers.len()]).collect();
+        let mut behind = HeldBytes::default();
         for name in source.names() {
-            let Ok((weight_type, bytes)) = source.stored(&name) else { continue };
-            let is_tied = tied.as_ref().is_some_and(|(_, embeddings)| embeddings.contains(&name));
-            if config.is_spare(&name) || (is_embedding(config, &name) && !is_tied) {
-                continue;
-            }
-            let elements = bytes / weight_type.block_bytes() * weight_type.block_len();
-            let is_head = is_tied || name.ends_with("lm_head.weight");
-            let held = match config {
-                ModelConfig::Bridged(_) => 4 * elements,
-                _ if exact || weight_type.is_quantised() => bytes,
-                _ => elements * if is_head { 4 } else { 2 },
-            };
-            weights += held as u64;
-            if !exact {
-                reordered_on_cpu += reordered(source, &name, weight_type, bytes);
-            }
-            // What is not multiplied with as it lies is widened before.
-            if exact && bytes < 4 * elements {
-                largest = largest.max(elements.min(WIDENED_WEIGHTS));
+            let Some(held) = held_tensor(source, config, &name, exact) else { continue };
+            match layer_of(&stacks, &name) {
+                Some(layer) => layers[layer] += held,
+                None => behind += held,
             }
         }
-        let (stacks, size) = (stacks(config), if exact { 4 } else { 2 });
-        let cached = stacks.first().filter(|stack| !stack.bidirectional);
         let most = |of: fn(&StackConfig) -> usize| (size * stacks.iter().map(of).max().unwrap_or(0)) as u64;
         let heads = stacks.iter().map(|c| c.num_heads).max().unwrap_or(0);
-        Self {
-            weights,
-            reordered_on_cpu,
-            cache_per_token: cached.map_or(0, |c| (2 * c.layers.len() * c.num_kv_heads * c.head_dim * size) as u64),
-            batch: BatchBytes {
-                narrow_row: most(|c| 4 * c.hidden_size + 2 * c.num_heads * c.head_dim),
-                wide_row: most(|c| 4 * c.hidden_size + 3 * c.intermediate_size),
-                pair: (4 * 4 * heads) as u64,
-                most_pairs: (MOST_SCORES / heads.max(1)) as u64,
-                logits: (4 * 4 * config.vocab_size()) as u64,
-                widened: 4 * largest as u64,
-            },
-        }
+        let batch = BatchBytes {
+            narrow_row: most(|c| 4 * c.hidden_size + 2 * c.num_heads * c.head_dim),
+            wide_row: most(|c| 4 * c.hidden_size + 3 * c.intermediate_size),
+            pair: (4 * 4 * heads) as u64,
+            most_pairs: (MOST_SCORES / heads.max(1)) as u64,
+            logits: (4 * 4 * config.vocab_size()) as u64,
+        };
+        Self { layers, behind, batch }
     }
 
+    /// All of it on one device.
+    pub fn whole(&self) -> DeviceMemory {
+        self.on(0..self.layers.len())
+    }
+
+    /// Divided over devices with so much room, so that the fullest is as empty as can be: the layers of each, and what it
+    /// holds.
+    pub fn divided(&self, rooms: &[u64]) -> Vec<(Range<usize>, DeviceMemory)> {
+        let bytes: Vec<u64> = self.layers.iter().map(|layer| layer.weights).collect();
+        let firsts = first_layers(&bytes, self.behind.weights, rooms);
+        let ends = firsts.iter().skip(1).copied().chain([self.layers.len()]);
+        firsts.iter().zip(ends).map(|(first, end)| (*first..end, self.on(*first..end))).collect()
+    }
+
+    fn on(&self, layers: Range<usize>) -> DeviceMemory {
+        let is_last = layers.end == self.layers.len();
+        let logits = if is_last { self.batch.logits } else { 0 };
+        let mut held = if is_last { self.behind } else { HeldBytes::default() };
+        self.layers[layers].iter().for_each(|layer| held += *layer);
+        DeviceMemory { held, batch: BatchBytes { logits, ..self.batch } }
+    }
+}
+
+/// What a tensor takes; `None` of one that no device holds.
+fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exact: bool) -> Option<HeldBytes> {
+    let (weight_type, bytes) = source.stored(name).ok()?;
+    let is_tied = config.tied_head().is_some_and(|(_, embeddings)| embeddings.iter().any(|tied| tied == name));
+    if config.is_spare(name) || (is_embedding(config, name) && !is_tied) {
+        return None;
+    }
+    let elements = bytes / weight_type.block_bytes() * weight_type.block_len();
+    let is_head = is_tied || name.ends_with("lm_head.weight");
+    let held = match config {
+        ModelConfig::Bridged(_) => 4 * elements,
+        _ if exact || weight_type.is_quantised() => bytes,
+        _ => elements * if is_head { 4 } else { 2 },
+    };
+    // What is not multiplied with as it lies is widened before.
+    let widened = if exact && bytes < 4 * elements { 4 * elements.min(WIDENED_WEIGHTS) } else { 0 };
+    Some(HeldBytes {
+        weights: held as u64,
+        reordered_on_cpu: if exact { 0 } else { reordered(source, name, weight_type, bytes) },
+        cache_per_token: 0,
+        widened: widened as u64,
+    })
+}
+
+impl DeviceMemory {
     /// What one such batch makes and lets go again, at most. An estimate.
     pub fn activations(&self, size: BatchSize) -> u64 {
-        let BatchBytes { narrow_row, wide_row, pair, most_pairs, logits, widened } = self.batch;
+        let BatchBytes { narrow_row, wide_row, pair, most_pairs, logits } = self.batch;
         let rows = size.rows as u64;
         let pairs = rows.saturating_mul(size.positions as u64).min(most_pairs);
         let logits = logits * size.head_rows.min(HEAD_ROWS) as u64;
         let attention = narrow_row.saturating_mul(rows).saturating_add(pair * pairs);
         // Allocators keep what layers let go while the head's weights are widened.
-        attention.max(wide_row.saturating_mul(rows)).saturating_add(widened + logits)
+        attention.max(wide_row.saturating_mul(rows)).saturating_add(self.held.widened + logits)
     }
 }

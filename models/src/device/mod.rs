@@ -14,8 +14,11 @@ mod experts;
 mod flash;
 mod head;
 mod layer;
+mod limits;
 mod list;
 mod memory;
+mod placement;
+mod platform;
 mod pool;
 mod stack;
 mod weights;
@@ -31,16 +34,16 @@ use crate::decoder::LlamaFamily;
 use crate::encoder::MaskedModel;
 use crate::linear::TensorLoader;
 use crate::packed::{PackedDecoder, PackedEncoder};
-use crate::{
-    Arithmetic, Compute, DecoderConfig, EncoderDecoderConfig, EncoderShape, ModelConfig, SourceError, WeightSource,
-};
+use crate::{Arithmetic, Compute, DecoderConfig, EncoderDecoderConfig, EncoderShape, SourceError, WeightSource};
 use classifier::{DeviceClassifier, DevicePooledEncoder};
 use decoder::DeviceDecoder;
 use encoder::DeviceEncoder;
 use weights::{DeviceLoadError, DeviceLoader};
 
-pub use list::{DeviceList, DeviceListError};
-pub use memory::{BatchSize, DeviceMemory, DeviceRoom};
+pub use limits::{ComputeCapability, DeviceLimitError};
+pub use list::{DeviceList, DeviceListError, StageNames};
+pub use memory::{BatchSize, DeviceMemory, DeviceRoom, HeldBytes, LayerMemory};
+pub use placement::{Placement, check_model};
 
 /// A guess for devices, which have arithmetic in plenty.
 const IDLE_ROWS: usize = 64;
@@ -94,12 +97,34 @@ pub enum DeviceError {
         /// What candle says.
         source: candle_core::Error,
     },
-    /// The weights could not be put there.
-    #[error("the weights cannot be put on {device}: {}", first_line(source))]
-    #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
-    Weights {
+    /// A card that the kernels of this build do not run on.
+    #[error("{device} has compute capability {card}, and this program's kernels need {needed}")]
+    #[diagnostic(help("CUDA_COMPUTE_CAP={}{} scripts/gpu/build makes kernels for it; or --device cpu", card.major, card.minor))]
+    OldCard {
         /// The device.
         device: DeviceChoice,
+        /// What it has.
+        card: ComputeCapability,
+        /// What kernels need.
+        needed: ComputeCapability,
+    },
+    /// A card without bf16.
+    #[error("{device} has compute capability {card}, and --precision fast computes in bf16, which needs {needed}")]
+    #[diagnostic(help("--precision exact, or --device cpu"))]
+    NoBf16 {
+        /// The device.
+        device: DeviceChoice,
+        /// What it has.
+        card: ComputeCapability,
+        /// What bf16 needs.
+        needed: ComputeCapability,
+    },
+    /// The weights could not be put there.
+    #[error("the weights cannot be put on {devices}: {}", first_line(source))]
+    #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
+    Weights {
+        /// The device, or those that hold them together.
+        devices: Placement,
         /// What candle says.
         source: candle_core::Error,
     },
@@ -116,6 +141,24 @@ pub enum DeviceError {
     BridgedPrecision {
         /// `model_type`.
         architecture: &'static str,
+    },
+    /// Layers that candle-transformers does not divide.
+    #[error("{architecture} models run through candle-transformers, which does not divide layers among devices")]
+    #[diagnostic(help("--device {device}"))]
+    BridgedDivided {
+        /// `model_type`.
+        architecture: &'static str,
+        /// The first device.
+        device: DeviceChoice,
+    },
+    /// More devices than layers.
+    #[error("the model has too few layers ({layers}) for {devices} devices")]
+    #[diagnostic(help("each device holds at least one layer: name at most {layers} joined by +"))]
+    FewLayers {
+        /// How many layers there are.
+        layers: usize,
+        /// How many devices were to hold them.
+        devices: usize,
     },
     /// The build has no candle-transformers.
     #[error("{architecture} models run through candle-transformers, which this build does not have")]
@@ -166,39 +209,27 @@ impl FromStr for DeviceChoice {
 
 impl DeviceChoice {
     /// How devices are written, for hints.
-    pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu; several as \
-                                     cuda:0,cuda:1, and cuda:all is every CUDA device";
+    pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu; cuda:0,cuda:1 copies \
+                                     the model to each, cuda:all to every CUDA device; cuda:0+cuda:1 divides its layers";
 
     /// All devices, CUDA's without their numbers.
     pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];
+
+    /// Whether its card can compute in that arithmetic; what cannot be known is no error.
+    pub fn check_arithmetic(self, arithmetic: Arithmetic) -> Result<(), DeviceError> {
+        let Some(card) = self.compute_capability() else { return Ok(()) };
+        limits::check_capability(self, card, ComputeCapability::of_kernels(), arithmetic == Arithmetic::Exact)
+    }
 
     /// Whether this build and this machine have it; the error says what is missing.
     pub fn check(self) -> Result<(), DeviceError> {
         self.open().map(drop)
     }
 
-    /// Whether a model that is described so can be run there in that arithmetic.
-    pub fn check_model(self, config: &ModelConfig, arithmetic: Arithmetic) -> Result<(), DeviceError> {
-        if let ModelConfig::Bridged(config) = config { self.check_bridged(config, arithmetic) } else { Ok(()) }
-    }
-
-    /// The same of what candle-transformers runs.
-    fn check_bridged(self, config: &BridgedConfig, arithmetic: Arithmetic) -> Result<(), DeviceError> {
-        let architecture = config.architecture.name;
-        if self == Self::Cpu {
-            return Err(DeviceError::BridgedOnCpu { architecture });
-        }
-        if !cfg!(feature = "candle-transformers") {
-            return Err(DeviceError::NoBridge { architecture });
-        }
-        if arithmetic != Arithmetic::Exact {
-            return Err(DeviceError::BridgedPrecision { architecture });
-        }
-        Ok(())
-    }
-
     /// Candle's handle of the device.
     fn open(self) -> Result<Device, DeviceError> {
+        // Kernels that a card lacks fail one by one, when they are first used.
+        self.check_arithmetic(Arithmetic::Exact)?;
         let opened = match self {
             Self::Cpu | Self::CandleCpu => Ok(Device::Cpu),
             // Asked before candle is: it would say that a device is missing where it is the build that lacks support.
@@ -208,14 +239,16 @@ impl DeviceChoice {
             Self::Metal if !cfg!(feature = "metal") => {
                 return Err(DeviceError::NotBuilt { device: self, feature: "metal" });
             }
-            Self::Cuda(index) => Device::new_cuda(index),
+            // Not `new_cuda`, whose stream is that of the calling thread: steps of a model run on whichever thread of a pool is
+            // free, and must wait for each other.
+            Self::Cuda(index) => Device::new_cuda_with_stream(index),
             Self::Metal => Device::new_metal(0),
         };
         opened.map_err(|source| DeviceError::Unavailable { device: self, source })
     }
 }
 
-/// Loads a decoder on any device.
+/// Loads a decoder on any device, or its layers on several.
 ///
 /// On [`DeviceChoice::Cpu`] this is [`load_decoder`](crate::load_decoder). Elsewhere quantised weights stay quantised.
 ///
@@ -228,69 +261,69 @@ impl DeviceChoice {
 ///
 /// Rows of embeddings are looked up on the host.
 pub fn load_decoder_on(
-    device: DeviceChoice,
+    place: impl Into<Placement>,
     source: &dyn WeightSource,
     config: DecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedDecoder>, DeviceError> {
-    let compute = compute.into();
-    if device == DeviceChoice::Cpu {
+    let (place, compute) = (place.into(), compute.into());
+    if place.is_cpu() {
         return Ok(Box::new(LlamaFamily::load(source, config, compute)?));
     }
-    let model = load(device, source, compute, |loader| DeviceDecoder::load(loader, config))?;
+    let model = load(&place, source, compute, |loader| DeviceDecoder::load(loader, config))?;
     Ok(Box::new(model))
 }
 
 /// As [`load_decoder_on`], for an encoder-decoder.
 pub fn load_encoder_decoder_on(
-    device: DeviceChoice,
+    place: impl Into<Placement>,
     source: &dyn WeightSource,
     config: &EncoderDecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedDecoder>, DeviceError> {
-    let compute = compute.into();
-    if device == DeviceChoice::Cpu {
+    let (place, compute) = (place.into(), compute.into());
+    if place.is_cpu() {
         return Ok(classifier_on_cpu::load_encoder_decoder(source, config, compute)?);
     }
-    load(device, source, compute, |loader| classifier::load_encoder_decoder(loader, config))
+    load(&place, source, compute, |loader| classifier::load_encoder_decoder(loader, config))
 }
 
 /// As [`load_decoder_on`], for an encoder.
 pub fn load_encoder_on(
-    device: DeviceChoice,
+    place: impl Into<Placement>,
     source: &dyn WeightSource,
     config: &EncoderShape,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedEncoder>, DeviceError> {
-    let compute = compute.into();
-    if device == DeviceChoice::Cpu {
+    let (place, compute) = (place.into(), compute.into());
+    if place.is_cpu() {
         return Ok(Box::new(MaskedModel::load(source, config, compute)?));
     }
-    let model = load(device, source, compute, |loader| DeviceEncoder::load(loader, config))?;
+    let model = load(&place, source, compute, |loader| DeviceEncoder::load(loader, config))?;
     Ok(Box::new(model))
 }
 
 /// As [`load_classifier`](crate::load_classifier), on any device.
 pub fn load_classifier_on(
-    device: DeviceChoice,
+    place: impl Into<Placement>,
     source: &dyn WeightSource,
     config: &EncoderShape,
     separator: Option<u32>,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn PackedDecoder>, DeviceError> {
-    let compute = compute.into();
-    if device == DeviceChoice::Cpu {
+    let (place, compute) = (place.into(), compute.into());
+    if place.is_cpu() {
         return Ok(Box::new(Classifier::<PooledEncoder>::load(source, config, separator, compute)?));
     }
-    let model = load(device, source, compute, |loader| {
+    let model = load(&place, source, compute, |loader| {
         DeviceClassifier::<DevicePooledEncoder>::load(loader, config, separator)
     })?;
     Ok(Box::new(model))
 }
 
-/// Brings a model to a device of candle's.
+/// Brings a model to devices of candle's.
 fn load<T>(
-    device: DeviceChoice,
+    place: &Placement,
     source: &dyn WeightSource,
     compute: Compute,
     load: impl FnOnce(&DeviceLoader<'_>) -> Result<T, DeviceLoadError>,
@@ -298,11 +331,12 @@ fn load<T>(
     // Neither dots nor tiles exist here: both stand for `fast`, which is one of them on the machine's own processor.
     let exact = compute.arithmetic == Arithmetic::Exact;
     let dtype = if exact { DType::F32 } else { DType::BF16 };
-    let opened = device.open()?;
-    let loader = DeviceLoader { weights: TensorLoader::new(source, "", compute), device: &opened, dtype, exact };
+    let stages = place.stages().map(|(device, first_layer)| Ok((device.open()?, first_layer)));
+    let stages = stages.collect::<Result<Vec<_>, DeviceError>>()?;
+    let loader = DeviceLoader::new(TensorLoader::new(source, "", compute), &stages, (dtype, exact));
     load(&loader).map_err(|error| match error {
         DeviceLoadError::Source(error) => DeviceError::Tensor(error),
-        DeviceLoadError::Device(source) => DeviceError::Weights { device, source },
+        DeviceLoadError::Device(source) => DeviceError::Weights { devices: place.clone(), source },
     })
 }
 
@@ -315,7 +349,7 @@ pub fn load_bridged(
     config: &BridgedConfig,
     arithmetic: Arithmetic,
 ) -> Result<Box<dyn PackedDecoder>, DeviceError> {
-    device.check_bridged(config, arithmetic)?;
+    placement::check_bridged(&[device], config, arithmetic)?;
     bridge(device, source, config)
 }
 

@@ -1,5 +1,5 @@
-//! Where keys and values of all spans of a decoder lie on a device: one tensor of keys and one of values in each layer, in which
-//! each position has a slot. A batch is written by one operation, and no span is ever copied to be read beside another.
+//! Where keys and values of all spans of a decoder lie: one tensor of keys and one of values in each layer, on the layer's
+//! device, in which each position has a slot, the same in all layers. A batch is written by one operation, and no span is ever copied to be read beside another.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use candle_core::{DType, Device, Result};
 
 use super::attention::LayerSpan;
+use super::limits::{check_cache, check_host_memory, most_positions};
 
 /// More pieces than this are not written by as many operations: the pool grows instead.
 const MOST_PIECES: usize = 8;
@@ -29,7 +30,6 @@ pub(super) struct KvPool {
     /// Key heads, and their length.
     shape: (usize, usize),
     dtype: DType,
-    device: Device,
 }
 
 /// A pool while a batch runs: nobody else writes to it.
@@ -118,12 +118,16 @@ impl Drop for SlotSpan {
 }
 
 impl KvPool {
-    /// Of so many layers; there is nothing in it yet.
-    pub(super) fn new(layers: usize, shape: (usize, usize), dtype: DType, device: &Device) -> Result<Self> {
+    /// Of layers on these devices; there is nothing in it yet.
+    pub(super) fn new<'a>(
+        layers: impl Iterator<Item = &'a Device>,
+        shape: (usize, usize),
+        dtype: DType,
+    ) -> Result<Self> {
         // One slot: devices have no memory of no length.
-        let layers = (0..layers).map(|_| LayerSpan::zeros(shape, 1, dtype, device)).collect::<Result<_>>()?;
+        let layers = layers.map(|device| LayerSpan::zeros(shape, 1, dtype, device)).collect::<Result<_>>()?;
         let counts = Arc::new(Mutex::new(SlotCounts(vec![0])));
-        Ok(Self { layers: Mutex::new(layers), counts, shape, dtype, device: device.clone() })
+        Ok(Self { layers: Mutex::new(layers), counts, shape, dtype })
     }
 
     /// The pool to read from, without room for new rows.
@@ -161,10 +165,15 @@ impl KvPool {
     /// Makes room for so many more behind what there is: a quarter more at least, so that growing stays rare.
     fn grow(&self, layers: &mut [LayerSpan], more: usize) -> Result<()> {
         let before = lock(&self.counts).0.len();
-        let capacity = before + more.max(before / 4);
+        check_cache(before + more, self.shape)?;
+        let capacity = (before + more.max(before / 4)).min(most_positions(self.shape));
         // A layer at a time: the old and the new one of all would be twice the memory.
         for layer in layers.iter_mut() {
-            let grown = LayerSpan::zeros(self.shape, capacity, self.dtype, &self.device)?;
+            let device = layer.keys.device();
+            if device.is_cpu() {
+                check_host_memory(2 * capacity * self.shape.0 * self.shape.1 * self.dtype.size_in_bytes())?;
+            }
+            let grown = LayerSpan::zeros(self.shape, capacity, self.dtype, device)?;
             grown.keys.slice_set(&layer.keys, 1, 0)?;
             grown.values.slice_set(&layer.values, 1, 0)?;
             *layer = grown;
@@ -200,7 +209,7 @@ mod tests {
     use super::*;
 
     fn pool() -> KvPool {
-        KvPool::new(1, (1, 2), DType::F32, &Device::Cpu).expect("small")
+        KvPool::new([&Device::Cpu].into_iter(), (1, 2), DType::F32).expect("small")
     }
 
     /// Room for one text.

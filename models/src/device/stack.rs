@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::attention::{DistanceBias, heads};
 use super::distances::LayerDistances;
-use super::layer::{BatchPlan, DeviceRows, Pools, Rotations};
+use super::layer::{BatchPlan, DeviceRows, Pools, Rotations, Stage};
 use super::pool::{KvPool, SlotSpan};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::disentangled::Disentangled;
@@ -17,10 +17,10 @@ use crate::packed::{KvSpan, LayerTaps, PackedSegment};
 use crate::row_range::RowRange;
 use crate::stack_config::StackConfig;
 
-/// Layers on a device.
+/// Layers on one device, or on several one after another.
 pub(super) struct DeviceStack {
     weights: StackWeights<DeviceLinear, DeviceNorm>,
-    bias: Option<DistanceBias>,
+    stages: Vec<Stage>,
     /// Of each layer, where scores depend on products with distances.
     distances: Vec<LayerDistances>,
     /// Keys and values of texts; absent of an encoder, whose serve the layer that they are of and nobody later.
@@ -29,7 +29,12 @@ pub(super) struct DeviceStack {
     sources: Option<KvPool>,
     config: StackConfig,
     dtype: DType,
-    device: Device,
+}
+
+/// `x` on a device. It goes there by way of the host, which has it when this returns: a copy between devices would still read
+/// it when its memory is used again.
+fn moved(x: &Tensor, device: &Device) -> Result<Tensor> {
+    if x.device().same_device(device) { Ok(x.clone()) } else { x.to_device(&Device::Cpu)?.to_device(device) }
 }
 
 /// What stands for distances in each layer.
@@ -45,7 +50,8 @@ fn load_distances(
         table = all.norm(name, width, (config.norm, config.norm_eps))?.forward(&table)?;
     }
     let layer = |index: usize| {
-        let parts = all.under(&format!("{}.{index}.", config.names.layers));
+        let parts = all.layer(config.names.layers, index);
+        let table = moved(&table, parts.device)?;
         let of_heads = |name: &str| -> std::result::Result<Tensor, DeviceLoadError> {
             let rows = RowRange::all(config.num_heads * config.head_dim);
             let made = parts.linear(name, rows, width, config.biases.qkv)?.forward(&table)?;
@@ -59,23 +65,30 @@ fn load_distances(
 
 impl DeviceStack {
     pub(super) fn load(loader: &DeviceLoader<'_>, config: StackConfig) -> std::result::Result<Self, DeviceLoadError> {
-        let bias = config.names.relative.zip(config.relative).map(|(name, buckets)| {
+        let table = config.names.relative.zip(config.relative).map(|(name, buckets)| {
             let table = loader.weights.floats(name, &[buckets.buckets, config.num_heads])?;
-            Ok::<_, DeviceLoadError>(DistanceBias::new(buckets, &table, config.num_heads, loader.device)?)
+            Ok::<_, DeviceLoadError>((buckets, table))
         });
+        let table = table.transpose()?;
+        let stage = |(device, layers): (&Device, Range<usize>)| {
+            let bias = table.as_ref();
+            let bias = bias.map(|(buckets, table)| DistanceBias::new(*buckets, table, config.num_heads, device));
+            Ok::<_, DeviceLoadError>(Stage { device: device.clone(), layers, bias: bias.transpose()? })
+        };
+        let stages: Vec<Stage> =
+            loader.stages(config.layers.len()).into_iter().map(stage).collect::<std::result::Result<_, _>>()?;
         let pool = || {
-            let shape = (config.num_kv_heads, config.head_dim);
-            KvPool::new(config.layers.len(), shape, loader.dtype, loader.device)
+            let devices = stages.iter().flat_map(|stage| stage.layers.clone().map(|_| &stage.device));
+            KvPool::new(devices, (config.num_kv_heads, config.head_dim), loader.dtype)
         };
         Ok(Self {
             pool: (!config.bidirectional).then(pool).transpose()?,
             sources: config.names.cross.map(|_| pool()).transpose()?,
             weights: StackWeights::load(loader, &config)?,
-            bias: bias.transpose()?,
             distances: config.disentangled.map_or(Ok(Vec::new()), |of| load_distances(loader, &of, &config))?,
+            stages,
             config,
             dtype: loader.dtype,
-            device: loader.device.clone(),
         })
     }
 
@@ -86,8 +99,7 @@ impl DeviceStack {
     /// What a batch of these texts shares in all layers.
     pub(super) fn plan(&self, texts: &[DeviceRows<'_>], rotations: Rotations<'_>) -> Result<BatchPlan<'_>> {
         let pools = Pools { own: self.pool.as_ref(), sources: self.sources.as_ref() };
-        let shared = (&self.config, self.bias.as_ref(), &*self.distances);
-        BatchPlan::new(texts, shared, rotations, pools, (&self.device, self.dtype))
+        BatchPlan::new(texts, (&self.config, &self.stages, &self.distances), rotations, pools, self.dtype)
     }
 
     /// Takes `(tokens, hidden_size)` through all layers and shows it to `after` behind each, and before the first.
@@ -98,9 +110,12 @@ impl DeviceStack {
         after: &mut dyn FnMut(usize, &Tensor) -> Result<()>,
     ) -> Result<Tensor> {
         after(0, &x)?;
-        for (index, layer) in self.weights.layers.iter().enumerate() {
-            x = layer.forward(&x, plan, index)?;
-            after(index + 1, &x)?;
+        for stage in &self.stages {
+            x = moved(&x, &stage.device)?;
+            for index in stage.layers.clone() {
+                x = self.weights.layers[index].forward(&x, plan, index)?;
+                after(index + 1, &x)?;
+            }
         }
         Ok(x)
     }
@@ -134,12 +149,20 @@ impl DeviceStack {
         wanted: impl Iterator<Item = &'b [usize]>,
     ) -> Result<Tensor> {
         let rows = plan.rows.iter().zip(wanted);
-        let rows: Vec<u32> =
-            rows.flat_map(|(rows, wanted)| wanted.iter().map(|offset| (rows.start + offset) as u32)).collect();
+        let row = |(rows, offset): (&Range<usize>, &usize)| {
+            // On CUDA a row that there is none of would end the process's use of the device.
+            if *offset >= rows.len() {
+                bail!("row {offset} of a text of {} tokens", rows.len());
+            }
+            Ok((rows.start + offset) as u32)
+        };
+        let rows: Vec<u32> = rows
+            .flat_map(|(rows, wanted)| wanted.iter().map(move |offset| row((rows, offset))))
+            .collect::<Result<_>>()?;
         if rows.is_empty() {
             return x.narrow(0, 0, 0);
         }
-        x.index_select(&Tensor::new(rows, &self.device)?, 0)
+        x.index_select(&Tensor::new(rows, x.device())?, 0)
     }
 
     /// What the last norm, where there is one, makes of some rows.
@@ -154,18 +177,22 @@ impl DeviceStack {
     pub(super) fn read_sources(&self, x: &Tensor, rows: &[Range<usize>]) -> Result<Vec<SlotSpan>> {
         let Some(pool) = &self.sources else { return Ok(Vec::new()) };
         let (spans, batch) = pool.batch(rows)?;
-        for (index, layer) in self.weights.layers.iter().enumerate() {
-            if let Some(cross) = &layer.cross {
-                batch.write(index, &cross.read_sources(x, self.config.head_dim)?)?;
+        for stage in &self.stages {
+            let x = moved(x, &stage.device)?;
+            for index in stage.layers.clone() {
+                if let Some(cross) = &self.weights.layers[index].cross {
+                    batch.write(index, &cross.read_sources(&x, self.config.head_dim)?)?;
+                }
             }
         }
         Ok(spans)
     }
 
-    /// Bytes that a new span of that many tokens takes.
+    /// Bytes that a new span of that many tokens takes, on the device that has most of the layers.
     pub(super) fn cache_bytes(&self, tokens: usize) -> usize {
         let width = self.config.num_kv_heads * self.config.head_dim;
-        2 * self.config.layers.len() * tokens * width * self.dtype.size_in_bytes()
+        let layers = self.stages.iter().map(|stage| stage.layers.len()).max().unwrap_or(0);
+        2 * layers * tokens * width * self.dtype.size_in_bytes()
     }
 }
 

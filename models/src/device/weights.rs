@@ -1,11 +1,13 @@
 //! Weights on a device: matrices as they are in the file where they are quantised, and what multiplies with them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{CpuStorage, D, DType, Device, Result, Storage, Tensor};
 use candle_nn::ops::{layer_norm, rms_norm};
-use probity_kernels::WeightType;
+use probity_kernels::{WeightType, dequantise};
+use rayon::prelude::*;
 
 use crate::cpu::{NormKind, norm_names};
 use crate::layer::WeightLoader;
@@ -27,9 +29,14 @@ pub(super) enum DeviceLoadError {
 
 type Loaded<T> = std::result::Result<T, DeviceLoadError>;
 
-/// Tensors of a checkpoint on their way to a device.
+/// Tensors of a checkpoint on their way to devices.
 pub(super) struct DeviceLoader<'a> {
     pub(super) weights: linear::TensorLoader<'a>,
+    /// Each with the number of its first layer, among those of all stacks.
+    stages: &'a [(Device, usize)],
+    /// How many layers come before those that are loaded.
+    layers_before: usize,
+    /// Where tensors go: at first to the last device.
     pub(super) device: &'a Device,
     /// Of activations, and of what is added to them or scales them.
     pub(super) dtype: DType,
@@ -38,7 +45,41 @@ pub(super) struct DeviceLoader<'a> {
 }
 
 impl<'a> DeviceLoader<'a> {
-    /// The same device, and the tensors of another part.
+    pub(super) fn new(
+        weights: linear::TensorLoader<'a>,
+        stages: &'a [(Device, usize)],
+        (dtype, exact): (DType, bool),
+    ) -> Self {
+        let device = &stages.last().expect("a model is on a device").0;
+        Self { weights, stages, layers_before: 0, device, dtype, exact }
+    }
+
+    /// For so many layers that come after so many others: what belongs to no layer goes to the device of the last one.
+    pub(super) fn of_layers(&self, before: usize, count: usize) -> Self {
+        let device = self.device_of(before + count.saturating_sub(1));
+        Self { device, layers_before: before, ..self.under("") }
+    }
+
+    /// The devices of the layers that are loaded, which are so many, and of each device its layers.
+    pub(super) fn stages(&self, count: usize) -> Vec<(&'a Device, Range<usize>)> {
+        let mut stages: Vec<(&Device, Range<usize>)> = Vec::new();
+        for layer in 0..count {
+            let device = self.device_of(self.layers_before + layer);
+            match stages.last_mut().filter(|(last, _)| std::ptr::eq(*last, device)) {
+                Some((_, layers)) => layers.end += 1,
+                None => stages.push((device, layer..layer + 1)),
+            }
+        }
+        stages
+    }
+
+    fn device_of(&self, layer: usize) -> &'a Device {
+        let (device, _) =
+            self.stages.iter().rfind(|(_, first)| *first <= layer).expect("the first device has the first layer");
+        device
+    }
+
+    /// The same devices, and the tensors of another part.
     pub(super) fn of(&self, weights: linear::TensorLoader<'a>) -> Self {
         Self { weights, ..*self }
     }
@@ -73,6 +114,10 @@ impl WeightLoader<DeviceLinear, DeviceNorm> for DeviceLoader<'_> {
 
     fn under(&self, more: &str) -> Self {
         self.of(self.weights.under(more))
+    }
+
+    fn layer(&self, layers: &str, index: usize) -> Self {
+        Self { device: self.device_of(self.layers_before + index), ..self.under(&format!("{layers}.{index}.")) }
     }
 
     fn unrounded(&self) -> Self {
@@ -113,10 +158,11 @@ pub(super) struct DeviceMatrix {
 /// Weights as a device holds them.
 enum HeldWeights {
     Floats(Tensor),
-    /// Blocks of integers, as they are in the file; whether products widen them, or round activations to such blocks too.
+    /// Blocks of integers, as they are in the file. Where they are widened for each product, their type; other products round
+    /// activations to such blocks too.
     Quantised {
         blocks: Arc<QTensor>,
-        widened: bool,
+        widened: Option<WeightType>,
     },
 }
 
@@ -145,6 +191,40 @@ fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
     }
 }
 
+/// Quantised weights in f32. On the processor by rows at once, to the bits that candle makes of them one after another.
+fn widen_blocks(blocks: &QTensor, weight_type: WeightType, device: &Device) -> Result<Tensor> {
+    if !device.is_cpu() {
+        return blocks.dequantize(device);
+    }
+    let (rows, width) = blocks.shape().dims2()?;
+    let (data, row_bytes) = (blocks.data()?, weight_type.row_bytes(width).expect("checked when it was read"));
+    let mut values = vec![0f32; rows * width];
+    let parts = values.par_chunks_exact_mut(width).zip(data.par_chunks_exact(row_bytes));
+    parts.with_min_len(16).for_each(|(values, row)| dequantise(weight_type, row, 0, values));
+    Tensor::from_vec(values, (rows, width), device)
+}
+
+/// Weights in another type of floats; on the processor 16 bits to 32 on all its threads.
+fn widen_floats(weight: &Tensor, dtype: DType) -> Result<Tensor> {
+    if dtype == DType::F32 && weight.device().is_cpu() && weight.is_contiguous() {
+        let (storage, layout) = weight.storage_and_layout();
+        let all = layout.start_offset()..layout.start_offset() + weight.elem_count();
+        let values: Option<Vec<f32>> = match &*storage {
+            Storage::Cpu(CpuStorage::BF16(x)) => {
+                Some(x[all].par_iter().with_min_len(1 << 14).map(|x| x.to_f32()).collect())
+            }
+            Storage::Cpu(CpuStorage::F16(x)) => {
+                Some(x[all].par_iter().with_min_len(1 << 14).map(|x| x.to_f32()).collect())
+            }
+            _ => None,
+        };
+        if let Some(values) = values {
+            return Tensor::from_vec(values, weight.shape(), weight.device());
+        }
+    }
+    weight.to_dtype(dtype)
+}
+
 impl HeldWeights {
     fn new(raw: &RawTensor, bytes: &[u8], rows: usize, loader: &DeviceLoader<'_>) -> Result<Self> {
         let shape = (rows, raw.shape[1]);
@@ -161,18 +241,19 @@ impl HeldWeights {
         let aligned: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()];
         aligned.copy_from_slice(bytes);
         let storage = QStorage::from_data((&*aligned).into(), loader.device, blocks)?;
-        Ok(Self::Quantised { blocks: Arc::new(QTensor::new(storage, shape)?), widened: loader.exact })
+        let widened = loader.exact.then_some(raw.weight_type);
+        Ok(Self::Quantised { blocks: Arc::new(QTensor::new(storage, shape)?), widened })
     }
 
     /// `x · Wᵀ` in the type of `x`.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
-            Self::Floats(weight) => x.matmul(&weight.to_dtype(x.dtype())?.t()?),
-            Self::Quantised { blocks, widened: true } => {
-                x.matmul(&blocks.dequantize(x.device())?.to_dtype(x.dtype())?.t()?)
+            Self::Floats(weight) => x.matmul(&widen_floats(weight, x.dtype())?.t()?),
+            Self::Quantised { blocks, widened: Some(weight_type) } => {
+                x.matmul(&widen_blocks(blocks, *weight_type, x.device())?.to_dtype(x.dtype())?.t()?)
             }
-            Self::Quantised { blocks, widened: false } => {
+            Self::Quantised { blocks, widened: None } => {
                 let x = x.contiguous()?;
                 // Metal's kernels read f32 alone.
                 let inputs = if x.device().is_metal() { x.to_dtype(DType::F32)? } else { x.clone() };
@@ -237,5 +318,48 @@ impl DeviceNorm {
         let wide = x.to_dtype(DType::F32)?;
         let centred = wide.broadcast_sub(&wide.mean_keepdim(D::Minus1)?)?;
         layer_norm(&centred, &self.weight, bias, self.eps)?.to_dtype(x.dtype())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const SHAPE: (usize, usize) = (1536, 1536);
+
+    fn numbers() -> Tensor {
+        let values = (0..SHAPE.0 * SHAPE.1).map(|at| ((at * 7919 + at / 311) % 10_007) as f32 / 5003.5 - 1.0).collect();
+        Tensor::from_vec::<_, f32>(values, SHAPE, &Device::Cpu).expect("a matrix")
+    }
+
+    fn bits(x: &Tensor) -> Vec<u32> {
+        let values: Vec<f32> = x.flatten_all().and_then(|x| x.to_vec1()).expect("floats");
+        values.into_iter().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn weights_are_widened_on_all_threads_to_the_bits_of_one() {
+        let numbers = numbers();
+        let types = WeightType::ALL.into_iter().filter_map(|weight_type| Some((weight_type, block_type(weight_type)?)));
+        for (weight_type, blocks) in types {
+            let blocks = QTensor::quantize(&numbers, blocks).expect("quantises");
+            let start = Instant::now();
+            let ours = widen_blocks(&blocks, weight_type, &Device::Cpu).expect("widens");
+            let between = Instant::now();
+            let candle = blocks.dequantize(&Device::Cpu).expect("widens");
+            println!("{weight_type:?}: {:?} here, {:?} in candle", between - start, between.elapsed());
+            assert_eq!(bits(&ours), bits(&candle), "{weight_type:?}");
+        }
+        for dtype in [DType::BF16, DType::F16] {
+            let held = numbers.to_dtype(dtype).and_then(|x| x.narrow(0, 3, 1500)).expect("rounds");
+            let start = Instant::now();
+            let ours = widen_floats(&held, DType::F32).expect("widens");
+            let between = Instant::now();
+            let candle = held.to_dtype(DType::F32).expect("widens");
+            println!("{dtype:?}: {:?} here, {:?} in candle", between - start, between.elapsed());
+            assert_eq!((bits(&ours), ours.shape()), (bits(&candle), candle.shape()), "{dtype:?}");
+        }
     }
 }

@@ -156,11 +156,17 @@ fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], freque
     stack.finish(&w, compute)
 }
 
-/// What candle's operations make of them.
-fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Result<Vec<f32>> {
+/// What candle's operations make of them, with layers from these numbers on by themselves.
+fn by_candle(
+    source: &dyn WeightSource,
+    config: &StackConfig,
+    (x, frequencies): (&[f32], &[f32]),
+    first_layers: &[usize],
+) -> Result<Vec<f32>> {
     let device = &Device::Cpu;
+    let stages: Vec<(Device, usize)> = first_layers.iter().map(|first| (Device::Cpu, *first)).collect();
     let weights = TensorLoader::new(source, "", Arithmetic::Exact.into());
-    let loader = DeviceLoader { weights, device, dtype: DType::F32, exact: true };
+    let loader = DeviceLoader::new(weights, &stages, (DType::F32, true));
     let stack = DeviceStack::load(&loader, config.clone()).expect("all is there, and computed");
     let x = Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?;
     let sources = stack.read_sources(&x.narrow(0, 0, SOURCE)?, &ranges([SOURCE]))?;
@@ -280,7 +286,10 @@ fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
         source.extend(config.disentangled.map(|of| (TABLE.to_owned(), vec![2 * of.span, config.hidden_size])));
         source.extend(["weight", "bias"].map(|part| (format!("{TABLE_NORM}.{part}"), vec![config.hidden_size])));
         let kernels = by_kernels(&source, &config, &x, &frequencies);
-        let candle = by_candle(&source, &config, &x, &frequencies).expect("runs");
+        let by_candle =
+            |first_layers: &[usize]| by_candle(&source, &config, (&x, &frequencies), first_layers).expect("runs");
+        let candle = by_candle(&[0]);
+        assert_eq!(by_candle(&[0, 1]), candle, "layers by themselves: {config:?}");
         for (a, b) in kernels.iter().zip(&candle) {
             assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} and {b} of {config:?}");
         }
@@ -297,7 +306,7 @@ fn a_norm_of_mean_and_variance_is_right_where_the_mean_is_large() {
     let weights = TensorLoader::new(&source, "", Arithmetic::Exact.into());
     let kind = (NormKind::Layer, 1e-12);
     let kernels = NormWeights::load(&weights, "norm", width, kind).expect("is there");
-    let loader = DeviceLoader { weights, device: &Device::Cpu, dtype: DType::F32, exact: true };
+    let loader = DeviceLoader::new(weights, &[(Device::Cpu, 0)], (DType::F32, true));
     let candle = loader.norm("norm", width, kind).expect("is there");
     // The second row has no variance at all.
     let rows: Vec<f32> = numbers(3, width).iter().map(|x| 300.0 + 0.1 * x).chain([7.3; 32]).collect();
