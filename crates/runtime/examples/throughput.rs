@@ -4,10 +4,11 @@
 //! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision dots --threads 2 --work FILE --repetitions 3
 //! ```
 //!
-//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`;
-//! `--decode N` measures N decoding steps of one text instead, and `--texts FILE` greedy texts, `{"texts": [{"tokens":
+//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`, or
+//! several such files with commas between; `--decode N` measures N decoding steps of one text, beside them or alone, and `--texts FILE` greedy texts, `{"texts": [{"tokens":
 //! [1, 2, …], "max_tokens": 200}, …]}`, with a JSON `schema` where a text is to be held to one, `--side-by-side N` and
-//! `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
+//! `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported; `--warm-up whole` does the whole
+//! work for that. `--device` is where to compute.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -34,24 +35,53 @@ fn main() -> Result<()> {
         "{}",
         json!({"load_seconds": load_seconds, "isa": model.options().isa.map(Isa::name), "model": model.description()})
     );
-    let work = get("work").map(read_work).transpose()?;
-    let texts = get("texts").map(read_texts).transpose()?;
-    let steps = number("decode", 0)?;
-    match (&work, &texts) {
-        (Some(requests), _) => score(&model, &requests[..1.min(requests.len())])?,
-        (None, Some(texts)) => write(&model, &texts[..1.min(texts.len())])?,
-        (None, None) => decode(&model, steps)?,
-    };
-    for _ in 0..number("repetitions", 3)? {
-        let mut line = match (&work, &texts) {
-            (Some(requests), _) => score(&model, requests)?,
-            (None, Some(texts)) => write(&model, texts)?,
-            (None, None) => decode(&model, steps)?,
+    let works = get("work").into_iter().flat_map(|files| files.split(','));
+    let mut tasks = works.map(|file| Ok(Task::Score(read_work(file)?))).collect::<Result<Vec<Task>>>()?;
+    if let Some(file) = get("texts") {
+        tasks.push(Task::Write(read_texts(file)?));
+    }
+    if tasks.is_empty() || get("decode").is_some() {
+        tasks.push(Task::Decode(number("decode", 0)?));
+    }
+    for task in &tasks {
+        if get("warm-up") == Some("whole") {
+            task.run(&model)?
+        } else {
+            task.begin(&model)?
         };
-        line["peak_rss_bytes"] = json!(peak_rss_bytes());
-        println!("{line}");
+        for _ in 0..number("repetitions", 3)? {
+            let mut line = task.run(&model)?;
+            line["peak_rss_bytes"] = json!(peak_rss_bytes());
+            println!("{line}");
+        }
     }
     Ok(())
+}
+
+/// What is measured.
+enum Task {
+    Score(Vec<ScoreRequest>),
+    Write(Vec<GenerateRequest>),
+    Decode(usize),
+}
+
+impl Task {
+    fn run(&self, model: &Model) -> Result<Value> {
+        match self {
+            Self::Score(requests) => score(model, requests),
+            Self::Write(requests) => write(model, requests),
+            Self::Decode(steps) => decode(model, *steps),
+        }
+    }
+
+    /// The first of it.
+    fn begin(&self, model: &Model) -> Result<Value> {
+        match self {
+            Self::Score(requests) => score(model, &requests[..1.min(requests.len())]),
+            Self::Write(requests) => write(model, &requests[..1.min(requests.len())]),
+            Self::Decode(steps) => decode(model, *steps),
+        }
+    }
 }
 
 fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
@@ -60,13 +90,15 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
         Some("exact") | None => Precision::Exact,
         Some("dots") => Precision::Dots,
         Some("tiles") => Precision::Tiles,
-        Some(other) => return Err(format!("`--precision {other}` is none of exact, dots and tiles").into()),
+        Some("fast") => Precision::Fast,
+        Some(other) => return Err(format!("`--precision {other}` is none of exact, fast, dots and tiles").into()),
     };
     let isa = |name: &str| {
         Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| format!("there is no `--isa {name}`"))
     };
     Ok(LoadOptions {
         precision,
+        devices: get("device").map_or(Ok(LoadOptions::default().devices), str::parse)?,
         isa: get("isa").map(isa).transpose()?,
         threads: Some(get("threads").map_or(Ok(2), str::parse)?),
         share_prefixes: get("sharing") != Some("off"),
@@ -78,9 +110,9 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
     })
 }
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 15] = [
     "model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "texts",
-    "side-by-side", "draft", "repetitions",
+    "side-by-side", "draft", "repetitions", "device", "warm-up",
 ];
 
 /// `--name value` pairs.

@@ -1,6 +1,9 @@
-//! The contract on candle's CPU device against our kernels, end to end.
+//! The contract on candle's CPU device, or on another that is named, against our kernels, end to end.
 
-use std::path::{Path, PathBuf};
+#[path = "../../../tests/device/mod.rs"]
+mod device;
+
+use std::path::PathBuf;
 
 use miette::Diagnostic as _;
 use probity_lm::{
@@ -22,7 +25,7 @@ const TINY: [&str; 28] = [
 ];
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
+    device::goldens().join("models").join(name)
 }
 
 fn load(model: &str, options: LoadOptions) -> Result<Model, LoadError> {
@@ -91,10 +94,10 @@ fn logprobs(model: &Model) -> Vec<f64> {
 #[test]
 fn scores_agree_with_our_kernels_on_every_checkpoint() {
     for name in models() {
-        let (kernels, candle) = (on(DeviceChoice::Cpu, &name), on(DeviceChoice::CandleCpu, &name));
+        let (kernels, candle) = (on(DeviceChoice::Cpu, &name), on(device::device(), &name));
         assert_eq!(
             (kernels.description().device.as_str(), candle.description().device.as_str()),
-            ("cpu", "candle-cpu")
+            ("cpu", device::device().to_string().as_str())
         );
         assert_eq!(kernels.description().fingerprint, candle.description().fingerprint);
         let (expected, got) = (logprobs(&kernels), logprobs(&candle));
@@ -109,7 +112,7 @@ fn scores_agree_with_our_kernels_on_every_checkpoint() {
 fn models_of_candle_transformers_answer_alike_whatever_is_shared() {
     for name in ["gemma", "phi"].map(golden) {
         let name = name.to_str().expect("UTF-8 path");
-        let options = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
+        let options = LoadOptions { devices: device::device().into(), ..LoadOptions::default() };
         let of = |share_prefixes| load(name, LoadOptions { share_prefixes, ..options }).expect("loads");
         let (shared, apart) = (of(true), of(false));
         assert!(
@@ -168,7 +171,7 @@ fn greedy_texts_are_those_of_our_kernels() {
         };
         let expected = texts(DeviceChoice::Cpu);
         assert!(expected.iter().any(|ids| ids.len() > 16), "{name}: too short to join spans");
-        assert_eq!(texts(DeviceChoice::CandleCpu), expected, "{name}");
+        assert_eq!(texts(device::device()), expected, "{name}");
     }
 }
 
@@ -176,9 +179,9 @@ fn greedy_texts_are_those_of_our_kernels() {
 fn fast_on_a_device_is_bf16_near_the_exact_scores() {
     let path = golden("tiny-gguf-mixed/model.gguf");
     let name = path.to_str().expect("UTF-8 path");
-    let exact = logprobs(&on(DeviceChoice::CandleCpu, name));
+    let exact = logprobs(&on(device::device(), name));
     let options =
-        LoadOptions { devices: DeviceChoice::CandleCpu.into(), precision: Precision::Fast, ..LoadOptions::default() };
+        LoadOptions { devices: device::device().into(), precision: Precision::Fast, ..LoadOptions::default() };
     let fast = logprobs(&load(name, options).expect("loads"));
     let largest = exact.iter().zip(&fast).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     println!("bf16: largest difference {largest:e}");
@@ -189,7 +192,7 @@ fn fast_on_a_device_is_bf16_near_the_exact_scores() {
 fn an_encoder_decoder_in_bf16_is_near_the_exact_scores_however_the_work_is_cut() {
     let path = golden("tiny-flan-t5");
     let name = path.to_str().expect("UTF-8 path");
-    let all = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
+    let all = LoadOptions { devices: device::device().into(), ..LoadOptions::default() };
     let exact = logprobs(&on(DeviceChoice::Cpu, name));
     let furthest = |options| {
         let got = logprobs(&load(name, options).expect("loads"));
@@ -235,7 +238,7 @@ fn an_encoder_reads_texts_and_masks_as_our_kernels_do() {
         (model.embed(&texts).expect("runs").concat(), predicted)
     };
     let (expected, tokens) = read(LoadOptions::default());
-    let device = LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() };
+    let device = LoadOptions { devices: device::device().into(), ..LoadOptions::default() };
     for options in [device, LoadOptions { token_budget: Some(1), ..device }] {
         let (got, predicted) = read(options);
         let largest = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -7,9 +7,7 @@ use probity_models::{ModelConfig, RawTensor, SourceError, TensorBytes, WeightSou
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-pub(crate) fn goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens")
-}
+pub(crate) use crate::device::goldens;
 
 /// A `model.safetensors` in memory, its tensors found under other names where a test wants that.
 pub(crate) struct Checkpoint {

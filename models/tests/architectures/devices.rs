@@ -1,4 +1,4 @@
-//! Encoders and encoder-decoders over candle's operations, on candle's CPU device, against our kernels and transformers.
+//! Encoders and encoder-decoders over candle's operations against our kernels and transformers: on candle's CPU device, or on another that is named.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use probity_models::{
 };
 
 use crate::checkpoints::{Checkpoint, Golden, largest_difference};
+use crate::device::device;
 
 const ENCODERS: [&str; 7] =
     ["bert", "roberta", "distilbert", "modernbert", "modernbert-biases", "deberta-v2", "deberta-v2-own"];
@@ -29,7 +30,7 @@ fn encoder_decoder(checkpoint: &Checkpoint, device: DeviceChoice, arithmetic: Ar
 /// The same checkpoint by our kernels and by candle's operations.
 fn both<T>(name: &str, load: fn(&Checkpoint, DeviceChoice, Arithmetic) -> T) -> [T; 2] {
     let checkpoint = Checkpoint::golden(name);
-    [DeviceChoice::Cpu, DeviceChoice::CandleCpu].map(|device| load(&checkpoint, device, Arithmetic::Exact))
+    [DeviceChoice::Cpu, device()].map(|device| load(&checkpoint, device, Arithmetic::Exact))
 }
 
 fn all_layers(name: &str) -> Vec<usize> {
@@ -107,7 +108,7 @@ fn an_encoder_refuses_what_makes_no_sense_with_the_words_of_our_kernels() {
         assert_eq!(model.masked(&[vec![5]], &[vec![]]).expect("nothing wanted is no error").dims(), [0, 32]);
     }
     let headless = Checkpoint::golden("bert").renamed(|name| name.replace("cls.predictions", "elsewhere"));
-    let model = encoder(&headless, DeviceChoice::CandleCpu, Arithmetic::Exact);
+    let model = encoder(&headless, device(), Arithmetic::Exact);
     assert!(!model.has_masked_head());
     assert!(model.masked(&[vec![5]], &[vec![0]]).expect_err("no head").to_string().contains("no masked-language head"));
 }
@@ -116,7 +117,7 @@ fn an_encoder_refuses_what_makes_no_sense_with_the_words_of_our_kernels() {
 fn names_of_other_exports_are_read() {
     let texts = [vec![5, 6, 7]];
     let run = |checkpoint: &Checkpoint| {
-        let model = encoder(checkpoint, DeviceChoice::CandleCpu, Arithmetic::Exact);
+        let model = encoder(checkpoint, device(), Arithmetic::Exact);
         floats(&model.masked(&texts, &[vec![0, 1]]).expect("has a head"))
     };
     let renames: [fn(&str) -> String; 2] = [
@@ -131,7 +132,7 @@ fn names_of_other_exports_are_read() {
         assert_eq!(run(&Checkpoint::golden("bert").renamed(rename)), run(&Checkpoint::golden("bert")));
     }
     let run = |checkpoint: &Checkpoint| {
-        let model = encoder_decoder(checkpoint, DeviceChoice::CandleCpu, Arithmetic::Exact);
+        let model = encoder_decoder(checkpoint, device(), Arithmetic::Exact);
         let source = read(&*model, &[5, 6, 7]);
         in_pieces(&*model, &source, &[2, 30], &[2])
     };
@@ -206,7 +207,7 @@ fn what_a_layer_shows_of_a_decoders_text_is_what_our_kernels_show() {
 fn bf16_is_near_and_not_the_same() {
     for name in ENCODER_DECODERS {
         let golden = Golden::open(name);
-        let model = encoder_decoder(&Checkpoint::golden(name), DeviceChoice::CandleCpu, Arithmetic::Tiles);
+        let model = encoder_decoder(&Checkpoint::golden(name), device(), Arithmetic::Tiles);
         let tokens = golden.ids("tokens1");
         let got = in_pieces(&*model, &read(&*model, &golden.ids("source1")), &tokens, &[tokens.len()]);
         let largest = largest_difference(&got, &golden.floats("logits1"));
@@ -215,7 +216,7 @@ fn bf16_is_near_and_not_the_same() {
     }
     for name in ENCODERS {
         let golden = Golden::open(name);
-        let model = encoder(&Checkpoint::golden(name), DeviceChoice::CandleCpu, Arithmetic::Tiles);
+        let model = encoder(&Checkpoint::golden(name), device(), Arithmetic::Tiles);
         let states = model.encode(&[golden.ids("tokens1")], &all_layers(name)).expect("runs");
         let largest =
             largest_difference(&states.iter().flat_map(floats).collect::<Vec<_>>(), &golden.floats("hidden1"));

@@ -2,6 +2,8 @@
 
 mod checkpoints;
 mod configurations;
+#[path = "../../../tests/device/mod.rs"]
+mod device;
 mod devices;
 mod encoder_decoders;
 mod encoders;

@@ -1,10 +1,10 @@
-//! The forward pass over candle's operations, on candle's CPU device, against our kernels: what CUDA and Metal rest on.
+//! The forward pass over candle's operations against our kernels: on candle's CPU device, or on another that is named.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, DeviceChoice, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_decoder_on,
+    Arithmetic, DecoderConfig, DeviceChoice, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_decoder_on,
     load_encoder_decoder_on, read_config,
 };
 
@@ -12,6 +12,7 @@ use super::golden_tests::{
     TOLERANCE, Tensors, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query,
 };
 use crate::gguf_config;
+use crate::test_device::device;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
 const SAFETENSORS: [&str; 15] = [
@@ -23,19 +24,25 @@ const GGUF: [&str; 3] = ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"];
 const ENCODER_DECODERS: [&str; 3] = ["t5", "flan-t5", "bart"];
 
 /// The same checkpoint by our kernels and by candle's operations.
-struct Pair {
-    kernels: Box<dyn PackedDecoder>,
-    candle: Box<dyn PackedDecoder>,
+pub(super) struct Pair {
+    pub(super) kernels: Box<dyn PackedDecoder>,
+    pub(super) candle: Box<dyn PackedDecoder>,
 }
 
 impl Pair {
     fn new(load: impl Fn(DeviceChoice) -> Box<dyn PackedDecoder>) -> Self {
-        Self { kernels: load(DeviceChoice::Cpu), candle: load(DeviceChoice::CandleCpu) }
+        Self { kernels: load(DeviceChoice::Cpu), candle: load(device()) }
     }
 
     fn safetensors(name: &str) -> Self {
+        Self::changed(name, |_| ())
+    }
+
+    /// With another configuration than the checkpoint's.
+    pub(super) fn changed(name: &str, change: impl Fn(&mut DecoderConfig)) -> Self {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
-        let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
+        let mut config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
+        change(&mut config);
         let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
         Self::new(|device| {
             load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint")
@@ -61,14 +68,14 @@ impl Pair {
     }
 
     /// Every golden checkpoint of a decoder.
-    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+    pub(super) fn all() -> impl Iterator<Item = (&'static str, Self)> {
         let safetensors = SAFETENSORS.into_iter().map(|name| (name, Self::safetensors(name)));
         safetensors.chain(GGUF.into_iter().map(|name| (name, Self::gguf(&folder(name).join("model.gguf")))))
     }
 }
 
 #[track_caller]
-fn assert_close(what: &str, got: &[Vec<f32>], expected: &[Vec<f32>]) {
+pub(super) fn assert_close(what: &str, got: &[Vec<f32>], expected: &[Vec<f32>]) {
     assert_eq!(got.len(), expected.len(), "{what}: rows");
     let largest = largest_difference(got.iter().flatten(), expected.iter().flatten());
     println!("{what}: {} rows, largest difference {largest:e}", got.len());
@@ -101,7 +108,7 @@ fn logits_under_fast_are_not_rounded_to_bf16() {
         let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
         assert_eq!(config.tie_word_embeddings, tied, "{name}");
         let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
-        let model = load_decoder_on(DeviceChoice::CandleCpu, &source, config, Arithmetic::Tiles).expect("loads");
+        let model = load_decoder_on(device(), &source, config, Arithmetic::Tiles).expect("loads");
         let rows = in_pieces(&*model, &golden(name).tokens, &[96]);
         let count = rows.iter().flatten().count();
         let on_grid = rows.iter().flatten().filter(|x| is_bf16(**x)).count();
@@ -112,8 +119,7 @@ fn logits_under_fast_are_not_rounded_to_bf16() {
         let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
         let ModelConfig::EncoderDecoder(config) = config else { panic!("an encoder-decoder") };
         let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
-        let model =
-            load_encoder_decoder_on(DeviceChoice::CandleCpu, &source, &config, Arithmetic::Tiles).expect("loads");
+        let model = load_encoder_decoder_on(device(), &source, &config, Arithmetic::Tiles).expect("loads");
         let segment = |past, wanted| PackedSegment { past, tokens: vec![5, 6, 7], wanted };
         let source = model.forward(&[segment(Vec::new(), Vec::new())]).expect("runs").spans.remove(0);
         let (rows, _, _) = run(&*model, &[segment(vec![source], vec![0, 1, 2])]);
@@ -374,8 +380,7 @@ fn bf16_on_a_device_is_near_and_not_the_same() {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
         let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
-        let model =
-            load_decoder_on(DeviceChoice::CandleCpu, &file, config, Arithmetic::Tiles).expect("complete checkpoint");
+        let model = load_decoder_on(device(), &file, config, Arithmetic::Tiles).expect("complete checkpoint");
         let logits = in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]);
         let largest = largest_difference(logits.iter().flatten(), golden.logits.iter().flatten());
         println!("{name}: bf16 differs by {largest:e}");

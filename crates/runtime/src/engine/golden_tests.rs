@@ -25,7 +25,7 @@ pub(super) fn decoder_config(json: &serde_json::Value) -> DecoderConfig {
 }
 
 pub(super) fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
+    crate::test_device::goldens().join("models").join(name)
 }
 
 pub(super) fn load(name: &str) -> Box<dyn PackedDecoder> {

@@ -19,6 +19,8 @@ mod bridge_tests;
 #[cfg(test)]
 mod counting_tests;
 #[cfg(test)]
+mod device_checks;
+#[cfg(test)]
 mod device_tests;
 #[cfg(test)]
 mod generate_tests;
