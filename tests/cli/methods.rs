@@ -92,6 +92,13 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     assert!(ran.stdout.contains("device:candle-cpu"), "{}", ran.stdout);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["device"], "candle-cpu");
+    // The library's version is what can be told of the processor.
+    assert!(ran.stdout.contains("|device:candle-cpu|platform:candle 0."), "{}", ran.stdout);
+    assert!(
+        manifest["model"]["platform"].as_str().is_some_and(|platform| platform.starts_with("candle 0.")),
+        "{manifest}"
+    );
+    assert!(!on("cpu", "kernels").exits(0).stdout.contains("platform:"));
     let cpus = on("cpu,cpu", "cpus");
     cpus.fails_with(&["cpu is listed twice", "hint: --device cpu computes on all processors already"]);
     on("gpu", "unknown").fails_with(&["`gpu` is not known", "hint: devices are cpu, cuda:N"]);

@@ -64,6 +64,7 @@ impl ScriptedModel {
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,
             device: "cpu".into(),
+            platform: None,
             through: None,
             weights: "none".into(),
             context_length: None,

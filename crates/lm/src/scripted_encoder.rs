@@ -39,6 +39,7 @@ impl ScriptedEncoder {
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,
             device: "cpu".into(),
+            platform: None,
             through: None,
             weights: "none".into(),
             context_length: Some(512),

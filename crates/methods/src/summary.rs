@@ -106,6 +106,7 @@ impl std::fmt::Display for Signature {
             let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
             write!(f, "|model:{}@{fingerprint}", model.name)?;
             write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
+            model.platform.iter().try_for_each(|platform| write!(f, "|platform:{platform}"))?;
         }
         for TemplateMark { name, sha256 } in &self.templates {
             write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;

@@ -2,7 +2,7 @@
 
 use probity_kernels::Isa;
 use probity_lm::Precision;
-use probity_models::{Arithmetic, DeviceChoice, DeviceList};
+use probity_models::{Arithmetic, DeviceChoice, DeviceList, DeviceListError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub enum KeptPrefixBytes {
 pub struct LoadOptions {
     /// The arithmetic of quantised weights.
     pub precision: Precision,
-    /// Where the model computes: a copy of it on each of these, among which work is divided.
+    /// Where the model computes: copies of it, among which work is divided, each on one device or its layers on several.
     pub devices: DeviceList,
     /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are
     /// loaded.
@@ -111,7 +111,16 @@ impl LoadOptions {
             return Err(LoadError::Precision { device, precision: self.precision });
         }
         self.devices.check()?;
+        let cards = self.devices.devices().try_for_each(|device| device.check_arithmetic(self.arithmetic()));
+        cards.map_err(DeviceListError::from)?;
         available(self.isa)
+    }
+
+    /// What computes on the devices, each kind of card once.
+    pub(crate) fn platform(&self) -> Option<String> {
+        let mut platforms: Vec<String> = self.devices.devices().filter_map(DeviceChoice::platform).collect();
+        platforms.dedup();
+        (!platforms.is_empty()).then(|| platforms.join("; "))
     }
 
     /// The arithmetic of our kernels.

@@ -8,6 +8,7 @@ use std::thread;
 
 use probity_kernels::NoMemory;
 use probity_lm::{BoxedError, plain_error};
+use probity_models::DeviceLimitError;
 use rayon::{ThreadPool, Yield};
 
 use crate::checkpoint::LoadError;
@@ -110,14 +111,16 @@ impl Drop for End<'_> {
     }
 }
 
-/// What candle says of a step; where the system gave no memory for it, that, with what to do about it.
+/// What candle says of a step; where the system or the device gave no memory for it, or cannot count so far, that, with what
+/// to do about it.
 pub(crate) fn computing_error(error: candle_core::Error) -> BoxedError {
-    match error {
-        candle_core::Error::Cuda(inner) => match inner.downcast::<NoMemory>() {
+    match DeviceLimitError::of(error) {
+        Ok(limit) => Box::new(limit),
+        Err(candle_core::Error::Cuda(inner)) => match inner.downcast::<NoMemory>() {
             Ok(no_memory) => no_memory,
             Err(other) => other.into(),
         },
-        other => plain_error(other),
+        Err(other) => plain_error(other),
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many operations a batch takes on a device. The counter is candle's own, of all tensors of the process: one test alone
+//! How many operations a batch takes on a device, and what is refused before the first. The counter is candle's own, of all tensors of the process: one test alone
 //! may run in it.
 
 use std::path::Path;
@@ -31,14 +31,27 @@ fn operations(model: &dyn PackedDecoder, context: &[Arc<KvSpan>], texts: usize, 
     made
 }
 
-#[test]
-fn operations_do_not_grow_with_the_number_of_texts() {
+fn checkpoint(name: &str) -> Checkpoint {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens");
+    let folder = if name.contains('/') { folder.join(name) } else { folder.join("models").join(name) };
+    Checkpoint::open(&locate(folder.to_str().expect("UTF-8")).expect("is there")).expect("opens")
+}
+
+/// A small model on `candle-cpu`.
+fn load(name: &str) -> Box<dyn PackedDecoder> {
+    checkpoint(name).load(probity_models::Arithmetic::Exact, DeviceChoice::CandleCpu).expect("loads")
+}
+
+/// Keys and values of a context.
+fn context(model: &dyn PackedDecoder) -> Vec<Arc<KvSpan>> {
+    let context = PackedSegment { past: Vec::new(), tokens: (0..96).collect(), wanted: Vec::new() };
+    model.forward(&[context]).expect("runs").spans
+}
+
+fn operations_follow_rows() {
     for (name, layers) in [("llama", 2), ("mistral-window", 2), ("gemma2", 4)] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name);
-        let checkpoint = Checkpoint::open(&locate(folder.to_str().expect("UTF-8")).expect("is there")).expect("opens");
-        let model = checkpoint.load(probity_models::Arithmetic::Exact, DeviceChoice::CandleCpu).expect("loads");
-        let context = PackedSegment { past: Vec::new(), tokens: (0..96).collect(), wanted: Vec::new() };
-        let context = model.forward(&[context]).expect("runs").spans;
+        let model = load(name);
+        let context = context(&*model);
         // Texts of one token, as while writing, and of several; the first batch makes the pool grow.
         for len in [1, 9] {
             operations(&*model, &context, 120, len);
@@ -49,4 +62,88 @@ fn operations_do_not_grow_with_the_number_of_texts() {
             assert!(counts[0] <= 160 * layers, "{name}: {counts:?}");
         }
     }
+}
+
+/// A batch of the job of 240 comparisons (`scripts/bench/work.py`): a context of 400 tokens and a first candidate of 60 are
+/// there, and each text is a second candidate of 60 with a question of 40.
+fn operations_of_comparisons_are_those_of_one_layer_each() {
+    let model = load("llama");
+    let tokens = |count: usize| (0..count).map(|at| (at * 7 % 200) as u32).collect::<Vec<_>>();
+    let next = |past: &[Arc<KvSpan>], count| {
+        let text = PackedSegment { past: past.to_vec(), tokens: tokens(count), wanted: Vec::new() };
+        [past.to_vec(), model.forward(&[text]).expect("runs").spans].concat()
+    };
+    let past = next(&next(&[], 400), 60);
+    operations(&*model, &past, 60, 100);
+    let counts = [10, 20, 40, 60].map(|texts| operations(&*model, &past, texts, 100));
+    println!("comparisons: {counts:?} operations and views in two layers and the rest");
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    assert!(counts[0] <= 2 * 160, "{counts:?}");
+}
+
+fn operations_of_experts_follow_their_number() {
+    for (name, experts) in [("mixtral", 5), ("qwen3_moe", 6)] {
+        let model = load(name);
+        let context = context(&*model);
+        operations(&*model, &context, 200, 1);
+        // Up to 64 rows in f32 the choice stays on the device, and all experts run.
+        let few = [4, 8, 60].map(|texts| operations(&*model, &context, texts, 1));
+        let many = [100, 150, 200].map(|texts| operations(&*model, &context, texts, 1));
+        println!("{name}: {few:?} operations with few rows, {many:?} with many");
+        assert!(few.iter().all(|count| *count == few[0]), "{name}: {few:?}");
+        assert!(many.iter().all(|count| *count == many[0]), "{name}: {many:?}");
+        assert!(few[0].max(many[0]) <= 2 * (160 + 16 * experts), "{name}: {few:?} {many:?}");
+    }
+}
+
+/// Asserts that something is refused for a token before anything is computed.
+fn refuses_token<T>(name: &str, refused: impl FnOnce() -> candle_core::Result<T>) {
+    let before = tensors_made();
+    let error = refused().err().unwrap_or_else(|| panic!("{name} takes a token that there is none of"));
+    // The counter makes one, and an encoder one for results, with nothing in it.
+    let made = tensors_made() - before;
+    assert!(made <= 2, "{name}: {made} tensors");
+    let message = error.to_string();
+    assert!(message.starts_with("token 9999999 is outside the vocabulary of "), "{name}: {message}");
+}
+
+fn tokens_that_there_are_none_of_reach_no_device() {
+    let (good, bad) = (vec![1, 2, 3], vec![1, 9_999_999, 3]);
+    let text = |past: &[Arc<KvSpan>], tokens: &[u32], wanted: Vec<usize>| PackedSegment {
+        past: past.to_vec(),
+        tokens: tokens.to_vec(),
+        wanted,
+    };
+    // Ours, one of candle-transformers', and one with classes.
+    for name in ["llama", "mixtral", "glm4", "classifiers/bert-nli", "classifiers/bart-nli"] {
+        let model = load(name);
+        refuses_token(name, || model.forward(&[text(&[], &good, vec![2]), text(&[], &bad, vec![2])]));
+    }
+    let model = load("llama");
+    let past = context(&*model);
+    refuses_token("llama with a past", || model.forward(&[text(&past, &bad, vec![0])]));
+    let hidden = model.forward(&[text(&past, &good, vec![2])]).expect("runs").hidden;
+    let error = model.head(&hidden, &[vec![9_999_999]]).expect_err("no such token");
+    assert!(error.to_string().starts_with("token 9999999 is outside the vocabulary of "), "{error}");
+    let model = load("tiny-flan-t5");
+    refuses_token("a source", || model.forward(&[text(&[], &bad, Vec::new())]));
+    let source = model.forward(&[text(&[], &good, Vec::new())]).expect("runs").spans;
+    refuses_token("a text with a source", || model.forward(&[text(&source, &bad, vec![0])]));
+    let encoder = checkpoint("tiny-masked").load_encoder(probity_models::Arithmetic::Exact, DeviceChoice::CandleCpu);
+    let encoder = encoder.expect("loads");
+    refuses_token("tiny-masked", || encoder.encode(&[good.clone(), bad.clone()], &[1]));
+    refuses_token("tiny-masked", || encoder.last_states(std::slice::from_ref(&bad)));
+    refuses_token("tiny-masked", || encoder.masked(std::slice::from_ref(&bad), &[vec![1]]));
+    // A row behind the end of its text is no other text's first.
+    let error =
+        load("llama").forward(&[text(&[], &good, vec![3]), text(&[], &good, vec![2])]).expect_err("no such row");
+    assert!(error.to_string().starts_with("row 3 of a text of 3 tokens"), "{error}");
+}
+
+#[test]
+fn operations_do_not_grow_with_the_number_of_texts() {
+    tokens_that_there_are_none_of_reach_no_device();
+    operations_follow_rows();
+    operations_of_comparisons_are_those_of_one_layer_each();
+    operations_of_experts_follow_their_number();
 }

@@ -98,6 +98,19 @@ impl RunInfo {
         found
     }
 
+    /// In which devices of a kind, and in what drove them, another run differs. They are no settings, but signatures name them,
+    /// and last digits may follow them.
+    pub fn device_differences(&self, other: &Self) -> Vec<SettingDifference> {
+        let devices = |info: &Self| {
+            let of = |model: &Value| json!({"device": model["device"], "platform": model["platform"]});
+            json!({"model": of(&info.model), "other_models": info.other_models.iter().map(of).collect::<Vec<_>>()})
+        };
+        let (settings, mut found) = (self.differences(other), Vec::new());
+        differences("", &devices(self), &devices(other), &mut found);
+        found.retain(|one| settings.iter().all(|other| one.setting != other.setting));
+        found
+    }
+
     /// Whether both look at answers and scores in the same way: with other options a summary is made again.
     pub fn has_views_of(&self, other: &Self) -> bool {
         let view = |info: &Self, setting: &str| {
@@ -166,6 +179,9 @@ fn in_short(value: &Value) -> String {
 
 /// Leaves the kind of a model's devices.
 fn keep_device_kind(model: &mut Value) {
+    if let Some(model) = model.as_object_mut() {
+        model.remove("platform");
+    }
     if let Some(Value::String(device)) = model.get_mut("device") {
         *device = device_kind(device).to_owned();
     }
@@ -522,6 +538,23 @@ mod tests {
         let differs = told("cuda:0,cuda:1", "candle-cpu").expect("another kind");
         assert_eq!(differs, "model.device differs: `cuda` now, `candle-cpu` there");
         assert!(told("cpu", "candle-cpu").is_some());
+    }
+
+    #[test]
+    fn a_run_goes_on_with_another_card_and_driver() {
+        let on = |platform: Value| RunInfo {
+            model: json!({"name": "m", "device": "cuda:0", "platform": platform}),
+            other_models: vec![json!({"name": "n", "device": "cuda:0", "platform": platform})],
+            ..RunInfo::default()
+        };
+        let older = RunInfo {
+            model: json!({"name": "m", "device": "cuda:0"}),
+            other_models: vec![json!({"name": "n", "device": "cuda:0"})],
+            ..RunInfo::default()
+        };
+        let here = on(json!("NVIDIA H100, driver 580.65.06"));
+        assert_eq!(here.difference(&on(json!("NVIDIA L40S, driver 535.104.05"))), None);
+        assert_eq!((here.difference(&older), older.difference(&here)), (None, None));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use stacks::{Piece, PieceStack, SharedStretch, Summands, pieces, result_places, 
 use super::distances::LayerDistances;
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
+use super::limits::check_positions;
 use crate::relative::RelativeBuckets;
 use crate::stack_config::StackConfig;
 
@@ -173,13 +174,17 @@ impl AttentionPlan {
                 return Ok(plan);
             }
         }
+        for text in texts {
+            check_positions(text.positions(), config)?;
+        }
         let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
         let all: usize = texts.iter().map(|text| text.rows).sum();
         for keys in &shared {
             plan.shared.push(SharedStretch::new(keys, texts, config.num_heads, device)?);
         }
         let pieces = pieces(texts, sight, &shared, config.num_heads);
-        let (stacks, places, results) = stacked(&pieces, config.num_heads, all);
+        let heads = (config.num_heads, config.num_kv_heads * config.head_dim);
+        let (stacks, places, results) = stacked(&pieces, heads, all);
         let stack = |pieces: &Vec<&Piece>| PieceStack::new(pieces, sight, bias, config, device);
         plan.stacks = stacks.iter().map(stack).collect::<Result<_>>()?;
         plan.stack_places = result_places(&places, results, device)?;

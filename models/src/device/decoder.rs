@@ -54,10 +54,12 @@ impl PackedDecoder for DeviceDecoder {
         let ropes: Vec<(&[f32], f32)> =
             self.frequencies.iter().zip(&self.config.ropes).map(|(all, rope)| (&**all, rope.scale)).collect();
         let rows = segments.iter().map(|s| DeviceRows { past: &s.past, source: None, len: s.tokens.len() });
-        let plan = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, self.config.rope_layout))?;
         let texts: Vec<_> = segments.iter().map(|s| EmbeddedText::new(&s.tokens, s.start())).collect();
+        // First, since it refuses tokens that there are none of.
+        let x = self.embeddings.rows(&texts)?;
+        let plan = self.stack.plan(&rows.collect::<Vec<_>>(), (&ropes, self.config.rope_layout))?;
         let segments: Vec<&PackedSegment> = segments.iter().collect();
-        let (hidden, spans) = self.stack.decode(self.embeddings.rows(&texts)?, plan, &segments, taps)?;
+        let (hidden, spans) = self.stack.decode(x, plan, &segments, taps)?;
         Ok(PackedOutput { hidden, spans: spans.into_iter().map(Arc::new).collect() })
     }
 

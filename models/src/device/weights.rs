@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{CpuStorage, D, DType, Device, Result, Storage, Tensor};
 use candle_nn::ops::{layer_norm, rms_norm};
-use probity_kernels::{WeightType, dequantise};
+use probity_kernels::WeightType;
 use rayon::prelude::*;
 
 use crate::cpu::{NormKind, norm_names};
@@ -158,11 +158,10 @@ pub(super) struct DeviceMatrix {
 /// Weights as a device holds them.
 enum HeldWeights {
     Floats(Tensor),
-    /// Blocks of integers, as they are in the file. Where they are widened for each product, their type; other products round
-    /// activations to such blocks too.
+    /// Blocks of integers, as they are in the file; whether products widen them, or round activations to such blocks too.
     Quantised {
         blocks: Arc<QTensor>,
-        widened: Option<WeightType>,
+        widened: bool,
     },
 }
 
@@ -191,34 +190,13 @@ fn block_type(weight_type: WeightType) -> Option<GgmlDType> {
     }
 }
 
-/// Quantised weights in f32. On the processor by rows at once, to the bits that candle makes of them one after another.
-fn widen_blocks(blocks: &QTensor, weight_type: WeightType, device: &Device) -> Result<Tensor> {
-    if !device.is_cpu() {
-        return blocks.dequantize(device);
-    }
-    let (rows, width) = blocks.shape().dims2()?;
-    let (data, row_bytes) = (blocks.data()?, weight_type.row_bytes(width).expect("checked when it was read"));
-    let mut values = vec![0f32; rows * width];
-    let parts = values.par_chunks_exact_mut(width).zip(data.par_chunks_exact(row_bytes));
-    parts.with_min_len(16).for_each(|(values, row)| dequantise(weight_type, row, 0, values));
-    Tensor::from_vec(values, (rows, width), device)
-}
-
-/// Weights in another type of floats; on the processor 16 bits to 32 on all its threads.
+/// Weights in another type of floats; on the processor bf16 is widened on all its threads.
 fn widen_floats(weight: &Tensor, dtype: DType) -> Result<Tensor> {
-    if dtype == DType::F32 && weight.device().is_cpu() && weight.is_contiguous() {
+    if dtype == DType::F32 && weight.is_contiguous() {
         let (storage, layout) = weight.storage_and_layout();
-        let all = layout.start_offset()..layout.start_offset() + weight.elem_count();
-        let values: Option<Vec<f32>> = match &*storage {
-            Storage::Cpu(CpuStorage::BF16(x)) => {
-                Some(x[all].par_iter().with_min_len(1 << 14).map(|x| x.to_f32()).collect())
-            }
-            Storage::Cpu(CpuStorage::F16(x)) => {
-                Some(x[all].par_iter().with_min_len(1 << 14).map(|x| x.to_f32()).collect())
-            }
-            _ => None,
-        };
-        if let Some(values) = values {
+        if let Storage::Cpu(CpuStorage::BF16(all)) = &*storage {
+            let values = &all[layout.start_offset()..][..weight.elem_count()];
+            let values: Vec<f32> = values.par_iter().with_min_len(1 << 14).map(|x| x.to_f32()).collect();
             return Tensor::from_vec(values, weight.shape(), weight.device());
         }
     }
@@ -241,8 +219,7 @@ impl HeldWeights {
         let aligned: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut aligned)[..bytes.len()];
         aligned.copy_from_slice(bytes);
         let storage = QStorage::from_data((&*aligned).into(), loader.device, blocks)?;
-        let widened = loader.exact.then_some(raw.weight_type);
-        Ok(Self::Quantised { blocks: Arc::new(QTensor::new(storage, shape)?), widened })
+        Ok(Self::Quantised { blocks: Arc::new(QTensor::new(storage, shape)?), widened: loader.exact })
     }
 
     /// `x · Wᵀ` in the type of `x`.
@@ -250,10 +227,10 @@ impl HeldWeights {
         match self {
             // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
             Self::Floats(weight) => x.matmul(&widen_floats(weight, x.dtype())?.t()?),
-            Self::Quantised { blocks, widened: Some(weight_type) } => {
-                x.matmul(&widen_blocks(blocks, *weight_type, x.device())?.to_dtype(x.dtype())?.t()?)
+            Self::Quantised { blocks, widened: true } => {
+                x.matmul(&blocks.dequantize(x.device())?.to_dtype(x.dtype())?.t()?)
             }
-            Self::Quantised { blocks, widened: None } => {
+            Self::Quantised { blocks, widened: false } => {
                 let x = x.contiguous()?;
                 // Metal's kernels read f32 alone.
                 let inputs = if x.device().is_metal() { x.to_dtype(DType::F32)? } else { x.clone() };
@@ -323,42 +300,21 @@ impl DeviceNorm {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
-
-    const SHAPE: (usize, usize) = (1536, 1536);
-
-    fn numbers() -> Tensor {
-        let values = (0..SHAPE.0 * SHAPE.1).map(|at| ((at * 7919 + at / 311) % 10_007) as f32 / 5003.5 - 1.0).collect();
-        Tensor::from_vec::<_, f32>(values, SHAPE, &Device::Cpu).expect("a matrix")
-    }
-
-    fn bits(x: &Tensor) -> Vec<u32> {
-        let values: Vec<f32> = x.flatten_all().and_then(|x| x.to_vec1()).expect("floats");
-        values.into_iter().map(f32::to_bits).collect()
-    }
 
     #[test]
     fn weights_are_widened_on_all_threads_to_the_bits_of_one() {
-        let numbers = numbers();
-        let types = WeightType::ALL.into_iter().filter_map(|weight_type| Some((weight_type, block_type(weight_type)?)));
-        for (weight_type, blocks) in types {
-            let blocks = QTensor::quantize(&numbers, blocks).expect("quantises");
-            let start = Instant::now();
-            let ours = widen_blocks(&blocks, weight_type, &Device::Cpu).expect("widens");
-            let between = Instant::now();
-            let candle = blocks.dequantize(&Device::Cpu).expect("widens");
-            println!("{weight_type:?}: {:?} here, {:?} in candle", between - start, between.elapsed());
-            assert_eq!(bits(&ours), bits(&candle), "{weight_type:?}");
-        }
-        for dtype in [DType::BF16, DType::F16] {
-            let held = numbers.to_dtype(dtype).and_then(|x| x.narrow(0, 3, 1500)).expect("rounds");
-            let start = Instant::now();
-            let ours = widen_floats(&held, DType::F32).expect("widens");
-            let between = Instant::now();
-            let candle = held.to_dtype(DType::F32).expect("widens");
-            println!("{dtype:?}: {:?} here, {:?} in candle", between - start, between.elapsed());
+        let values: Vec<f32> = (0..300 * 200).map(|at| (at * 7919 % 10_007) as f32 / 5003.5 - 1.0).collect();
+        let numbers = Tensor::from_vec(values, (300, 200), &Device::Cpu).expect("a matrix");
+        let bits = |x: &Tensor| -> Vec<u32> {
+            let values: Vec<f32> = x.flatten_all().and_then(|x| x.to_vec1()).expect("floats");
+            values.into_iter().map(f32::to_bits).collect()
+        };
+        for dtype in [DType::BF16, DType::F16, DType::F32] {
+            // Some rows of what is held, as a part of a product's weights is.
+            let held = numbers.to_dtype(dtype).and_then(|x| x.narrow(0, 3, 290)).expect("rounds");
+            let (ours, candle) = (widen_floats(&held, DType::F32), held.to_dtype(DType::F32));
+            let (ours, candle) = (ours.expect("widens"), candle.expect("widens"));
             assert_eq!((bits(&ours), ours.shape()), (bits(&candle), candle.shape()), "{dtype:?}");
         }
     }

@@ -164,6 +164,7 @@ impl Shape {
             fingerprint: "00".repeat(32),
             precision: Precision::Exact,
             device: "cpu".into(),
+            platform: None,
             through: None,
             weights: "F32".into(),
             context_length: Some(4096),

@@ -13,6 +13,8 @@ use crate::stack_config::StackConfig;
 const BLOCK_ROWS: usize = 512;
 /// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
 pub(in crate::device) const MOST_SCORES: usize = 1 << 24;
+/// Keys that are copied to lie beside one another for one product: 256 MiB of f32.
+const MOST_COPIED: usize = 1 << 26;
 /// A stretch that several texts see is read by itself where that saves to copy so many positions, …
 const WORTH_SHARING: usize = 256;
 /// … and no more than so many of them, those that save most.
@@ -153,9 +155,13 @@ pub(super) fn pieces(texts: &[AttendingRows], sight: Sight, shared: &[Range<usiz
     pieces
 }
 
-/// Pieces of like shape together; of each row of the batch the place of its result among those of all stacks, and how many
+/// Pieces of like shape together, given the number of heads and the width of all keys; of each row of the batch the place of its result among those of all stacks, and how many
 /// of these there are.
-pub(super) fn stacked(pieces: &[Piece], heads: usize, rows: usize) -> (Vec<Vec<&Piece>>, Vec<Option<usize>>, usize) {
+pub(super) fn stacked(
+    pieces: &[Piece],
+    (heads, key_width): (usize, usize),
+    rows: usize,
+) -> (Vec<Vec<&Piece>>, Vec<Option<usize>>, usize) {
     let mut alike: BTreeMap<(usize, usize), Vec<&Piece>> = BTreeMap::new();
     for piece in pieces {
         // Filled up to the largest, none has more than twice its rows and keys, and there are few kinds however many texts.
@@ -164,7 +170,8 @@ pub(super) fn stacked(pieces: &[Piece], heads: usize, rows: usize) -> (Vec<Vec<&
     }
     let (mut stacks, mut places, mut next) = (Vec::new(), vec![None; rows], 0);
     for ((most_rows, most_keys), pieces) in alike {
-        let at_once = (MOST_SCORES / (heads * most_rows * most_keys)).max(1);
+        let at_once = MOST_SCORES / (heads * most_rows * most_keys);
+        let at_once = at_once.min(MOST_COPIED / (key_width * most_keys)).max(1);
         for stack in pieces.chunks(at_once) {
             let height = most(stack, |piece| piece.rows.len());
             for (piece, first) in stack.iter().zip((next..).step_by(height)) {

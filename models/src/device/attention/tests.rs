@@ -85,8 +85,54 @@ fn texts_of_like_length_attend_at_once() {
     let texts: Vec<AttendingRows> = (0..40).map(|at| text(at * 16..at * 16 + 9 + at % 8)).collect();
     let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], 4);
     let rows = texts.iter().map(|text| text.rows).sum();
-    let (stacks, places, results) = stacked(&pieces, 4, rows);
+    let (stacks, places, results) = stacked(&pieces, (4, 16), rows);
     assert_eq!(stacks.len(), 1);
     assert_eq!(results, 40 * 16, "filled up to the longest");
     assert!(places.iter().all(Option::is_some));
+}
+
+/// Positions whose keys and values a layer copies for a batch: those of its rows, to the pool, and what is stacked.
+fn copied(texts: &[AttendingRows]) -> usize {
+    let (sight, heads) = (Sight::UpToOwn { window: None }, 32);
+    let shared = worth_sharing(texts, sight);
+    let pieces = pieces(texts, sight, &shared, heads);
+    let rows = texts.iter().map(|text| text.rows).sum();
+    let (stacks, ..) = stacked(&pieces, (heads, 8 * 128), rows);
+    let stacked =
+        stacks.iter().map(|stack| stack.len() * stack.iter().map(|piece| piece.keys.len()).max().unwrap_or(0));
+    rows + stacked.sum::<usize>()
+}
+
+#[test]
+fn comparisons_copy_their_own_keys_and_not_the_context() {
+    // The job of 240 comparisons: 16 candidates of 60 tokens below a context of 400, and questions of 40. After the context and
+    // the first candidates, each first candidate has 15 texts of 100 tokens.
+    let (context, question) = (0..400, 40);
+    let first = |candidate: usize| 400 + 60 * candidate..460 + 60 * candidate;
+    let own = |text: usize| 1400 + 100 * text..1500 + 100 * text;
+    let texts: Vec<AttendingRows> = (0..240)
+        .map(|text| AttendingRows { rows: 60 + question, seen: vec![context.clone(), first(text / 15), own(text)] })
+        .collect();
+    // Batches of 1,024 tokens, as on `candle-cpu`, and of 8,192.
+    for (at_once, expected) in [(10, 52_800), (80, 54_300)] {
+        let after: usize = texts.chunks(at_once).map(copied).sum();
+        // Each text's rows in a span of its own, and all that it sees once more.
+        let before: usize = texts.iter().map(|text| text.rows + text.positions()).sum();
+        println!("{at_once} texts at once: {after} positions are copied, {before} were");
+        assert_eq!(before, 240 * (100 + 560));
+        assert_eq!(after, expected, "in batches of {at_once}");
+    }
+}
+
+#[test]
+fn keys_are_copied_no_more_at_once_than_can_be_counted() {
+    // A token of each of 600 texts, which see 1,024 positions that nobody else does, by 32 heads of 128.
+    let texts: Vec<AttendingRows> =
+        (0..600).map(|at| AttendingRows { rows: 1, seen: vec![at * 1024..(at + 1) * 1024] }).collect();
+    let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], 32);
+    let (stacks, _, results) = stacked(&pieces, (32, 32 * 128), 600);
+    assert_eq!(results, 600);
+    let copied = |pieces: &Vec<&Piece>| pieces.iter().map(|piece| piece.keys.len() * 32 * 128).sum::<usize>();
+    assert!(stacks.iter().all(|stack| copied(stack) <= 1 << 26), "{:?}", stacks.iter().map(copied).max());
+    assert_eq!(stacks.len(), 600_usize.div_ceil(16));
 }
