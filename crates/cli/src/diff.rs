@@ -89,13 +89,16 @@ impl DiffArgs {
 
 /// What the manifests say differently.
 fn settings(first: &Manifest, second: &Manifest) -> String {
-    let differences = first.info.differences(&second.info);
+    let settings = first.info.differences(&second.info);
+    let devices = first.info.device_differences(&second.info);
+    let same = match (settings.is_empty(), devices.is_empty()) {
+        (true, true) => return "both runs have the same settings".to_owned(),
+        (true, false) => "both runs have the same settings, but did not run on the same devices\n",
+        (false, _) => "",
+    };
     let rows: Vec<Vec<String>> =
-        differences.into_iter().map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
-    if rows.is_empty() {
-        return "both runs have the same settings".to_owned();
-    }
-    table(&["setting", "first", "second"].map(str::to_owned), &rows)
+        settings.into_iter().chain(devices).map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
+    format!("{same}{}", table(&["setting", "first", "second"].map(str::to_owned), &rows))
 }
 
 fn shown(value: &Value) -> String {

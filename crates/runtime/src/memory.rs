@@ -160,6 +160,7 @@ impl DeviceShare {
     /// Its devices, and its layers where others hold the rest.
     pub fn title(&self) -> String {
         match &self.layers {
+            Some(layers) if layers.len() == 1 => format!("{} (layer {})", self.devices, layers.end),
             Some(layers) => format!("{} (layers {} to {})", self.devices, layers.start + 1, layers.end),
             None => self.devices.clone(),
         }
@@ -209,22 +210,28 @@ impl ModelMemory {
 
     /// With what follows from what is free, and held, after loading.
     pub(crate) fn after_loading(self, token_budget: usize) -> Self {
-        let size = BatchSize::of_tokens(token_budget);
         let rooms = least_rooms(self.devices);
+        // More than before: code was read.
+        let besides = |before: u64| {
+            process_memory().map_or(before, |now| before.max(now.saturating_sub(self.weights_in_one_memory())))
+        };
+        let process = self.process.map(besides);
+        Self { process, ..self }.with_cache(token_budget, &rooms)
+    }
+
+    /// With room for keys and values: half of what is left where so many tokens run at once.
+    fn with_cache(self, token_budget: usize, rooms: &[Option<DeviceRoom>]) -> Self {
+        let size = BatchSize::of_tokens(token_budget);
         let most = self.shares.iter().filter_map(DeviceShare::cache_per_token).max();
-        // Counted is what the device holds that has most of the layers: where another has room for fewer tokens, fewer bytes.
+        // Bytes are counted on the device that has most of the layers.
         let budget = |(share, room): (&DeviceShare, &Option<DeviceRoom>)| {
             let (activations, own) = (share.activations(size)?, share.cache_per_token()?);
             let free = room.map_or(UNKNOWN, |room| room.free.saturating_sub(activations) / 2);
             let scale = most.unwrap_or(0).max(1) as f64 / own.max(1) as f64;
             Some(if scale == 1.0 { free } else { (free as f64 * scale) as u64 })
         };
-        let cache = self.shares.iter().zip(&rooms).filter_map(budget).min();
-        // More than before: code was read.
-        let besides = |before: u64| {
-            process_memory().map_or(before, |now| before.max(now.saturating_sub(self.weights_in_one_memory())))
-        };
-        Self { cache, process: self.process.map(besides), ..self }
+        let cache = self.shares.iter().zip(rooms).filter_map(budget).min();
+        Self { cache, ..self }
     }
 
     /// Bytes of keys and values where no option says: on [`DeviceChoice::Cpu`] half of what is available now, elsewhere half of
@@ -365,78 +372,4 @@ fn gigabytes(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::hint_of;
-    use crate::hub::locate;
-
-    fn golden(name: &str) -> (Checkpoint, LocatedModel) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name);
-        let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
-        (Checkpoint::open(&located).expect("it is whole"), located)
-    }
-
-    fn on_candle() -> LoadOptions {
-        LoadOptions { devices: DeviceChoice::CandleCpu.into(), ..LoadOptions::default() }
-    }
-
-    #[test]
-    fn weights_are_counted_as_they_are_held() {
-        let (checkpoint, _) = golden("llama");
-        let of = |options| ModelMemory::new(&checkpoint, options).weights();
-        let file = of(LoadOptions::default());
-        let exact = of(on_candle());
-        assert!(exact < file, "embeddings stay in the file");
-        let fast = of(LoadOptions { precision: Precision::Fast, ..on_candle() });
-        assert!(fast < exact && 2 * fast >= exact, "bf16, but for the head: {fast} of {exact}");
-    }
-
-    #[test]
-    fn more_tokens_run_at_once_where_there_is_room_for_their_activations() {
-        let (checkpoint, _) = golden("llama");
-        let memory = ModelMemory::new(&checkpoint, on_candle());
-        assert_eq!(memory.token_budget(), CPU_TOKEN_BUDGET);
-        let held = memory.shares[0].memory.expect("not on cpu");
-        let needed = |tokens| held.held.weights + ACTIVATIONS_SHARE * held.activations(BatchSize::of_tokens(tokens));
-        assert_eq!(tokens_that_fit(&held, 0), CPU_TOKEN_BUDGET);
-        assert_eq!(tokens_that_fit(&held, needed(4096) - 1), 2048);
-        assert_eq!(tokens_that_fit(&held, needed(4096)), 4096);
-        assert_eq!(tokens_that_fit(&held, u64::MAX), MOST_TOKENS);
-    }
-
-    #[test]
-    fn a_model_without_room_is_refused_with_what_fits() {
-        let (checkpoint, located) = golden("llama");
-        let refused = |options: LoadOptions, free: u64| {
-            let mut memory = ModelMemory::new(&checkpoint, options);
-            memory.shares[0].room = Some(DeviceRoom { free, total: 2 * free });
-            let checked = |limit| memory.check((&checkpoint, &located), options, limit);
-            checked(MemoryLimit::Total).expect("there is room for it alone");
-            checked(MemoryLimit::Free).err().map(|error| (error.to_string(), hint_of(&error)))
-        };
-        let tokens = LoadOptions { token_budget: Some(8), ..on_candle() };
-        let memory = ModelMemory::new(&checkpoint, tokens);
-        let needed = memory.shares[0].needed(8);
-        assert_eq!(refused(tokens, needed), None);
-        let (error, hint) = refused(tokens, needed - 1).expect("a byte is missing");
-        let gb = gigabytes(needed);
-        assert_eq!(error, format!("the model needs {gb} on candle-cpu, where {gb} are free"));
-        assert_eq!(hint, "--precision fast; or --device cpu");
-        let many = LoadOptions { token_budget: Some(1 << 30), ..on_candle() };
-        let memory = ModelMemory::new(&checkpoint, many);
-        let needed = memory.shares[0].needed(1 << 30);
-        let (_, hint) = refused(many, needed - 1).expect("too many tokens at once");
-        assert!(hint.starts_with("--token-budget 1024; or "), "{hint}");
-        assert_eq!(refused(LoadOptions::default(), 1), None, "cpu has its file");
-    }
-
-    #[test]
-    fn the_line_of_linux_is_understood_and_nothing_else() {
-        let available = |text| kilobytes(text, "MemAvailable:");
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   20480 kB\n"), Some(20 << 20));
-        assert_eq!(available("MemAvailable: many kB\n"), None);
-        assert_eq!(available(""), None);
-    }
-}
+mod tests;

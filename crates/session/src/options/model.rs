@@ -60,7 +60,8 @@ pub struct ComputingOptions {
     #[schemars(extend("form" = "PRECISION", "heading" = "Model"))]
     pub precision: Precision,
     /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
-    /// as those do; cuda:0,cuda:1 or cuda:all divides the work among several devices; scores are the same bits from run
+    /// as those do; cuda:0,cuda:1 or cuda:all divides the work among several devices, cuda:0+cuda:1 the layers of a model
+    /// that is larger than one; scores are the same bits from run
     /// to run on cpu alone, and every result's signature names the devices
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
