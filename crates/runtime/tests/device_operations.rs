@@ -78,7 +78,8 @@ fn operations_of_comparisons_are_those_of_one_layer_each() {
     let counts = [10, 20, 40, 60].map(|texts| operations(&*model, &past, texts, 100));
     println!("comparisons: {counts:?} operations and views in two layers and the rest");
     assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
-    assert!(counts[0] <= 2 * 160, "{counts:?}");
+    // More than half are views: of 72 operations in each layer, see docs/devices.md, and what both layers share.
+    assert!(counts[0] <= 2 * 200, "{counts:?}");
 }
 
 fn operations_of_experts_follow_their_number() {
