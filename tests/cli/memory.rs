@@ -57,17 +57,45 @@ fn a_device_holds_what_the_dry_run_says() {
         (0..4).map(|k| json!({"id": k.to_string(), "prompt": format!("{k} {text}"), "continuation": " here"})).collect()
     };
     let input = world.file("r.jsonl", lines(&requests(8)));
-    let models = [Some(golden("tiny-gguf/model.gguf")), smollm2()];
-    for model in models.into_iter().flatten() {
+    let one = "candle-cpu";
+    let models = [(golden("tiny-gguf/model.gguf"), one)].into_iter();
+    for (model, device) in
+        models.chain(smollm2().into_iter().flat_map(|model| [(model.clone(), one), (model, "candle-cpu+candle-cpu")]))
+    {
         let model = model.display().to_string();
-        let base = ["logprobs", "--model", &model, "--device", "candle-cpu", "--input", &input];
-        let told = bytes(&world.run(&[&base[..], &["--dry-run"]].concat()).exits(0).stdout, "memory");
+        let base = ["logprobs", "--model", &model, "--device", device, "--input", &input];
+        let told = world.run(&[&base[..], &["--dry-run"]].concat()).exits(0).stdout;
+        // Devices of the processor have one memory.
+        let told: f64 = told.lines().filter(|line| line.starts_with("memory")).map(|line| bytes(line, "memory")).sum();
         let held = peak(world.command(&[&base[..], &["--out", "a.jsonl"]].concat()));
         println!("{model}: {:.1} MB told, {:.1} MB held", told / 1e6, held / 1e6);
         // What the allocator keeps of memory that was freed differs by a tenth from run to run.
         assert!((told - held).abs() <= 0.15 * held, "{model}: {told} told, {held} held");
         std::fs::remove_file(world.path("a.jsonl")).expect("written");
     }
+}
+
+#[test]
+fn each_device_that_holds_layers_has_lines_of_its_own() {
+    let world = World::new();
+    let request = json!({"id": "0", "tokens": [5, 6, 7], "continuation": "y"});
+    let (input, model) = (world.file("r.jsonl", lines(&[request])), golden("llama").display().to_string());
+    let told = |device: &str| -> String {
+        let ran = world.run(&["logprobs", "--model", &model, "--device", device, "--input", &input, "--dry-run"]);
+        ran.exits(0).stdout
+    };
+    let divided = told("candle-cpu+candle-cpu+candle-cpu");
+    for (layer, line) in (1..).zip(divided.lines().filter(|line| line.starts_with("memory"))) {
+        assert!(line.contains(&format!(" on candle-cpu (layer {layer}), with about ")), "{line}");
+    }
+    assert_eq!(divided.lines().filter(|line| line.starts_with("free")).count(), 3, "{divided}");
+    assert!(divided.contains("divided over 3 devices") && divided.contains(" allowed on each device"), "{divided}");
+    let copies = told("candle-cpu+candle-cpu,candle-cpu+candle-cpu");
+    assert!(copies.contains(" of each copy, divided over 2 devices"), "{copies}");
+    assert!(copies.contains(" on each of candle-cpu,candle-cpu (layers 1 to 2), with"), "{copies}");
+    let tokens = ["--token-budget", "1000000000000", "--device", "candle-cpu+candle-cpu"];
+    let base = ["logprobs", "--model", &model, "--input", &input, "--out", "a.jsonl"];
+    world.run(&[&base[..], &tokens].concat()).fails_with(&["the model needs ", " GB on candle-cpu (layers 1 to 2), "]);
 }
 
 #[test]
@@ -97,6 +125,10 @@ fn models_are_shown_with_what_a_device_would_hold() {
         assert!(exact.contains(part), "{exact}");
     }
     assert_ne!(exact, shown(&["--device", "candle-cpu", "--precision", "fast"]));
+    let divided = shown(&["--device", "candle-cpu+candle-cpu"]);
+    assert!(divided.contains(" of weights on candle-cpu (layer 1); "), "{divided}");
+    let three = ["model", "inspect", &model, "--device", "candle-cpu+candle-cpu+candle-cpu"];
+    world.run(&three).fails_with(&["the model has too few layers (2) for 3 devices", "at most 2 joined by +"]);
     let listed = world.run(&["model", "list", "--device", "candle-cpu"]).exits(0);
     assert!(listed.stdout.contains(" that are free on candle-cpu ("), "{}", listed.stdout);
     #[cfg(not(feature = "cuda"))]
