@@ -58,7 +58,7 @@ impl BridgedDecoder {
             return Err(DeviceError::Tensor(error));
         }
         // Only its weights were wanted: the first text brings another.
-        drop(made.map_err(|source| DeviceError::Weights { devices: device.into(), source })?);
+        drop(made.map_err(|source| DeviceError::Weights { devices: device.to_string(), source })?);
         let weights = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
         Ok(Self { config: config.clone(), weights, device: opened, texts: Mutex::default() })
     }

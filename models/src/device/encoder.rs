@@ -6,7 +6,7 @@ use probity_kernels::{Activation, RopeLayout};
 use super::embeddings::DeviceEmbeddings;
 use super::head::DeviceHead;
 use super::layer::{BatchPlan, DeviceRows, activate};
-use super::stack::DeviceStack;
+use super::stack::{DeviceStack, wanted_rows};
 use super::weights::{DeviceLinear, DeviceLoadError, DeviceLoader, DeviceNorm};
 use crate::encoder::{check_layers, check_offsets, whole_texts};
 use crate::layer::WeightLoader as _;
@@ -63,7 +63,7 @@ impl DeviceEncoder {
             after(layer, x);
             Ok(())
         })?;
-        wanted.map_or(Ok(x.clone()), |wanted| self.stack.rows(&x, &plan, wanted.iter().map(Vec::as_slice)))
+        wanted.map_or(Ok(x.clone()), |wanted| wanted_rows(&x, &plan, wanted.iter().map(Vec::as_slice)))
     }
 
     /// What the last norm, where there is one, makes of rows that [`run`](Self::run) returned.

@@ -124,7 +124,7 @@ pub enum DeviceError {
     #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
     Weights {
         /// The device, or those that hold them together.
-        devices: Placement,
+        devices: String,
         /// What candle says.
         source: candle_core::Error,
     },
@@ -336,7 +336,7 @@ fn load<T>(
     let loader = DeviceLoader::new(TensorLoader::new(source, "", compute), &stages, (dtype, exact));
     load(&loader).map_err(|error| match error {
         DeviceLoadError::Source(error) => DeviceError::Tensor(error),
-        DeviceLoadError::Device(source) => DeviceError::Weights { devices: place.clone(), source },
+        DeviceLoadError::Device(source) => DeviceError::Weights { devices: place.to_string(), source },
     })
 }
 

@@ -136,33 +136,9 @@ impl DeviceStack {
             Ok(())
         })?;
         let wanted = segments.iter().map(|s| &*s.wanted);
-        let hidden = self.finish(&self.rows(&x, &plan, wanted)?)?;
+        let hidden = self.finish(&wanted_rows(&x, &plan, wanted)?)?;
         let spans = segments.iter().zip(plan.spans);
         Ok((hidden, spans.map(|(s, slots)| KvSpan::new(s.tokens.len(), slots)).collect()))
-    }
-
-    /// The wanted rows of each text, one after another.
-    pub(super) fn rows<'b>(
-        &self,
-        x: &Tensor,
-        plan: &BatchPlan<'_>,
-        wanted: impl Iterator<Item = &'b [usize]>,
-    ) -> Result<Tensor> {
-        let rows = plan.rows.iter().zip(wanted);
-        let row = |(rows, offset): (&Range<usize>, &usize)| {
-            // On CUDA a row that there is none of would end the process's use of the device.
-            if *offset >= rows.len() {
-                bail!("row {offset} of a text of {} tokens", rows.len());
-            }
-            Ok((rows.start + offset) as u32)
-        };
-        let rows: Vec<u32> = rows
-            .flat_map(|(rows, wanted)| wanted.iter().map(move |offset| row((rows, offset))))
-            .collect::<Result<_>>()?;
-        if rows.is_empty() {
-            return x.narrow(0, 0, 0);
-        }
-        x.index_select(&Tensor::new(rows, x.device())?, 0)
     }
 
     /// What the last norm, where there is one, makes of some rows.
@@ -194,6 +170,28 @@ impl DeviceStack {
         let layers = self.stages.iter().map(|stage| stage.layers.len()).max().unwrap_or(0);
         2 * layers * tokens * width * self.dtype.size_in_bytes()
     }
+}
+
+/// The wanted rows of each text, one after another.
+pub(super) fn wanted_rows<'b>(
+    x: &Tensor,
+    plan: &BatchPlan<'_>,
+    wanted: impl Iterator<Item = &'b [usize]>,
+) -> Result<Tensor> {
+    let rows = plan.rows.iter().zip(wanted);
+    let row = |(rows, offset): (&Range<usize>, &usize)| {
+        // On CUDA a row that there is none of would end the process's use of the device.
+        if *offset >= rows.len() {
+            bail!("row {offset} of a text of {} tokens", rows.len());
+        }
+        Ok((rows.start + offset) as u32)
+    };
+    let rows: Vec<u32> =
+        rows.flat_map(|(rows, wanted)| wanted.iter().map(move |offset| row((rows, offset)))).collect::<Result<_>>()?;
+    if rows.is_empty() {
+        return x.narrow(0, 0, 0);
+    }
+    x.index_select(&Tensor::new(rows, x.device())?, 0)
 }
 
 /// The first `len` tokens of consecutive spans as one.
