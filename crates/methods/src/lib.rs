@@ -5,6 +5,7 @@
 //! tensors, files or terminals. Methods are found through the registry, [`methods`]: the command line, its help and its
 //! reference pages are made from there. A new method is one file and one line.
 
+mod answer;
 mod answer_text;
 mod attack;
 mod attributes;
@@ -37,6 +38,7 @@ mod para_pluie;
 mod pointwise;
 mod prompt_scoring;
 mod prompt_set;
+mod query;
 mod question;
 mod quote;
 mod refeval;
@@ -54,7 +56,6 @@ mod template;
 #[cfg(test)]
 mod testing;
 mod trust;
-mod two_labels;
 mod written;
 mod written_once;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use probity_lm::{GenerateRequest, Prompt};
+use probity_lm::Prompt;
 
 use crate::builtin::Builtin;
 use crate::template::{PromptLayout, Rendered, Template};
@@ -18,13 +18,17 @@ pub(crate) struct ReadyPrompt {
 }
 
 impl ReadyPrompt {
-    /// The prompt with these texts; an error where it cannot be made.
-    pub(crate) fn render(&self, sample: &str, slots: &[(&'static str, &str)]) -> Result<Rendered, MethodError> {
-        self.render_with(sample, slots, &[])
+    pub(crate) fn new(template: Template, layout: PromptLayout) -> Self {
+        Self { template, layout }
     }
 
-    /// The same with lists.
-    pub(crate) fn render_with(
+    /// The name of its template.
+    pub(crate) fn name(&self) -> &str {
+        self.template.name()
+    }
+
+    /// The prompt with these texts and lists; an error where it cannot be made.
+    pub(crate) fn render(
         &self,
         sample: &str,
         slots: &[(&'static str, &str)],
@@ -33,30 +37,14 @@ impl ReadyPrompt {
         Ok(self.template.render_with(sample, slots, lists)?)
     }
 
-    /// What the model is shown; that it can be rendered has been found out.
-    pub(crate) fn prompt(&self, sample: &str, slots: &[(&'static str, &str)]) -> Prompt {
-        self.prompt_with(sample, slots, &[])
-    }
-
-    /// The same with lists.
-    pub(crate) fn prompt_with(
+    /// The same, laid out for the model.
+    pub(crate) fn prompt(
         &self,
         sample: &str,
         slots: &[(&'static str, &str)],
         lists: &[(&'static str, &[&str])],
-    ) -> Prompt {
-        self.render_with(sample, slots, lists).expect("it could be rendered before").prompt(&self.layout)
-    }
-
-    /// A request to write on; that the prompt can be rendered has been found out.
-    pub(crate) fn request(
-        &self,
-        id: String,
-        sample: &str,
-        slots: &[(&'static str, &str)],
-        tokens: u32,
-    ) -> GenerateRequest {
-        GenerateRequest::greedy(id, self.prompt(sample, slots), tokens as usize)
+    ) -> Result<Prompt, MethodError> {
+        Ok(self.render(sample, slots, lists)?.prompt(&self.layout))
     }
 
     /// What texts written by it depend on.

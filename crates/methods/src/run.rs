@@ -431,7 +431,7 @@ impl<'a> Run<'a> {
     /// that is to end after the stage ends here.
     pub fn stage<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
         let artefact = self.round(stage)?;
-        self.end_rounds(&[S::NAME])?;
+        self.end_rounds(&[stage.name()])?;
         Ok(artefact)
     }
 
@@ -439,19 +439,20 @@ impl<'a> Run<'a> {
     /// and a table that was given has all of them. The stage is open until [`Self::end_rounds`].
     pub fn round<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
         let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
-        self.output.begin_stage(S::NAME);
-        let place = self.rounds.iter().position(|known| known.done.name == S::NAME).unwrap_or_else(|| {
-            self.rounds.push(RoundedStage::new(S::NAME));
+        let name = stage.name();
+        self.output.begin_stage(name);
+        let place = self.rounds.iter().position(|known| known.done.name == name).unwrap_or_else(|| {
+            self.rounds.push(RoundedStage::new(name));
             self.rounds.len() - 1
         });
         let (before, used) = (self.rounds[place].done.parts, self.rounds[place].given_rows);
-        self.table(S::NAME, before + stage.parts())?;
+        self.table(name, before + stage.parts())?;
         let parts = (0..stage.parts()).map(|_| None).collect();
         let mut kept = StageParts { stage, before, parts, rows: 0 };
-        let given = self.staging.tables.remove(S::NAME);
+        let given = self.staging.tables.remove(name);
         match &given {
             // Which row is whose cannot be told where what they are about was stood in for.
-            Some(_) if self.stood_in && S::IN_ROUNDS => {}
+            Some(_) if self.stood_in && stage.in_rounds() => {}
             Some(table) if self.stood_in => table.check(stage)?,
             Some(table) => {
                 let (parts, rows) = table.parts(stage, used)?;
@@ -469,15 +470,15 @@ impl<'a> Run<'a> {
             }
         }
         let key = match &given {
-            Some(table) => key(S::NAME, [table.text().as_str()]),
-            None => key(S::NAME, [&self.samples_key].into_iter().chain(&stage.inputs()).map(String::as_str)),
+            Some(table) => key(name, [table.text().as_str()]),
+            None => key(name, [&self.samples_key].into_iter().chain(&stage.inputs()).map(String::as_str)),
         };
         let seconds = started.elapsed().as_secs_f64();
         let cost = Cost { requests: self.requests - requests, seconds, usage: self.usage };
         self.usage += usage;
         self.rounds[place].add(&key, stage.parts(), kept.rows, cost);
-        self.staging.tables.extend(given.map(|table| (S::NAME.to_owned(), table)));
-        if S::IN_ROUNDS && self.staging.until.as_deref() == Some(S::NAME) {
+        self.staging.tables.extend(given.map(|table| (name.to_owned(), table)));
+        if stage.in_rounds() && self.staging.until.as_deref() == Some(name) {
             // It ends after the first round's; what else is open has come as far as it will.
             let open: Vec<&'static str> = self.rounds.iter().map(|known| known.done.name).collect();
             self.end_rounds(&open)?;
@@ -661,7 +662,7 @@ impl<S: MethodStage> StageParts<'_, S> {
     fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn RunOutput) -> Result<(), SinkError> {
         let rows = self.stage.rows(number, &part).map_err(plain_error)?;
         self.rows += rows.len();
-        output.rows(S::NAME, self.before + number, rows)?;
+        output.rows(self.stage.name(), self.before + number, rows)?;
         self.parts[number] = Some(part);
         Ok(())
     }

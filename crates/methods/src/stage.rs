@@ -40,17 +40,6 @@ pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_js
     Ok(())
 }
 
-/// The mass of labels that a given row says, which is a probability.
-pub(crate) fn given_mass(mass: Option<f64>) -> Result<Option<f64>, RowError> {
-    match mass {
-        // A sum of exponentials may round to a little above 1.
-        Some(mass) if !(0.0..=1.0 + 1e-6).contains(&mass) => {
-            Err(format!("`mass` is {mass}, and a probability is from 0 to 1").into())
-        }
-        mass => Ok(mass),
-    }
-}
-
 /// How a part ended that a given row is of; one that says nothing of it stands.
 pub(crate) fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {
@@ -66,18 +55,25 @@ pub(crate) fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
 pub trait MethodStage: Sync {
     /// What comes of a part.
     type Part: Send;
-    /// The name of the stage and of its table.
-    const NAME: &'static str;
     /// Whether each part is one row.
     const ONE_ROW: bool = true;
-    /// Whether it may be done several times over.
-    const IN_ROUNDS: bool = false;
     /// Fields of a row that are made anew, whatever the row of a given table says: what is measured of the rest, and how
     /// a model computed it.
     const MADE_ANEW: &'static [&'static str] = &[];
-    /// Fields of a part's identity that hold what an earlier stage came to: they are not known where that was stood in
-    /// for.
-    const FROM_EARLIER: &'static [&'static str] = &[];
+
+    /// The name of the stage and of its table.
+    fn name(&self) -> &'static str;
+
+    /// Whether it may be repeated.
+    fn in_rounds(&self) -> bool {
+        false
+    }
+
+    /// Fields of a part's identity that hold results of an earlier stage: they are not known where that stage was
+    /// stood in for.
+    fn earlier_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// How many parts there are.
     fn parts(&self) -> usize;
@@ -208,10 +204,10 @@ impl GivenTable {
                 let Some((_, row)) = own.first() else {
                     let row = self.rows.len() + 1;
                     let why = format!("it ends here; row {row} is missing, which has {identity}");
-                    return Err(self.error::<S>(line, why));
+                    return Err(self.error(stage, line, why));
                 };
                 if let Some(why) = difference(&identity, row) {
-                    return Err(self.error::<S>(line, why));
+                    return Err(self.error(stage, line, why));
                 }
             }
             // A part may have no rows; a row that is of no part at all is what is wrong then.
@@ -225,7 +221,7 @@ impl GivenTable {
                     .flatten()
                     .map(|(name, _)| (name.clone(), row[name].clone()))
                     .collect();
-                return Err(self.error::<S>(*line, format!("nothing in these data has {}", Value::Object(named))));
+                return Err(self.error(stage, *line, format!("nothing in these data has {}", Value::Object(named))));
             }
             parts.push(self.part(stage, number, own, line)?);
             rest = after;
@@ -249,7 +245,7 @@ impl GivenTable {
     pub(crate) fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
         let mut rest = self.rows.as_slice();
         for number in 0..stage.parts() {
-            let identity = without(stage.identity(number), S::FROM_EARLIER);
+            let identity = without(stage.identity(number), stage.earlier_fields());
             let is_of_part = |(_, row): &(u64, Value)| difference(&identity, row).is_none();
             let count =
                 if S::ONE_ROW { usize::from(rest.first().is_some_and(is_of_part)) } else { of_part(rest, &identity) };
@@ -261,7 +257,7 @@ impl GivenTable {
         }
         let Some((line, row)) = rest.first() else { return Ok(()) };
         let why = difference(&Value::Null, row).unwrap_or_else(|| NOT_HERE.to_owned());
-        Err(self.error::<S>(*line, why))
+        Err(self.error(stage, *line, why))
     }
 
     /// The part that these rows are of, the first of which stands in that line.
@@ -273,13 +269,13 @@ impl GivenTable {
         line: u64,
     ) -> Result<S::Part, MethodError> {
         let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
-        let refused = |why: RowError| self.error::<S>(line, why.to_string());
+        let refused = |why: RowError| self.error(stage, line, why.to_string());
         let part = stage.read(number, &rows).map_err(refused)?;
         let written = stage.rows(number, &part).map_err(|error| refused(error.into()))?;
         for ((line, row), written) in own.iter().zip(&written) {
-            let said = without(without(row.clone(), S::MADE_ANEW), S::FROM_EARLIER);
+            let said = without(without(row.clone(), S::MADE_ANEW), stage.earlier_fields());
             if let Some(why) = contradiction("", &said, written) {
-                return Err(self.error::<S>(*line, why));
+                return Err(self.error(stage, *line, why));
             }
         }
         Ok(part)
@@ -289,8 +285,8 @@ impl GivenTable {
         self.rows.last().map_or(1, |(line, _)| *line)
     }
 
-    fn error<S: MethodStage>(&self, line: u64, why: String) -> MethodError {
-        MethodError::Table { stage: S::NAME, path: self.path.clone(), line, why }
+    fn error<S: MethodStage>(&self, stage: &S, line: u64, why: String) -> MethodError {
+        MethodError::Table { stage: stage.name(), path: self.path.clone(), line, why }
     }
 }
 

@@ -221,8 +221,11 @@ pub(super) struct VerdictStage<'s> {
 
 impl MethodStage for VerdictStage<'_> {
     type Part = JudgeVerdict;
-    const NAME: &'static str = VERDICTS;
     const MADE_ANEW: &'static [&'static str] = &["precision"];
+
+    fn name(&self) -> &'static str {
+        VERDICTS
+    }
 
     fn parts(&self) -> usize {
         self.questions.len() * self.judges.len()

@@ -216,10 +216,16 @@ fn named(names: &[&str], values: &[f64]) -> Map<String, Value> {
     names.iter().zip(values).map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
+/// The stage, and its table.
+pub(super) const FEATURES: &str = "features";
+
 impl MethodStage for FeatureStage<'_> {
     type Part = CandidateFeatures;
-    const NAME: &'static str = "features";
     const MADE_ANEW: &'static [&'static str] = &["surface"];
+
+    fn name(&self) -> &'static str {
+        FEATURES
+    }
 
     fn parts(&self) -> usize {
         self.candidates.len()

@@ -23,8 +23,8 @@ use crate::builtin::Builtin;
 use crate::gold;
 use crate::gpt_score;
 use crate::stage::samples_key;
-use crate::{Input, Method, MethodError, MethodReport, MethodStage, Run, Signature, StageSpec};
-use features::{CandidateFeatures, FeatureStage, Wanted};
+use crate::{Input, Method, MethodError, MethodReport, Run, Signature, StageSpec};
+use features::{CandidateFeatures, FEATURES, Wanted};
 use head_file::{HEAD, HeadModel, HeadOrigin, head_path};
 use prompts::ReadingPrompts;
 use report::{LearntSubject, PredictionRow};
@@ -34,7 +34,7 @@ use table::{FeaturedCandidates, GivenScores};
 
 /// Cross-validated predictions.
 const PREDICTIONS: &str = "predictions";
-const STAGES: &[StageSpec] = &[StageSpec { name: FeatureStage::NAME, roles: &["model"] }];
+const STAGES: &[StageSpec] = &[StageSpec { name: FEATURES, roles: &["model"] }];
 
 /// Learns a head; see [`Method::LONG_ABOUT`].
 pub struct Learn;

@@ -1,14 +1,18 @@
 //! Atomic information units (AIUs): the claims that a critique makes.
 
 use probity_data::from_value;
-use probity_lm::GenerateResult;
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
+use crate::query::{Query, QueryStage, Readout};
 use crate::written::WrittenOutcome;
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::{MethodError, RowError, Run};
+
+/// The stage, and its table.
+pub(super) const AIUS: &str = "aius";
 
 /// Tokens of a short claim with the end of its line: stand-ins are no shorter.
 const SHORT_CLAIM: usize = 8;
@@ -62,62 +66,55 @@ pub(super) struct ExtractionJob<'a> {
     pub(super) critique: &'a str,
 }
 
-/// The stage in which critiques are taken apart: a part for each critique, a row for each claim.
-pub(super) struct AiusStage<'a> {
-    pub(super) jobs: Vec<ExtractionJob<'a>>,
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) tokens: u32,
-    pub(super) most: usize,
-    pub(super) inputs: Vec<String>,
-}
-
-impl MethodStage for AiusStage<'_> {
-    type Part = Aius;
-    const NAME: &'static str = "aius";
-    const ONE_ROW: bool = false;
-
-    fn parts(&self) -> usize {
-        self.jobs.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Aius>) -> Result<(), MethodError> {
-        let is_there = |number: &usize| !self.jobs[*number].critique.trim().is_empty();
-        let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.jobs.len()).partition(is_there);
-        for number in &asked {
-            let job = self.jobs[*number];
-            run.quotes(self.prompt.render(job.item, &[("critique", job.critique)])?.quoted);
-        }
-        let request = |number: &usize| {
-            let ExtractionJob { item, candidate, critique } = self.jobs[*number];
-            let id = format!("{item}/aius/{}", candidate.map_or("(reference)", |id| id));
-            self.prompt.request(id, item, &[("critique", critique)], self.tokens)
-        };
-        run.generate(asked.iter().map(request), |position, result, output| {
-            keep(asked[position], Aius::of(&result, self.most), output)
-        })?;
-        for number in empty {
-            let nothing = Aius::none(ListedOutcome::Text(WrittenOutcome::Empty));
-            keep(number, nothing, run.output()).map_err(MethodError::Output)?;
-        }
-        Ok(())
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let ExtractionJob { item, candidate, .. } = self.jobs[number];
-        match candidate {
+/// The stage that takes critiques apart: a row for each claim.
+pub(super) fn stage<'a>(
+    jobs: Vec<ExtractionJob<'a>>,
+    prompt: &'a ReadyPrompt,
+    (tokens, most): (u32, usize),
+    model: &'a dyn LanguageModel,
+    inputs: Vec<String>,
+) -> QueryStage<'a, AiusReadout<'a>> {
+    let query = |job: &ExtractionJob<'a>| {
+        let ExtractionJob { item, candidate, critique } = *job;
+        let identity = match candidate {
             Some(candidate) => json!({ "item": item, "of": "critique", "candidate": candidate }),
             None => json!({ "item": item, "of": "reference" }),
-        }
+        };
+        let id = format!("{item}/{AIUS}/{}", candidate.unwrap_or("(reference)"));
+        Query::new(id, item, identity, prompt, vec![("critique", critique)]).unless_empty()
+    };
+    let queries = jobs.iter().map(query).collect();
+    let readout = AiusReadout { jobs, tokens: tokens as usize, most };
+    QueryStage { name: AIUS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
+}
+
+/// The claims that a critique makes, one on each line.
+pub(super) struct AiusReadout<'a> {
+    jobs: Vec<ExtractionJob<'a>>,
+    tokens: usize,
+    most: usize,
+}
+
+impl Readout for AiusReadout<'_> {
+    type Answer = Aius;
+    const ONE_ROW: bool = false;
+
+    fn request(&self, _: usize, request: GenerateRequest) -> GenerateRequest {
+        GenerateRequest { max_tokens: self.tokens, ..request }
+    }
+
+    fn read_text(&self, _: usize, result: &GenerateResult) -> Aius {
+        Aius::of(result, self.most)
+    }
+
+    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<Aius>, MethodError> {
+        Ok(Some(Aius::none(ListedOutcome::Text(WrittenOutcome::Empty))))
     }
 
     /// A critique without claims has a row that says why.
-    fn rows(&self, number: usize, aius: &Aius) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, identity: Value, aius: &Aius) -> serde_json::Result<Vec<Value>> {
         let row = |place: usize, claim: Option<&String>| {
-            let mut row = self.identity(number);
+            let mut row = identity.clone();
             row["number"] = json!(place);
             row["aiu"] = json!(claim);
             aius.ended.tell(&mut row)?;
@@ -161,8 +158,8 @@ impl MethodStage for AiusStage<'_> {
     }
 
     fn stand_in(&self, number: usize) -> Aius {
-        let claims = self.most.min((self.tokens as usize / SHORT_CLAIM).max(1));
-        let words = (self.tokens as usize / claims).saturating_sub(2).max(1);
+        let claims = self.most.min((self.tokens / SHORT_CLAIM).max(1));
+        let words = (self.tokens / claims).saturating_sub(2).max(1);
         let claim = |place: usize| {
             let own: String = format!("{number}.{place}").chars().rev().collect();
             format!("{own}{}", " the".repeat(words))

@@ -1,13 +1,12 @@
 //! Judges of whole texts: the baselines on critiques, and what refined answers are worth.
 
-use std::marker::PhantomData;
-
 use probity_data::Sample;
 use probity_lm::{LanguageModel, Outcome};
 use serde_json::{Value, json};
 
 use super::options::MetaCritiqueParams;
 use super::prompts::JUDGED;
+use super::{ANSWER, QUESTION};
 use crate::judge::{JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText, UnitVerdict};
 use crate::prompt_set::PromptSet;
 use crate::{KeepPart, MethodError, MethodStage, RatingScale, RowError, Run};
@@ -20,70 +19,80 @@ const OF_CRITIQUES: &str = "Whether what the critique says of the answer is true
 
 const OF_ANSWERS: &str = "Whether the answer is correct, answers the whole question, and gives reasons that hold.";
 
-/// Which stage it is.
-pub(super) trait ComparisonName: Sync {
-    const NAME: &'static str;
-    const MODE: Mode;
+/// A stage in which whole texts are judged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Comparison {
+    pub(super) name: &'static str,
+    mode: Mode,
     /// What `--prompt` calls the judge's prompt.
-    const PROMPT: &'static str;
+    prompt: &'static str,
     /// What is compared, in the prompt.
-    const NOUN: &'static str;
-    const CRITERIA: &'static str;
+    noun: &'static str,
+    criteria: &'static str,
+    /// The sample as the judge is shown it.
+    pub(super) shown: fn(&Sample) -> Sample,
 }
 
 /// Critiques, rated one by one.
-pub(super) struct Single;
-
-impl ComparisonName for Single {
-    const NAME: &'static str = "single";
-    const PROMPT: &'static str = JUDGED[0];
-    const MODE: Mode = Mode::Pointwise;
-    const NOUN: &'static str = "critique";
-    const CRITERIA: &'static str = OF_CRITIQUES;
-}
+pub(super) const SINGLE: Comparison = Comparison {
+    name: "single",
+    mode: Mode::Pointwise,
+    prompt: JUDGED[0],
+    noun: "critique",
+    criteria: OF_CRITIQUES,
+    shown: of_critiques,
+};
 
 /// Critiques, two at a time.
-pub(super) struct Pairwise;
-
-impl ComparisonName for Pairwise {
-    const NAME: &'static str = "pairwise";
-    const PROMPT: &'static str = JUDGED[1];
-    const MODE: Mode = Mode::Pairwise;
-    const NOUN: &'static str = "critique";
-    const CRITERIA: &'static str = OF_CRITIQUES;
-}
+pub(super) const PAIRWISE: Comparison =
+    Comparison { name: "pairwise", mode: Mode::Pairwise, prompt: JUDGED[1], ..SINGLE };
 
 /// Refined answers, two at a time, the answer itself among them.
-pub(super) struct RefinedPairs;
+pub(super) const REFINED_PAIRS: Comparison = Comparison {
+    name: "refined_pairs",
+    prompt: JUDGED[2],
+    noun: "answer",
+    criteria: OF_ANSWERS,
+    shown: of_answers,
+    ..PAIRWISE
+};
 
-impl ComparisonName for RefinedPairs {
-    const NAME: &'static str = "refined_pairs";
-    const PROMPT: &'static str = JUDGED[2];
-    const MODE: Mode = Mode::Pairwise;
-    const NOUN: &'static str = "answer";
-    const CRITERIA: &'static str = OF_ANSWERS;
+fn of_critiques(sample: &Sample) -> Sample {
+    let text = |name: &str| sample.text(name).unwrap_or_default();
+    Sample {
+        context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)).into(),
+        instruction: Some("Criticise the answer to the question.".into()),
+        references: Vec::new(),
+        ..sample.clone()
+    }
+}
+
+fn of_answers(sample: &Sample) -> Sample {
+    let question = sample.text(QUESTION).map(Into::into);
+    Sample { context: "".into(), instruction: question, references: Vec::new(), ..sample.clone() }
 }
 
 /// The judge of a stage.
-pub(super) fn judge<'m, N: ComparisonName>(
+pub(super) fn judge<'m>(
+    stage: &Comparison,
     params: &MetaCritiqueParams,
     prompts: &PromptSet,
     model: &'m dyn LanguageModel,
 ) -> Result<ModelJudge<'m>, MethodError> {
     let options = JudgingOptions {
-        mode: N::MODE,
-        noun: N::NOUN.to_owned(),
-        criteria: Some(N::CRITERIA.to_owned()),
+        mode: stage.mode,
+        noun: stage.noun.to_owned(),
+        criteria: Some(stage.criteria.to_owned()),
         scale: SCALE,
-        ties: N::MODE == Mode::Pairwise,
+        ties: stage.mode == Mode::Pairwise,
         verdict: params.verdict.of_judge(),
         max_tokens: params.rationale_tokens,
-        template: prompts.file(N::PROMPT).map(str::to_owned),
+        template: prompts.file(stage.prompt).map(str::to_owned),
         layout: params.layout.clone(),
         seed: params.seed,
         ..JudgingOptions::default()
     };
-    Ok(ModelJudge::new(&options, model)?.called(format!("/{}", N::NAME)))
+    Ok(ModelJudge::new(&options, model)?.called(format!("/{}", stage.name)))
 }
 
 /// Texts that are judged together: one, or two.
@@ -96,7 +105,8 @@ pub(super) struct ComparedTexts<'a> {
 }
 
 /// The stage in which a judge is asked: a part, and a row, for each unit in each order.
-pub(super) struct ComparisonStage<'a, N> {
+pub(super) struct ComparisonStage<'a> {
+    name: &'static str,
     /// What the judge is shown besides, by the position of the sample.
     pub(super) samples: &'a [Sample],
     units: &'a [ComparedTexts<'a>],
@@ -104,11 +114,11 @@ pub(super) struct ComparisonStage<'a, N> {
     /// The position of the unit, and whether its second text is shown first.
     asked: Vec<(usize, bool)>,
     inputs: Vec<String>,
-    name: PhantomData<N>,
 }
 
-impl<'a, N: ComparisonName> ComparisonStage<'a, N> {
+impl<'a> ComparisonStage<'a> {
     pub(super) fn new(
+        name: &'static str,
         samples: &'a [Sample],
         units: &'a [ComparedTexts<'a>],
         judge: &'a ModelJudge<'a>,
@@ -120,7 +130,7 @@ impl<'a, N: ComparisonName> ComparisonStage<'a, N> {
             .enumerate()
             .flat_map(|(number, unit)| orders(unit).iter().map(move |turned| (number, *turned)).collect::<Vec<_>>());
         let asked = asked.collect();
-        Self { samples, units, judge, asked, inputs, name: PhantomData }
+        Self { name, samples, units, judge, asked, inputs }
     }
 
     fn shown(&self, number: usize) -> (usize, Vec<ShownText<'a>>) {
@@ -141,9 +151,12 @@ impl<'a, N: ComparisonName> ComparisonStage<'a, N> {
     }
 }
 
-impl<N: ComparisonName> MethodStage for ComparisonStage<'_, N> {
+impl MethodStage for ComparisonStage<'_> {
     type Part = JudgeVerdict;
-    const NAME: &'static str = N::NAME;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
 
     fn parts(&self) -> usize {
         self.asked.len()
@@ -161,7 +174,7 @@ impl<N: ComparisonName> MethodStage for ComparisonStage<'_, N> {
                 attribute: 0,
                 shown,
                 references: Vec::new(),
-                tag: N::NAME.to_owned(),
+                tag: self.name.to_owned(),
             }
         };
         let questions: Vec<JudgeQuestion<'_>> = (0..self.asked.len()).map(question).collect();

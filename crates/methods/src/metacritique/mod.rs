@@ -21,19 +21,19 @@ use probity_options::name;
 
 pub use options::{Baseline, ClaimMode, MetaCritiqueParams, Unread};
 
-use aius::AiusStage;
-use claims::{Precision, Recall, Task as _};
-use comparing::{ComparisonName as _, Pairwise, RefinedPairs, Single};
+use aius::AIUS;
+use claims::{PRECISION, RECALL};
+use comparing::{PAIRWISE, REFINED_PAIRS, SINGLE};
 use prompts::TEMPLATES;
 use report::CritiqueFindings;
 use tally::{CritiqueTally, Tally};
 use work::MetaCritiqueWork;
-use writing::{References, Refined, WritingName as _};
+use writing::{REFERENCES, REFINED};
 
 use crate::builtin::Builtin;
 use crate::question::LayoutOptions;
 use crate::question::given_twice;
-use crate::{LabelledFile, Method, MethodError, MethodReport, MethodStage as _, Run, Signature, StageSpec};
+use crate::{LabelledFile, Method, MethodError, MethodReport, Run, Signature, StageSpec};
 
 /// The texts of a sample that critiques are about.
 const QUESTION: &str = "question";
@@ -75,14 +75,14 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
     }
 
     const STAGES: &'static [StageSpec] = &[
-        StageSpec { name: References::NAME, roles: &["model"] },
-        StageSpec { name: AiusStage::NAME, roles: &["model"] },
-        StageSpec { name: Precision::NAME, roles: &["model"] },
-        StageSpec { name: Recall::NAME, roles: &["model"] },
-        StageSpec { name: Single::NAME, roles: &["model"] },
-        StageSpec { name: Pairwise::NAME, roles: &["model"] },
-        StageSpec { name: Refined::NAME, roles: &["model"] },
-        StageSpec { name: RefinedPairs::NAME, roles: &["model"] },
+        StageSpec { name: REFERENCES, roles: &["model"] },
+        StageSpec { name: AIUS, roles: &["model"] },
+        StageSpec { name: PRECISION, roles: &["model"] },
+        StageSpec { name: RECALL, roles: &["model"] },
+        StageSpec { name: SINGLE.name, roles: &["model"] },
+        StageSpec { name: PAIRWISE.name, roles: &["model"] },
+        StageSpec { name: REFINED, roles: &["model"] },
+        StageSpec { name: REFINED_PAIRS.name, roles: &["model"] },
     ];
 
     fn has_stage(params: &MetaCritiqueParams, name: &str) -> bool {

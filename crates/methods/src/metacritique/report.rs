@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::accuracy::AccuracyFigures;
-use super::claims::ClaimVerdict;
 use super::leaderboard::{Leaderboard, ScoredCritique, SystemFigures};
 use super::options::{MetaCritiqueParams, Unread};
 use super::preferences::{PreferenceFigures, PreferredPair, point, preferred};
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
+use crate::answer::Answer;
 use crate::conclusion::percent;
 use crate::figures::{Mass, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
@@ -104,7 +104,7 @@ impl<'a> CritiqueFindings<'a> {
     }
 
     /// Counts a claim that was decided.
-    pub(super) fn decided(&mut self, verdict: &ClaimVerdict) {
+    pub(super) fn decided(&mut self, verdict: &Answer<usize>) {
         self.outcomes.add(&verdict.outcome);
         self.mass.extend(verdict.mass.map(|mass| (mass, verdict.outcome.is_low_mass())));
     }

@@ -47,6 +47,9 @@ fn judge() -> ScriptedModel {
     ScriptedModel::from_probabilities(move |request| {
         let prompt = request.prompt.text();
         if !prompt.contains("[Start of Claim]") {
+            // Refined answers are judged as answers to the question.
+            let shows_answers = prompt.contains("Which answer is");
+            assert!(!(shows_answers && prompt.contains("Criticise the answer")), "{prompt}");
             // A judge of whole critiques: the longer the better, out of seven or in a pair.
             return if prompt.contains("[Start of critique]") {
                 (1..=7).map(|k| if k == 2 { 0.8 } else { 0.01 }).collect()
@@ -258,7 +261,7 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         (json!({"p": 1.2, "label": true}), "`p` is 1.2"),
         (json!({"label": null}), "`label` is null, and `outcome` is `scored`"),
         (json!({"label": true, "outcome": "empty"}), "`outcome` is `empty`"),
-        (json!({"label": "yes"}), "invalid type"),
+        (json!({"label": "yes"}), "`label` is \"yes\", and may be true, false"),
     ] {
         let error = match rehearse_from("metacritique", &samples, &judge(), "precision", &row(more)) {
             MethodError::Rehearsed => "accepted".to_owned(),

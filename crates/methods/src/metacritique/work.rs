@@ -1,23 +1,22 @@
 //! What the model is asked, stage by stage.
 
-use std::marker::PhantomData;
-
 use probity_data::{Candidate, CritiqueLabels, LabelledCritiques, Sample};
 use probity_lm::LanguageModel;
 
 use super::accuracy::{AccuracyFigures, LabelledClaim, accuracies};
-use super::aius::{Aius, AiusStage, ExtractionJob};
-use super::claims::{Claim, ClaimJudge, ClaimStage, ClaimVerdict, Precision, Recall, Task};
-use super::comparing::{ComparedTexts, ComparisonName, ComparisonStage, Pairwise, RefinedPairs, Single, judge};
+use super::aius::{self, AIUS, Aius, ExtractionJob};
+use super::claims::{self, Claim, ClaimJudge, PRECISION, RECALL, is_true};
+use super::comparing::{ComparedTexts, Comparison, ComparisonStage, PAIRWISE, REFINED_PAIRS, SINGLE, judge};
 use super::options::{Baseline, MetaCritiqueParams};
 use super::report::{ComparedPair, CritiqueFindings};
 use super::tally::{CritiqueTally, Tally};
-use super::writing::{References, Refined, WritingJob, WritingName, WritingStage};
+use super::writing::{self, REFERENCES, REFINED};
 use super::{ANSWER, QUESTION, REFERENCE_ANSWER};
+use crate::answer::Answer;
 use crate::judge::{ShownText, UnitVerdict};
 use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
-use crate::{Artefact, MethodError, MethodReport, MethodStage as _, Run, Signature};
+use crate::{Artefact, MethodError, MethodReport, Run, Signature};
 
 /// What a row calls the answer before it was refined.
 pub(super) const AS_IT_WAS: &str = "(answer)";
@@ -63,8 +62,8 @@ impl MetaCritiqueWork<'_> {
         let mut findings = CritiqueFindings::new(self.params, self.samples);
         let (against, references) = self.references(run, &mut findings)?;
         let (claims, aius) = self.claims(&against, &references, run, &mut findings)?;
-        let precision = self.decide::<Precision>("precision", self.own_claims(&against, &claims), &aius, run)?;
-        let recall = self.decide::<Recall>("recall", self.reference_claims(&claims), &aius, run)?;
+        let precision = self.decide(PRECISION, self.own_claims(&against, &claims), &aius, run)?;
+        let recall = self.decide(RECALL, self.reference_claims(&claims), &aius, run)?;
         self.tally(&claims, &precision.parts, &recall.parts, &mut findings);
         let signature = self.baselines(signature, run, &mut findings)?;
         let signature = self.refine(signature, run, &mut findings)?;
@@ -90,7 +89,7 @@ impl MetaCritiqueWork<'_> {
         findings: &mut CritiqueFindings<'_>,
     ) -> Result<(Vec<HeldAgainst>, String), MethodError> {
         let mut against: Vec<HeldAgainst> = self.samples.iter().map(|sample| self.given(sample)).collect();
-        let (mut jobs, mut places) = (Vec::new(), Vec::new());
+        let (mut queries, mut places) = (Vec::new(), Vec::new());
         for (item, (sample, held)) in self.samples.iter().zip(&against).enumerate() {
             let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
             let mut wanted = Vec::new();
@@ -102,20 +101,19 @@ impl MetaCritiqueWork<'_> {
                 wanted.push(("critique", vec![text(QUESTION), text(ANSWER)]));
             }
             for (kind, slots) in wanted {
-                let prompt = self.prompts.get(kind);
-                jobs.push(WritingJob { item: &sample.id, of: ("reference", kind), prompt, slots });
+                queries.push(writing::query(&sample.id, ("reference", kind), self.prompts.get(kind), slots));
                 places.push((item, kind));
             }
         }
-        let inputs = self.inputs(References::NAME, &["answer", "critique"], &[]);
-        let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<References> };
+        let inputs = self.inputs(REFERENCES, &["answer", "critique"], &[]);
+        let stage = writing::stage(REFERENCES, queries, self.params.max_tokens, self.model, inputs);
         let written = run.stage(&stage)?;
         for ((item, kind), text) in places.into_iter().zip(&written.parts) {
             findings.outcomes.add_named(text.outcome());
             let slot = if kind == "answer" { &mut against[item].answer } else { &mut against[item].critique };
             *slot = text.usable().map(str::to_owned);
         }
-        findings.written_references = if run.is_given(References::NAME) { 0 } else { written.parts.len() };
+        findings.written_references = if run.is_given(REFERENCES) { 0 } else { written.parts.len() };
         Ok((against, written.key))
     }
 
@@ -144,8 +142,8 @@ impl MetaCritiqueWork<'_> {
             jobs.extend(held.critique.as_deref().map(|critique| job(None, critique)));
         }
         let (tokens, most) = (self.params.max_tokens, self.params.most_aius as usize);
-        let inputs = self.inputs(AiusStage::NAME, &["aius"], &[references]);
-        let stage = AiusStage { jobs, prompt: self.prompts.get("aius"), tokens, most, inputs };
+        let inputs = self.inputs(AIUS, &["aius"], &[references]);
+        let stage = aius::stage(jobs, self.prompts.get("aius"), (tokens, most), self.model, inputs);
         let Artefact { parts, key } = run.stage(&stage)?;
         let mut parts = parts.into_iter();
         let mut claims = Vec::with_capacity(self.samples.len());
@@ -201,25 +199,25 @@ impl MetaCritiqueWork<'_> {
         all
     }
 
-    fn decide<T: Task>(
+    /// The prompt has the stage's name.
+    fn decide(
         &self,
-        prompt: &'static str,
+        name: &'static str,
         claims: Vec<Claim<'_>>,
         aius: &str,
         run: &mut Run<'_>,
-    ) -> Result<Artefact<ClaimVerdict>, MethodError> {
+    ) -> Result<Artefact<Answer<usize>>, MethodError> {
         let MetaCritiqueParams { verdict, rationale_tokens, .. } = *self.params;
-        let judge = ClaimJudge { prompt: self.prompts.get(prompt), verdict, tokens: rationale_tokens };
-        let inputs = self.inputs(T::NAME, &[prompt], &[aius]);
-        run.stage(&ClaimStage { claims, judge, inputs, task: PhantomData::<T> })
+        let judge = ClaimJudge { prompt: self.prompts.get(name), model: self.model, verdict, tokens: rationale_tokens };
+        run.stage(&claims::stage(name, claims, &judge, self.inputs(name, &[name], &[aius]))?)
     }
 
     /// What the labels come to for each critique, and where people said too, how often they are theirs.
     fn tally(
         &self,
         claims: &[SampleClaims],
-        precision: &[ClaimVerdict],
-        recall: &[ClaimVerdict],
+        precision: &[Answer<usize>],
+        recall: &[Answer<usize>],
         findings: &mut CritiqueFindings<'_>,
     ) {
         for verdict in precision.iter().chain(recall) {
@@ -230,9 +228,9 @@ impl MetaCritiqueWork<'_> {
         for (item, (sample, own)) in self.samples.iter().zip(claims).enumerate() {
             for (place, candidate) in sample.candidates.iter().enumerate() {
                 let said: Vec<Option<bool>> =
-                    precision.by_ref().take(own.critiques[place].claims.len()).map(|one| one.label).collect();
+                    precision.by_ref().take(own.critiques[place].claims.len()).map(is_true).collect();
                 let covered: Vec<Option<bool>> =
-                    recall.by_ref().take(own.held_against(candidate).len()).map(|one| one.label).collect();
+                    recall.by_ref().take(own.held_against(candidate).len()).map(is_true).collect();
                 if let Some(labelled) = self.labelled {
                     let CritiqueLabels { precision, recall, .. } = &labelled[item].critiques[place];
                     let claim = |(&gold, &said): (&bool, &Option<bool>)| LabelledClaim {
@@ -261,7 +259,6 @@ impl MetaCritiqueWork<'_> {
         findings: &mut CritiqueFindings<'_>,
     ) -> Result<Signature, MethodError> {
         let mut signature = signature;
-        let shown: Vec<Sample> = self.samples.iter().map(of_critiques).collect();
         if self.params.has(Baseline::Single) {
             let text = |item: usize| {
                 self.samples[item].candidates.iter().map(move |one| ComparedTexts {
@@ -271,7 +268,7 @@ impl MetaCritiqueWork<'_> {
                 })
             };
             let units: Vec<ComparedTexts<'_>> = (0..self.samples.len()).flat_map(text).collect();
-            let settled = self.compare::<Single>(&shown, &units, &[], &mut signature, run, findings)?;
+            let settled = self.compare(&SINGLE, &units, &[], &mut signature, run, findings)?;
             findings.single = Some(settled.iter().map(|unit| unit.decided.rating()).collect());
         }
         if self.params.has(Baseline::Pairwise) {
@@ -283,7 +280,7 @@ impl MetaCritiqueWork<'_> {
                     places.push(ComparedPair { item, first: a, second: Some(b), p: None });
                 }
             }
-            let settled = self.compare::<Pairwise>(&shown, &units, &[], &mut signature, run, findings)?;
+            let settled = self.compare(&PAIRWISE, &units, &[], &mut signature, run, findings)?;
             places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = said_of(unit));
             findings.pairwise = Some(places);
         }
@@ -301,18 +298,16 @@ impl MetaCritiqueWork<'_> {
         if !self.params.refine {
             return Ok(signature);
         }
-        let mut jobs = Vec::new();
+        let mut queries = Vec::new();
         for sample in self.samples {
             let text = |name: &'static str| (name, sample.text(name).unwrap_or_default());
-            jobs.extend(sample.candidates.iter().map(|candidate| WritingJob {
-                item: &sample.id,
-                of: ("candidate", &candidate.id),
-                prompt: self.prompts.get("refined"),
-                slots: vec![text(QUESTION), text(ANSWER), ("critique", &candidate.text)],
+            queries.extend(sample.candidates.iter().map(|candidate| {
+                let slots = vec![text(QUESTION), text(ANSWER), ("critique", &*candidate.text)];
+                writing::query(&sample.id, ("candidate", &candidate.id), self.prompts.get("refined"), slots)
             }));
         }
-        let inputs = self.inputs(Refined::NAME, &["refined"], &[]);
-        let stage = WritingStage { jobs, tokens: self.params.max_tokens, inputs, name: PhantomData::<Refined> };
+        let inputs = self.inputs(REFINED, &["refined"], &[]);
+        let stage = writing::stage(REFINED, queries, self.params.max_tokens, self.model, inputs);
         let Artefact { parts, key } = run.stage(&stage)?;
         for text in &parts {
             findings.outcomes.add_named(text.outcome());
@@ -334,32 +329,32 @@ impl MetaCritiqueWork<'_> {
                 places.push(ComparedPair { item, first: a, second: Some(b), p: None });
             }
         }
-        let shown: Vec<Sample> = self.samples.iter().map(of_answers).collect();
-        let settled = self.compare::<RefinedPairs>(&shown, &units, &[&key], &mut signature, run, findings)?;
+        let settled = self.compare(&REFINED_PAIRS, &units, &[&key], &mut signature, run, findings)?;
         places.iter_mut().zip(&settled).for_each(|(place, unit)| place.p = said_of(unit));
         findings.refined = Some(places);
         Ok(signature)
     }
 
-    fn compare<N: ComparisonName>(
+    fn compare(
         &self,
-        shown: &[Sample],
+        comparison: &Comparison,
         units: &[ComparedTexts<'_>],
         keys: &[&str],
         signature: &mut Signature,
         run: &mut Run<'_>,
         findings: &mut CritiqueFindings<'_>,
     ) -> Result<Vec<UnitVerdict>, MethodError> {
-        let judge = judge::<N>(self.params, self.prompts, self.model)?;
-        let depends = judge.sign(Signature::new(N::NAME, self.model)).to_string();
+        let judge = judge(comparison, self.params, self.prompts, self.model)?;
+        let shown: Vec<Sample> = self.samples.iter().map(comparison.shown).collect();
+        let depends = judge.sign(Signature::new(comparison.name, self.model)).to_string();
         let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
-        let stage = ComparisonStage::<N>::new(shown, units, &judge, inputs);
+        let stage = ComparisonStage::new(comparison.name, &shown, units, &judge, inputs);
         let verdicts = run.stage(&stage)?.parts;
         for verdict in &verdicts {
             findings.outcomes.add(&verdict.decided.outcome);
         }
         // The judge's own settings would be taken for those of claims; its prompts are told.
-        for mark in judge.sign(Signature::new(N::NAME, self.model)).templates {
+        for mark in judge.sign(Signature::new(comparison.name, self.model)).templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
         Ok(stage.settle(&verdicts, self.params.verdict.of_judge().has_labels()))
@@ -394,21 +389,4 @@ fn labelled_claims(labelled: &LabelledCritiques) -> Result<SampleClaims, MethodE
         critiques: labelled.critiques.iter().map(|one| Aius::given(one.aius.clone())).collect(),
         reference: (!labelled.reference.is_empty()).then(|| Aius::given(labelled.reference.clone())),
     })
-}
-
-/// The sample as a judge of critiques is shown it.
-fn of_critiques(sample: &Sample) -> Sample {
-    let text = |name: &str| sample.text(name).unwrap_or_default();
-    Sample {
-        context: format!("Question: {}\n\nAnswer: {}", text(QUESTION), text(ANSWER)).into(),
-        instruction: Some("Criticise the answer to the question.".into()),
-        references: Vec::new(),
-        ..sample.clone()
-    }
-}
-
-/// The sample as a judge of answers is shown it.
-fn of_answers(sample: &Sample) -> Sample {
-    let question = sample.text(QUESTION).map(Into::into);
-    Sample { context: "".into(), instruction: question, references: Vec::new(), ..sample.clone() }
 }

@@ -1,19 +1,18 @@
 //! Answers of the evaluated model, or of whoever has written them to a file.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use probity_data::{DataError, JsonLines, LineError, LineProblems, open_regular};
-use probity_lm::{LanguageModel, SinkError};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::options::RefEvalParams;
-use super::questions::{Asked, Turn};
+use super::questions::Turn;
 use crate::prompt_set::ReadyPrompt;
+use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::written::{WrittenOutcome, WrittenText};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::{MethodError, RowError, Run};
 
 /// The longest answer that is judged, in characters: whole pages.
 const LONGEST: usize = 20_000;
@@ -73,8 +72,8 @@ impl GivenAnswers {
     }
 
     /// Whether there is an answer to a question of that turn.
-    pub(super) fn reach(&self, Turn { round, turn }: Turn) -> bool {
-        let prefix = format!("{round}.{turn}.");
+    pub(super) fn reach(&self, Turn { round, number, .. }: Turn) -> bool {
+        let prefix = format!("{round}.{number}.");
         self.answers.keys().any(|id| id.starts_with(&prefix))
     }
 
@@ -121,71 +120,72 @@ pub(super) enum Answerer<'a> {
     Nobody,
 }
 
-/// The stage in which questions are answered: a part, and a row, for each.
-pub(super) struct AnswersStage<'a, A> {
-    pub(super) questions: &'a [AskedQuestion],
-    pub(super) by: &'a Answerer<'a>,
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) params: &'a RefEvalParams,
-    pub(super) inputs: Vec<String>,
-    pub(super) asked: PhantomData<A>,
+/// The stage that answers questions.
+pub(super) fn stage<'a>(
+    name: &'static str,
+    questions: &'a [AskedQuestion],
+    by: &'a Answerer<'a>,
+    (prompt, evaluator): (&'a ReadyPrompt, &'a dyn LanguageModel),
+    tokens: u32,
+    inputs: Vec<String>,
+) -> QueryStage<'a, AnswersReadout<'a>> {
+    let (model, is_asked) = match by {
+        Answerer::Model(model) => (*model, true),
+        Answerer::File(_) | Answerer::Nobody => (evaluator, false),
+    };
+    let query = |AskedQuestion { id, text }: &'a AskedQuestion| {
+        let identity = json!({ "id": id, "question": text });
+        let query = Query::new(format!("{id}/{name}"), id.as_str(), identity, prompt, vec![("question", text)]);
+        Query { is_asked, ..query }
+    };
+    let written = WrittenReadout { tokens: tokens as usize, stop: Vec::new() };
+    QueryStage {
+        name,
+        model,
+        queries: questions.iter().map(query).collect(),
+        readout: AnswersReadout { name, questions, by, written },
+        inputs,
+        in_rounds: true,
+        earlier_fields: &["question"],
+    }
 }
 
-impl<A: Asked> MethodStage for AnswersStage<'_, A> {
-    type Part = WrittenText;
-    const NAME: &'static str = A::ANSWERS;
-    const IN_ROUNDS: bool = true;
-    const FROM_EARLIER: &'static [&'static str] = &["question"];
+/// Answers as the model or a file has them.
+pub(super) struct AnswersReadout<'a> {
+    name: &'static str,
+    questions: &'a [AskedQuestion],
+    by: &'a Answerer<'a>,
+    written: WrittenReadout,
+}
 
-    fn parts(&self) -> usize {
-        self.questions.len()
+impl Readout for AnswersReadout<'_> {
+    type Answer = WrittenText;
+
+    fn request(&self, number: usize, request: GenerateRequest) -> GenerateRequest {
+        self.written.request(number, request)
     }
 
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
+    fn read_text(&self, number: usize, result: &GenerateResult) -> WrittenText {
+        self.written.read_text(number, result)
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, WrittenText>) -> Result<(), MethodError> {
+    fn unasked(&self, number: usize, run: &Run<'_>) -> Result<Option<WrittenText>, MethodError> {
         match self.by {
-            Answerer::Model(model) => {
-                for AskedQuestion { id, text } in self.questions {
-                    run.quotes(self.prompt.render(id, &[("question", text)])?.quoted);
-                }
-                let request = |AskedQuestion { id, text }: &AskedQuestion| {
-                    let tokens = self.params.answer_tokens;
-                    self.prompt.request(format!("{id}/{}", A::ANSWERS), id, &[("question", text)], tokens)
-                };
-                run.generate_by(*model, self.questions.iter().map(request), |number, result, output| {
-                    keep(number, WrittenText::of(&result), output)
-                })
-            }
-            Answerer::File(_) | Answerer::Nobody if run.is_rehearsal() => Ok(()),
-            Answerer::Nobody => unreachable!("the run ends with the questions"),
-            Answerer::File(answers) => {
-                for (number, question) in self.questions.iter().enumerate() {
-                    let answer = answers.answer(question, A::ANSWERS)?;
-                    let kept: Result<(), SinkError> = keep(number, answer, run.output());
-                    kept.map_err(MethodError::Output)?;
-                }
-                Ok(())
-            }
+            _ if run.is_rehearsal() => Ok(None),
+            Answerer::File(answers) => answers.answer(&self.questions[number], self.name).map(Some),
+            Answerer::Model(_) | Answerer::Nobody => unreachable!("the run ends with the questions"),
         }
     }
 
-    fn identity(&self, number: usize) -> Value {
-        let AskedQuestion { id, text } = &self.questions[number];
-        json!({ "id": id, "question": text })
+    fn rows(&self, number: usize, identity: Value, answer: &WrittenText) -> serde_json::Result<Vec<Value>> {
+        self.written.rows(number, identity, answer)
     }
 
-    fn rows(&self, number: usize, answer: &WrittenText) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![answer.row(self.identity(number))?])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
-        WrittenText::read(&rows[0])
+    fn read(&self, number: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
+        self.written.read(number, rows)
     }
 
     fn stand_in(&self, number: usize) -> WrittenText {
-        WrittenText::stand_in(number, self.params.answer_tokens as usize)
+        self.written.stand_in(number)
     }
 }

@@ -1,100 +1,58 @@
 //! What judgements of units are held against: a judge that sees no unit, BLEU, and embeddings.
 
-use probity_lm::{Ask, Outcome, ScoreRequest, TextEncoder};
+use probity_lm::TextEncoder;
 use probity_metrics::{MetricItem, Score, choose};
 use probity_stats::pairwise_accuracy;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::clustering::{cosine, embed};
-use super::judgements::Verdict;
+use super::judgements::{Verdict, covers};
 use super::options::RefEvalBaseline;
 use super::prompts::VERDICTS;
 use super::work::{AskedUnits, ExaminationResults, RefEvalWork};
+use crate::answer::{Answer, ChoiceFields};
 use crate::figures::{mean, number};
-use crate::prompt_set::ReadyPrompt;
+use crate::query::{ChoiceReadout, Query, QueryStage};
 use crate::question::labels_in_any_case;
-use crate::two_labels::TwoLabels;
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section, Signature};
+use crate::{MethodError, Run, Section, Signature};
 
-/// The stage in which answers are judged without units: a part, and a row, for each.
-pub(super) struct NoReferenceStage<'a> {
-    asked: &'a [AskedUnits],
-    prompt: &'a ReadyPrompt,
-    inputs: Vec<String>,
-}
-
-impl NoReferenceStage<'_> {
-    fn slots(asked: &AskedUnits) -> [(&'static str, &str); 2] {
-        [("question", &asked.question), ("answer", asked.answer.usable().unwrap_or_default())]
-    }
-}
-
-impl MethodStage for NoReferenceStage<'_> {
-    type Part = TwoLabels;
-    const NAME: &'static str = "no_reference";
-
-    fn parts(&self) -> usize {
-        self.asked.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, TwoLabels>) -> Result<(), MethodError> {
-        let labels = labels_in_any_case(&VERDICTS[..2])?;
-        let is_said = |number: &usize| self.asked[*number].answer.usable().is_some();
-        let (asked, empty): (Vec<usize>, Vec<usize>) = (0..self.asked.len()).partition(is_said);
-        for number in &asked {
-            let one = &self.asked[*number];
-            run.quotes(self.prompt.render(&one.id, &Self::slots(one))?.quoted);
-        }
-        let request = |number: &usize| {
-            let one = &self.asked[*number];
-            let prompt = self.prompt.prompt(&one.id, &Self::slots(one));
-            ScoreRequest { id: format!("{}/{}", one.id, Self::NAME), prompt, ask: Ask::Labels(labels.clone()) }
-        };
-        run.score(asked.iter().map(request), |position, result, output| {
-            keep(asked[position], TwoLabels::of(&result), output)
-        })?;
-        for number in empty {
-            keep(number, TwoLabels::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
-        }
-        Ok(())
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        json!({ "id": self.asked[number].id })
-    }
-
-    fn rows(&self, number: usize, verdict: &TwoLabels) -> serde_json::Result<Vec<Value>> {
-        verdict.row(self.identity(number), "verdict", [VERDICTS[0], VERDICTS[1]])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<TwoLabels, RowError> {
-        TwoLabels::read(&rows[0], "verdict", [VERDICTS[0], VERDICTS[1]])
-    }
-
-    fn stand_in(&self, _: usize) -> TwoLabels {
-        TwoLabels::stand_in()
-    }
-}
+/// The stage that judges answers without units, and its table.
+pub(super) const NO_REFERENCE: &str = "no_reference";
 
 /// The stage over these answers.
-pub(super) fn no_reference<'a>(work: &'a RefEvalWork<'_>, asked: &'a [AskedUnits], key: &str) -> NoReferenceStage<'a> {
+pub(super) fn no_reference<'a>(
+    work: &'a RefEvalWork<'_>,
+    asked: &'a [AskedUnits],
+    key: &str,
+) -> Result<QueryStage<'a, ChoiceReadout>, MethodError> {
     let prompt = work.prompts.get("no-reference");
-    let signature = prompt.sign(Signature::new(NoReferenceStage::NAME, work.evaluator));
-    NoReferenceStage { asked, prompt, inputs: vec![signature.to_string(), key.to_owned()] }
+    let signature = prompt.sign(Signature::new(NO_REFERENCE, work.evaluator));
+    let fields = ChoiceFields::of_two("verdict", [VERDICTS[0], VERDICTS[1]]);
+    let query = |one: &'a AskedUnits| {
+        let slots = vec![("question", one.question.as_str()), ("answer", one.answer.usable().unwrap_or_default())];
+        let id = format!("{}/{NO_REFERENCE}", one.id);
+        let query = Query::new(id, one.id.as_str(), json!({ "id": one.id }), prompt, slots);
+        Query { is_asked: one.answer.usable().is_some(), ..query }
+    };
+    Ok(QueryStage {
+        name: NO_REFERENCE,
+        model: work.evaluator,
+        queries: asked.iter().map(query).collect(),
+        readout: ChoiceReadout::new(labels_in_any_case(&VERDICTS[..2])?, fields),
+        inputs: vec![signature.to_string(), key.to_owned()],
+        in_rounds: false,
+        earlier_fields: &[],
+    })
 }
 
 /// What a judge without units says of each unit: what it says of the answer that covered it.
-pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[TwoLabels]) -> Vec<Option<Verdict>> {
+pub(super) fn by_unit(results: &ExaminationResults, verdicts: &[Answer<usize>]) -> Vec<Option<Verdict>> {
     let mut said = vec![None; results.units.len()];
     for (asked, verdict) in results.asked.iter().zip(verdicts) {
         for (unit, judgement) in &asked.judged {
-            if judgement.covers() {
-                said[*unit] = verdict.is_first.map(Verdict::of_right);
+            if covers(judgement) {
+                said[*unit] = verdict.value.map(|option| Verdict::of_right(option == 0));
             }
         }
     }
@@ -156,7 +114,7 @@ pub(super) fn parters(
         .iter()
         .flat_map(|asked| {
             let answer = asked.answer.usable().unwrap_or_default();
-            asked.judged.iter().filter(|(_, judgement)| judgement.covers()).map(move |(unit, _)| (answer, *unit))
+            asked.judged.iter().filter(|(_, judgement)| covers(judgement)).map(move |(unit, _)| (answer, *unit))
         })
         .collect();
     let part = |by: &'static str, values: &[Option<f64>]| {

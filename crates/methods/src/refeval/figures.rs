@@ -6,7 +6,7 @@ use probity_lm::text::fixed;
 use probity_stats::{FigureEstimate, Interval, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 
-use super::judgements::Verdict;
+use super::judgements::{Verdict, verdict};
 use super::units::{Passage, Unit};
 use super::words::INTERROGATIVES;
 use super::work::{AskedUnits, ExaminationResults, RoundTally, UnitState};
@@ -213,8 +213,8 @@ pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> 
         figures.questions += 1;
         for (_, judgement) in &one.judged {
             figures.units += 1;
-            figures.correct += usize::from(judgement.verdict == Some(Verdict::Correct));
-            figures.incorrect += usize::from(judgement.verdict == Some(Verdict::Incorrect));
+            figures.correct += usize::from(verdict(judgement) == Some(Verdict::Correct));
+            figures.incorrect += usize::from(verdict(judgement) == Some(Verdict::Incorrect));
         }
     }
     let mut all: Vec<InterrogativeFigures> = by_word.into_values().collect();

@@ -26,13 +26,13 @@ use serde::Deserialize;
 pub use options::{JudgementMode, JudgementRule, RefEvalBaseline, RefEvalParams};
 
 use answers::{Answerer, GivenAnswers};
-use baselines::NoReferenceStage;
+use baselines::NO_REFERENCE;
 use clustering::embed;
 use judgements::Verdict;
 use prompts::{TEMPLATES, VERDICTS};
-use questions::{Asked as _, ClustersStage, Examination, OneByOne};
+use questions::{CLUSTERS, EXAMINATION, ONE_BY_ONE};
 use report::{Found, report};
-use units::{Passage, Unit, UnitsStage, WeightsStage};
+use units::{Passage, UNITS, Unit, WEIGHTED, units_stage, weights_stage};
 use work::RefEvalWork;
 
 use crate::builtin::Builtin;
@@ -40,10 +40,7 @@ use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::question::LayoutOptions;
 use crate::question::given_twice;
-use crate::{
-    Input, Method, MethodError, MethodReport, MethodStage as _, ModelKind, Outcomes, RoleModel, Run, Signature,
-    StageSpec,
-};
+use crate::{Input, Method, MethodError, MethodReport, ModelKind, Outcomes, RoleModel, Run, Signature, StageSpec};
 
 /// Stages that nobody has answered in.
 const BEFORE_ANSWERS: [&str; 4] = ["units", "weights", "clusters", "questions"];
@@ -103,16 +100,16 @@ of each document) and `summary.json`.";
     }
 
     const STAGES: &'static [StageSpec] = &[
-        StageSpec { name: UnitsStage::NAME, roles: &["model"] },
-        StageSpec { name: WeightsStage::NAME, roles: &["model"] },
-        StageSpec { name: ClustersStage::NAME, roles: &["model"] },
-        StageSpec { name: Examination::QUESTIONS, roles: &["model"] },
-        StageSpec { name: Examination::ANSWERS, roles: &["evaluated"] },
-        StageSpec { name: Examination::JUDGEMENTS, roles: &["model"] },
-        StageSpec { name: OneByOne::QUESTIONS, roles: &["model"] },
-        StageSpec { name: OneByOne::ANSWERS, roles: &["evaluated"] },
-        StageSpec { name: OneByOne::JUDGEMENTS, roles: &["model"] },
-        StageSpec { name: NoReferenceStage::NAME, roles: &["model"] },
+        StageSpec { name: UNITS, roles: &["model"] },
+        StageSpec { name: WEIGHTED, roles: &["model"] },
+        StageSpec { name: CLUSTERS, roles: &["model"] },
+        StageSpec { name: EXAMINATION.questions, roles: &["model"] },
+        StageSpec { name: EXAMINATION.answers, roles: &["evaluated"] },
+        StageSpec { name: EXAMINATION.judgements, roles: &["model"] },
+        StageSpec { name: ONE_BY_ONE.questions, roles: &["model"] },
+        StageSpec { name: ONE_BY_ONE.answers, roles: &["evaluated"] },
+        StageSpec { name: ONE_BY_ONE.judgements, roles: &["model"] },
+        StageSpec { name: NO_REFERENCE, roles: &["model"] },
     ];
 
     fn has_stage(params: &RefEvalParams, name: &str) -> bool {
@@ -148,35 +145,27 @@ of each document) and `summary.json`.";
             .map_err(|source| MethodError::Other { option: Some("encoder"), source: Box::new(source) })?;
         let signature = sign(params, run, &prompts, &passages);
         let mut outcomes = Outcomes::default();
-        let stage = UnitsStage {
-            passages: &passages,
-            prompt: prompts.get("units"),
-            params,
-            inputs: inputs(UnitsStage::NAME, "units", params, &prompts, evaluator, &texts_key(&passages)),
-        };
+        let inputs_of_units = inputs(UNITS, "units", params, &prompts, evaluator, &texts_key(&passages));
+        let stage = units_stage(&passages, prompts.get("units"), params, evaluator, inputs_of_units);
         let found = run.stage(&stage)?;
         let mut tokens: BTreeMap<&'static str, TokenTally> = BTreeMap::new();
         for one in &found.parts {
             outcomes.add_named(one.ended.counted());
-            tokens.entry(UnitsStage::NAME).or_default().add(one.prompt_tokens, one.tokens);
+            tokens.entry(UNITS).or_default().add(one.prompt_tokens, one.tokens);
         }
         let (mut units, again) = Unit::all(&passages, &found.parts);
         if !params.no_weights {
             // A table with weights leaves nothing to ask, but the stage has its table all the same.
             let asked: Vec<Unit> = units.iter().filter(|unit| unit.vital.is_none()).cloned().collect();
-            let stage = WeightsStage {
-                passages: &passages,
-                units: &asked,
-                prompt: prompts.get("weight"),
-                inputs: inputs(WeightsStage::NAME, "weight", params, &prompts, evaluator, &found.key),
-            };
+            let inputs = inputs(WEIGHTED, "weight", params, &prompts, evaluator, &found.key);
+            let stage = weights_stage(&passages, &asked, prompts.get("weight"), evaluator, inputs)?;
             let weights = run.stage(&stage)?.parts;
             for weight in &weights {
                 outcomes.add(&weight.outcome);
-                tokens.entry(WeightsStage::NAME).or_default().add(weight.prompt_tokens, None);
+                tokens.entry(WEIGHTED).or_default().add(weight.prompt_tokens, None);
             }
             let open = units.iter_mut().filter(|unit| unit.vital.is_none());
-            open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.is_first);
+            open.zip(weights).for_each(|(unit, weight)| unit.vital = weight.value.map(|option| option == 0));
         }
         if let Some(gold) = gold.as_ref().filter(|_| !run.is_rehearsal()) {
             check_gold(gold, &units)?;
@@ -199,9 +188,9 @@ of each document) and `summary.json`.";
         results.tokens.extend(tokens);
         let single = params.has(RefEvalBaseline::OneByOne).then(|| work.one_by_one(run)).transpose()?;
         let blind = if params.has(RefEvalBaseline::NoReference) {
-            let parts = run.stage(&baselines::no_reference(&work, &results.asked, &results.key))?.parts;
+            let parts = run.stage(&baselines::no_reference(&work, &results.asked, &results.key)?)?.parts;
             for verdict in &parts {
-                results.tokens.entry(NoReferenceStage::NAME).or_default().add(verdict.prompt_tokens, None);
+                results.tokens.entry(NO_REFERENCE).or_default().add(verdict.prompt_tokens, None);
             }
             Some(parts)
         } else {

@@ -1,21 +1,20 @@
 //! Clusters get names, and questions that ask for their units.
 
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
 
 use probity_data::from_value;
-use probity_lm::{Constraint, GenerateRequest, GenerateResult};
+use probity_lm::{Constraint, GenerateRequest, GenerateResult, LanguageModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::options::RefEvalParams;
 use super::units::Unit;
 use super::words::{asks, count_words, same_words, telling_words};
+use crate::RowError;
 use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
+use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::stage::flatten_into;
 use crate::written::{WrittenOutcome, WrittenText};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// Units of a cluster that are shown when it is named.
 const SHOWN: usize = 8;
@@ -29,109 +28,62 @@ const AROUND: u32 = 24;
 /// A unit with fewer words of its own than this gives nothing away by being in a question.
 const LEAKING_WORDS: usize = 2;
 
+/// The stages of a set of questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QuestionSet {
+    pub(super) questions: &'static str,
+    pub(super) answers: &'static str,
+    pub(super) judgements: &'static str,
+    /// What ids of questions begin with, so that no other question has them.
+    prefix: &'static str,
+}
+
 /// Where in the work something is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
+    pub(super) set: QuestionSet,
     /// From 1.
     pub(super) round: usize,
     /// 0 for the first question about a cluster in the round.
-    pub(super) turn: usize,
-}
-
-/// Which set of questions a stage is about.
-pub(super) trait Asked: Sync {
-    const QUESTIONS: &'static str;
-    const ANSWERS: &'static str;
-    const JUDGEMENTS: &'static str;
-    /// What ids of questions begin with, so that no other question has them.
-    const PREFIX: &'static str;
+    pub(super) number: usize,
 }
 
 /// Of the method itself.
-pub(super) struct Examination;
-
-impl Asked for Examination {
-    const QUESTIONS: &'static str = "questions";
-    const ANSWERS: &'static str = "answers";
-    const JUDGEMENTS: &'static str = "judgements";
-    const PREFIX: &'static str = "";
-}
+pub(super) const EXAMINATION: QuestionSet =
+    QuestionSet { questions: "questions", answers: "answers", judgements: "judgements", prefix: "" };
 
 /// Of the baseline that asks for one unit at a time.
-pub(super) struct OneByOne;
+pub(super) const ONE_BY_ONE: QuestionSet = QuestionSet {
+    questions: "single_questions",
+    answers: "single_answers",
+    judgements: "single_judgements",
+    prefix: "single.",
+};
 
-impl Asked for OneByOne {
-    const QUESTIONS: &'static str = "single_questions";
-    const ANSWERS: &'static str = "single_answers";
-    const JUDGEMENTS: &'static str = "single_judgements";
-    const PREFIX: &'static str = "single.";
-}
+/// The stage that names clusters, and its table.
+pub(super) const CLUSTERS: &str = "clusters";
 
-/// The stage in which clusters are named: a part, and a row, for each.
-pub(super) struct ClustersStage<'a> {
-    pub(super) round: usize,
-    pub(super) units: &'a [Unit],
-    pub(super) clusters: &'a [Vec<usize>],
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) inputs: Vec<String>,
-}
-
-impl ClustersStage<'_> {
-    fn shown(&self, number: usize) -> Vec<&str> {
-        self.clusters[number].iter().take(SHOWN).map(|unit| self.units[*unit].text.as_str()).collect()
-    }
-
-    fn id(&self, number: usize) -> String {
-        format!("clusters/{}.{}", self.round, number + 1)
-    }
-}
-
-impl MethodStage for ClustersStage<'_> {
-    type Part = WrittenText;
-    const NAME: &'static str = "clusters";
-    const IN_ROUNDS: bool = true;
-    const FROM_EARLIER: &'static [&'static str] = &["units"];
-
-    fn parts(&self) -> usize {
-        self.clusters.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, WrittenText>) -> Result<(), MethodError> {
-        for number in 0..self.clusters.len() {
-            let shown = self.shown(number);
-            run.quotes(self.prompt.render_with(&self.id(number), &[], &[("units", &shown)])?.quoted);
-        }
-        let request = |number: usize| {
-            let (id, shown) = (self.id(number), self.shown(number));
-            let prompt = self.prompt.prompt_with(&id, &[], &[("units", &shown)]);
-            // A title is one line.
-            GenerateRequest { stop: vec!["\n".to_owned()], ..GenerateRequest::greedy(id, prompt, NAME_TOKENS) }
-        };
-        run.generate((0..self.clusters.len()).map(request), |number, result, output| {
-            keep(number, WrittenText::of(&result), output)
-        })
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let units: Vec<&str> = self.clusters[number].iter().map(|unit| self.units[*unit].id.as_str()).collect();
-        json!({ "round": self.round, "cluster": number + 1, "units": units })
-    }
-
-    fn rows(&self, number: usize, name: &WrittenText) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![name.row(self.identity(number))?])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
-        WrittenText::read(&rows[0])
-    }
-
-    fn stand_in(&self, number: usize) -> WrittenText {
-        WrittenText::stand_in(number, NAME_TOKENS)
-    }
+/// The stage that names clusters.
+pub(super) fn clusters_stage<'a>(
+    round: usize,
+    units: &'a [Unit],
+    clusters: &[Vec<usize>],
+    prompt: &'a ReadyPrompt,
+    model: &'a dyn LanguageModel,
+    inputs: Vec<String>,
+) -> QueryStage<'a, WrittenReadout> {
+    let query = |(place, cluster): (usize, &Vec<usize>)| {
+        let number = place + 1;
+        let id = format!("{CLUSTERS}/{round}.{number}");
+        let ids: Vec<&str> = cluster.iter().map(|unit| units[*unit].id.as_str()).collect();
+        let identity = json!({ "round": round, "cluster": number, "units": ids });
+        let shown = cluster.iter().take(SHOWN).map(|unit| units[*unit].text.as_str().into()).collect();
+        Query::new(id.clone(), id, identity, prompt, Vec::new()).with_list("units", shown)
+    };
+    // A title is one line.
+    let readout = WrittenReadout { tokens: NAME_TOKENS, stop: vec!["\n".to_owned()] };
+    let queries = clusters.iter().enumerate().map(query).collect();
+    QueryStage { name: CLUSTERS, model, queries, readout, inputs, in_rounds: true, earlier_fields: &["units"] }
 }
 
 /// What a question is wanted for.
@@ -246,36 +198,57 @@ fn gives_away(question: &str, unit: &str) -> bool {
     own.len() >= LEAKING_WORDS && own.is_subset(&said)
 }
 
-/// The stage in which questions are written: a part, and a row, for each.
-pub(super) struct QuestionsStage<'a, A> {
-    pub(super) turn: Turn,
+/// What a question is called: round, turn and cluster.
+pub(super) fn question_id(turn: Turn, wanted: &Wanted) -> String {
+    format!("{}{}.{}.{}", turn.set.prefix, turn.round, turn.number, wanted.cluster)
+}
+
+/// The stage that writes questions.
+pub(super) fn questions_stage<'a>(
+    turn: Turn,
+    readout: QuestionReadout<'a>,
+    prompt: &'a ReadyPrompt,
+    model: &'a dyn LanguageModel,
+    inputs: Vec<String>,
+) -> QueryStage<'a, QuestionReadout<'a>> {
+    let QuestionReadout { units, wanted, .. } = readout;
+    let query = |wanted: &'a Wanted| {
+        let question_id = question_id(turn, wanted);
+        let id = format!("{question_id}/{}", turn.set.questions);
+        let ids: Vec<&str> = wanted.units.iter().map(|unit| units[*unit].id.as_str()).collect();
+        let identity = json!({
+            "id": question_id, "round": turn.round, "turn": turn.number, "cluster": wanted.cluster, "units": ids,
+        });
+        let slots = wanted.earlier.as_ref().map_or_else(Vec::new, |(question, answer)| {
+            vec![("earlier_question", question.as_str()), ("earlier_answer", answer.as_str())]
+        });
+        let texts = wanted.units.iter().map(|unit| units[*unit].text.as_str().into()).collect();
+        Query::new(id.clone(), id, identity, prompt, slots).with_list("units", texts)
+    };
+    let queries = wanted.iter().map(query).collect();
+    QueryStage {
+        name: turn.set.questions,
+        model,
+        queries,
+        readout,
+        inputs,
+        in_rounds: true,
+        earlier_fields: &["units"],
+    }
+}
+
+/// A question and its targets, as JSON.
+#[derive(Clone, Copy)]
+pub(super) struct QuestionReadout<'a> {
     pub(super) units: &'a [Unit],
     pub(super) wanted: &'a [Wanted],
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) params: &'a RefEvalParams,
-    pub(super) inputs: Vec<String>,
-    pub(super) asked: PhantomData<A>,
+    /// The longest question, in words.
+    pub(super) words: u32,
 }
 
-/// What a question is called: round, turn and cluster.
-pub(super) fn question_id<A: Asked>(turn: Turn, wanted: &Wanted) -> String {
-    format!("{}{}.{}.{}", A::PREFIX, turn.round, turn.turn, wanted.cluster)
-}
-
-impl<A: Asked> QuestionsStage<'_, A> {
+impl QuestionReadout<'_> {
     fn texts(&self, number: usize) -> Vec<&str> {
         self.wanted[number].units.iter().map(|unit| self.units[*unit].text.as_str()).collect()
-    }
-
-    fn slots(&self, number: usize) -> Vec<(&'static str, &str)> {
-        let earlier = self.wanted[number].earlier.as_ref();
-        earlier.map_or_else(Vec::new, |(question, answer)| {
-            vec![("earlier_question", question.as_str()), ("earlier_answer", answer.as_str())]
-        })
-    }
-
-    fn id(&self, number: usize) -> String {
-        format!("{}/{}", question_id::<A>(self.turn, &self.wanted[number]), A::QUESTIONS)
     }
 
     /// The question, which is not asked where it says again what was asked before it.
@@ -287,69 +260,39 @@ impl<A: Asked> QuestionsStage<'_, A> {
         }
         question
     }
+}
 
-    fn request(&self, number: usize) -> GenerateRequest {
-        let (id, units) = (self.id(number), self.texts(number));
-        let prompt = self.prompt.prompt_with(&id, &self.slots(number), &[("units", &units)]);
-        let words = self.params.question_words;
+impl Readout for QuestionReadout<'_> {
+    type Answer = Question;
+
+    fn request(&self, number: usize, request: GenerateRequest) -> GenerateRequest {
+        let (words, units) = (self.words, self.wanted[number].units.len());
         let constraint = Constraint::JsonSchema(json!({
             "type": "object",
             "properties": {
                 "question": { "type": "string", "minLength": 1, "maxLength": CHARACTERS * words },
                 "targets": {
-                    "type": "array", "minItems": 1, "maxItems": units.len(),
-                    "items": { "type": "integer", "minimum": 1, "maximum": units.len() }
+                    "type": "array", "minItems": 1, "maxItems": units,
+                    "items": { "type": "integer", "minimum": 1, "maximum": units }
                 }
             },
             "required": ["question", "targets"],
             "additionalProperties": false
         }));
-        let tokens = TOKENS * words + AROUND + TOKENS * units.len() as u32;
-        GenerateRequest { constraint: Some(constraint), ..GenerateRequest::greedy(id, prompt, tokens as usize) }
-    }
-}
-
-impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
-    type Part = Question;
-    const NAME: &'static str = A::QUESTIONS;
-    const IN_ROUNDS: bool = true;
-    const FROM_EARLIER: &'static [&'static str] = &["units"];
-
-    fn parts(&self) -> usize {
-        self.wanted.len()
+        let tokens = TOKENS * words + AROUND + TOKENS * units as u32;
+        GenerateRequest { max_tokens: tokens as usize, constraint: Some(constraint), ..request }
     }
 
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
+    fn read_text(&self, number: usize, result: &GenerateResult) -> Question {
+        self.unless_repeated(number, Question::of(result, &self.texts(number), self.words as usize))
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Question>) -> Result<(), MethodError> {
-        for number in 0..self.wanted.len() {
-            let units = self.texts(number);
-            run.quotes(self.prompt.render_with(&self.id(number), &self.slots(number), &[("units", &units)])?.quoted);
-        }
-        let words = self.params.question_words as usize;
-        run.generate((0..self.wanted.len()).map(|number| self.request(number)), |number, result, output| {
-            let question = Question::of(&result, &self.texts(number), words);
-            keep(number, self.unless_repeated(number, question), output)
-        })
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let wanted = &self.wanted[number];
-        let units: Vec<&str> = wanted.units.iter().map(|unit| self.units[*unit].id.as_str()).collect();
-        json!({
-            "id": question_id::<A>(self.turn, wanted), "round": self.turn.round, "turn": self.turn.turn,
-            "cluster": wanted.cluster, "units": units,
-        })
-    }
-
-    fn rows(&self, number: usize, question: &Question) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, number: usize, identity: Value, question: &Question) -> serde_json::Result<Vec<Value>> {
         let wanted = &self.wanted[number];
         let ids = |targets: &[usize]| -> Vec<&str> {
             targets.iter().map(|target| self.units[wanted.units[*target]].id.as_str()).collect()
         };
-        let mut row = self.identity(number);
+        let mut row = identity;
         row["question"] = json!(question.text);
         row["targets"] = json!(ids(&question.targets));
         row["leaked"] = json!(ids(&question.leaked));
@@ -374,8 +317,7 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
             };
             named.push(target);
         }
-        let words = self.params.question_words as usize;
-        let checked = Question::checked(&given.question, named, &self.texts(number), words);
+        let checked = Question::checked(&given.question, named, &self.texts(number), self.words as usize);
         let GivenQuestion { outcome, prompt_tokens, tokens, .. } = given;
         let ended = match outcome.as_deref() {
             Some("unparsed") => QuestionOutcome::Unparsed,
@@ -389,7 +331,7 @@ impl<A: Asked> MethodStage for QuestionsStage<'_, A> {
 
     /// A question for all of its units.
     fn stand_in(&self, number: usize) -> Question {
-        let WrittenText { text, .. } = WrittenText::stand_in(number, self.params.question_words as usize - 1);
+        let WrittenText { text, .. } = WrittenText::stand_in(number, self.words as usize - 1);
         Question {
             text,
             targets: (0..self.wanted[number].units.len()).collect(),

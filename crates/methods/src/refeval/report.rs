@@ -12,13 +12,13 @@ use super::figures::{
     ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_section, ignored, ignored_section, interrogatives,
     interrogatives_section, rounds_section, said, said_of_asked,
 };
-use super::judgements::{Judgement, Verdict};
+use super::judgements::{Verdict, covers};
 use super::plane::plane;
 use super::prompts::WEIGHTS;
 use super::units::{PassageUnits, Unit};
 use super::work::{ExaminationResults, RefEvalWork};
+use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
-use crate::two_labels::TwoLabels;
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 /// The table of what came of each unit.
@@ -33,7 +33,7 @@ pub(super) struct Found<'a> {
     /// Of the baseline that asks for one unit at a time.
     pub(super) single: Option<ExaminationResults>,
     /// Of each question that was asked, what a judge without units says.
-    pub(super) blind: Option<Vec<TwoLabels>>,
+    pub(super) blind: Option<Vec<Answer<usize>>>,
     /// Numbers that may part right from wrong.
     pub(super) parters: Vec<ParterFigures>,
     /// People's judgements by unit.
@@ -315,7 +315,7 @@ impl Found<'_> {
         work.units.iter().map(&mut number).collect()
     }
 
-    fn judgements(&self) -> impl Iterator<Item = &Judgement> {
+    fn judgements(&self) -> impl Iterator<Item = &Answer<usize>> {
         self.results.asked.iter().flat_map(|asked| asked.judged.iter().map(|(_, judgement)| judgement))
     }
 
@@ -363,7 +363,7 @@ fn conclusion(
     );
     let covered = tally.correct + tally.incorrect;
     let judged = found.judgements().count();
-    let open = found.judgements().filter(|one| !one.covers()).count();
+    let open = found.judgements().filter(|one| !covers(one)).count();
     let one_sided = covered > 1 && (tally.correct == 0 || tally.incorrect == 0);
     let low = mass.low_share.unwrap_or(0.0);
     let (trust, because) = if covered == 0 && judged == 0 {

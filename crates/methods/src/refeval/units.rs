@@ -3,18 +3,24 @@
 use std::collections::BTreeSet;
 
 use probity_data::{Document, from_value, passage_tokens, passages};
-use probity_lm::{Ask, EncoderError, GenerateResult, LabelSet, ScoreRequest, TextTokenizer};
+use probity_lm::{EncoderError, GenerateRequest, GenerateResult, LabelSet, LanguageModel, TextTokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::RefEvalParams;
 use super::prompts::WEIGHTS;
 use super::words::{count_words, has_half_of, telling_words};
+use crate::answer::ChoiceFields;
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
-use crate::two_labels::TwoLabels;
+use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
 use crate::written::WrittenOutcome;
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::{MethodError, RowError};
+
+/// The stage that reads passages, and its table.
+pub(super) const UNITS: &str = "units";
+/// The stage that weighs units, and its table.
+pub(super) const WEIGHTED: &str = "weights";
 
 /// Tokens of a short unit with the end of its line: stand-ins are no shorter.
 const SHORT_UNIT: usize = 10;
@@ -98,60 +104,52 @@ fn is_none(line: &str) -> bool {
     line.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("none")
 }
 
-/// The stage in which passages are read: a part for each passage, a row for each unit.
-pub(super) struct UnitsStage<'a> {
-    pub(super) passages: &'a [Passage],
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) params: &'a RefEvalParams,
-    pub(super) inputs: Vec<String>,
+/// The stage that reads passages: a row for each unit.
+pub(super) fn units_stage<'a>(
+    passages: &'a [Passage],
+    prompt: &'a ReadyPrompt,
+    params: &'a RefEvalParams,
+    model: &'a dyn LanguageModel,
+    inputs: Vec<String>,
+) -> QueryStage<'a, UnitsReadout<'a>> {
+    let query = |passage: &'a Passage| {
+        let Passage { document, number, text } = passage;
+        let identity = json!({ "document": document, "passage": number });
+        Query::new(format!("{}/{UNITS}", passage.id()), passage.id(), identity, prompt, vec![("passage", text)])
+    };
+    let queries = passages.iter().map(query).collect();
+    let readout = UnitsReadout { passages, params };
+    QueryStage { name: UNITS, model, queries, readout, inputs, in_rounds: false, earlier_fields: &[] }
 }
 
-impl UnitsStage<'_> {
+/// The units that a passage states, one on each line.
+pub(super) struct UnitsReadout<'a> {
+    passages: &'a [Passage],
+    params: &'a RefEvalParams,
+}
+
+impl UnitsReadout<'_> {
     fn words(&self) -> usize {
         self.params.unit_words as usize
     }
 }
 
-impl MethodStage for UnitsStage<'_> {
-    type Part = PassageUnits;
-    const NAME: &'static str = "units";
+impl Readout for UnitsReadout<'_> {
+    type Answer = PassageUnits;
     const ONE_ROW: bool = false;
 
-    fn parts(&self) -> usize {
-        self.passages.len()
+    fn request(&self, _: usize, request: GenerateRequest) -> GenerateRequest {
+        GenerateRequest { max_tokens: self.params.max_tokens as usize, ..request }
     }
 
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, PassageUnits>) -> Result<(), MethodError> {
-        for passage in self.passages {
-            run.quotes(self.prompt.render(&passage.id(), &[("passage", &passage.text)])?.quoted);
-        }
-        let request = |passage: &Passage| {
-            let id = passage.id();
-            self.prompt.request(
-                format!("{id}/{}", Self::NAME),
-                &id,
-                &[("passage", &passage.text)],
-                self.params.max_tokens,
-            )
-        };
-        run.generate(self.passages.iter().map(request), |number, result, output| {
-            keep(number, PassageUnits::of(&result, self.words(), &self.passages[number].text), output)
-        })
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let Passage { document, number, .. } = &self.passages[number];
-        json!({ "document": document, "passage": number })
+    fn read_text(&self, number: usize, result: &GenerateResult) -> PassageUnits {
+        PassageUnits::of(result, self.words(), &self.passages[number].text)
     }
 
     /// A passage without units has a row that says why.
-    fn rows(&self, number: usize, found: &PassageUnits) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, identity: Value, found: &PassageUnits) -> serde_json::Result<Vec<Value>> {
         let row = |place: Option<usize>, unit: Option<&(String, Option<bool>)>| {
-            let mut row = self.identity(number);
+            let mut row = identity.clone();
             row["number"] = json!(place);
             row["unit"] = json!(unit.map(|(text, _)| text));
             if let Some(weight) = unit.and_then(|(_, weight)| *weight) {
@@ -266,62 +264,19 @@ impl Unit {
     }
 }
 
-/// The stage in which units are weighed: a part, and a row, for each.
-pub(super) struct WeightsStage<'a> {
-    pub(super) passages: &'a [Passage],
-    pub(super) units: &'a [Unit],
-    pub(super) prompt: &'a ReadyPrompt,
-    pub(super) inputs: Vec<String>,
-}
-
-impl WeightsStage<'_> {
-    fn slots(&self, unit: &Unit) -> [(&'static str, String); 2] {
-        [("passage", self.passages[unit.passage].text.clone()), ("unit", unit.text.clone())]
-    }
-}
-
-impl MethodStage for WeightsStage<'_> {
-    type Part = TwoLabels;
-    const NAME: &'static str = "weights";
-    const FROM_EARLIER: &'static [&'static str] = &["unit"];
-
-    fn parts(&self) -> usize {
-        self.units.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, TwoLabels>) -> Result<(), MethodError> {
-        let labels = LabelSet::words(WEIGHTS)?;
-        for unit in self.units {
-            let slots = self.slots(unit);
-            run.quotes(
-                self.prompt.render(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())))?.quoted,
-            );
-        }
-        let request = |unit: &Unit| {
-            let slots = self.slots(unit);
-            let prompt = self.prompt.prompt(&unit.id, &slots.each_ref().map(|(name, text)| (*name, text.as_str())));
-            ScoreRequest { id: format!("{}/{}", unit.id, WeightsStage::NAME), prompt, ask: Ask::Labels(labels.clone()) }
-        };
-        run.score(self.units.iter().map(request), |number, result, output| keep(number, TwoLabels::of(&result), output))
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        json!({ "unit": self.units[number].id })
-    }
-
-    fn rows(&self, number: usize, weight: &TwoLabels) -> serde_json::Result<Vec<Value>> {
-        weight.row(self.identity(number), "weight", WEIGHTS)
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<TwoLabels, RowError> {
-        TwoLabels::read(&rows[0], "weight", WEIGHTS)
-    }
-
-    fn stand_in(&self, _: usize) -> TwoLabels {
-        TwoLabels::stand_in()
-    }
+/// The stage that weighs units: vital or okay.
+pub(super) fn weights_stage<'a>(
+    passages: &'a [Passage],
+    units: &'a [Unit],
+    prompt: &'a ReadyPrompt,
+    model: &'a dyn LanguageModel,
+    inputs: Vec<String>,
+) -> Result<QueryStage<'a, ChoiceReadout>, MethodError> {
+    let query = |unit: &'a Unit| {
+        let slots = vec![("passage", passages[unit.passage].text.as_str()), ("unit", unit.text.as_str())];
+        Query::new(format!("{}/{WEIGHTED}", unit.id), unit.id.as_str(), json!({ "unit": unit.id }), prompt, slots)
+    };
+    let readout = ChoiceReadout::new(LabelSet::words(WEIGHTS)?, ChoiceFields::of_two("weight", WEIGHTS));
+    let queries = units.iter().map(query).collect();
+    Ok(QueryStage { name: WEIGHTED, model, queries, readout, inputs, in_rounds: false, earlier_fields: &["unit"] })
 }

@@ -1,22 +1,23 @@
 //! The rounds: what is still open is clustered, asked for, answered and judged, until nothing new is covered.
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 
 use probity_lm::LanguageModel;
 
-use super::answers::{Answerer, AnswersStage, AskedQuestion, GivenAnswers};
+use super::answers::{self, Answerer, AskedQuestion, GivenAnswers};
 use super::clustering::clusters;
-use super::judgements::{JudgedAnswer, Judgement, JudgementsStage, Verdict};
+use super::judgements::{self, JudgedAnswer, Verdict, verdict};
 use super::options::RefEvalParams;
 use super::questions::{
-    Asked, ClustersStage, Examination, OneByOne, Question, QuestionOutcome, QuestionsStage, Turn, Wanted, question_id,
+    CLUSTERS, EXAMINATION, ONE_BY_ONE, Question, QuestionOutcome, QuestionReadout, QuestionSet, Turn, Wanted,
+    clusters_stage, question_id, questions_stage,
 };
 use super::units::{Passage, Unit};
+use crate::answer::Answer;
 use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
-use crate::{Artefact, MethodError, MethodStage as _, Run, Signature};
+use crate::{Artefact, MethodError, Run, Signature};
 
 /// Why it ends where a file of answers has no more.
 const WAITS: &str = "the last questions in questions.jsonl have no answers in the file";
@@ -55,7 +56,7 @@ pub(super) struct AskedUnits {
     pub(super) question: String,
     pub(super) answer: WrittenText,
     /// Each unit that it asked for, with the verdict.
-    pub(super) judged: Vec<(usize, Judgement)>,
+    pub(super) judged: Vec<(usize, Answer<usize>)>,
 }
 
 /// What a round came to.
@@ -130,12 +131,11 @@ impl RefEvalWork<'_> {
                 break;
             }
             let found = self.cluster(&open);
-            let inputs = self.inputs(ClustersStage::NAME, "name", self.evaluator, &[&key]);
-            let stage =
-                ClustersStage { round, units: self.units, clusters: &found, prompt: self.prompts.get("name"), inputs };
+            let inputs = self.inputs(CLUSTERS, "name", self.evaluator, &[&key]);
+            let stage = clusters_stage(round, self.units, &found, self.prompts.get("name"), self.evaluator, inputs);
             let names = run.round(&stage)?;
             for name in &names.parts {
-                results.tokens.entry(ClustersStage::NAME).or_default().add(name.prompt_tokens, name.tokens);
+                results.tokens.entry(CLUSTERS).or_default().add(name.prompt_tokens, name.tokens);
                 *results.names.entry(name.outcome()).or_default() += 1;
             }
             key = names.key;
@@ -143,7 +143,7 @@ impl RefEvalWork<'_> {
             let wanted =
                 wanted.map(|(place, units)| Wanted { cluster: place + 1, units: units.clone(), earlier: None });
             let mut tally = RoundTally { round, open: open.len(), clusters: found.len(), ..RoundTally::default() };
-            self.round::<Examination>(wanted.collect(), &mut key, &mut tally, run, &mut results)?;
+            self.round(EXAMINATION, wanted.collect(), &mut key, &mut tally, run, &mut results)?;
             if results.waits && tally.questions == 0 {
                 results.ended = WAITS;
                 break;
@@ -160,7 +160,7 @@ impl RefEvalWork<'_> {
                 break;
             }
         }
-        run.end_rounds(&[ClustersStage::NAME, Examination::QUESTIONS, Examination::ANSWERS, Examination::JUDGEMENTS])?;
+        run.end_rounds(&[CLUSTERS, EXAMINATION.questions, EXAMINATION.answers, EXAMINATION.judgements])?;
         results.key = key;
         Ok(results)
     }
@@ -172,8 +172,8 @@ impl RefEvalWork<'_> {
         let wanted = (0..self.units.len()).map(|unit| Wanted { cluster: unit + 1, units: vec![unit], earlier: None });
         let mut tally = RoundTally { round: 1, open: self.units.len(), ..RoundTally::default() };
         let mut key = self.units_key.to_owned();
-        self.round::<OneByOne>(wanted.collect(), &mut key, &mut tally, run, &mut results)?;
-        run.end_rounds(&[OneByOne::QUESTIONS, OneByOne::ANSWERS, OneByOne::JUDGEMENTS])?;
+        self.round(ONE_BY_ONE, wanted.collect(), &mut key, &mut tally, run, &mut results)?;
+        run.end_rounds(&[ONE_BY_ONE.questions, ONE_BY_ONE.answers, ONE_BY_ONE.judgements])?;
         results.rounds.push(tally);
         Ok(results)
     }
@@ -190,43 +190,44 @@ impl RefEvalWork<'_> {
     }
 
     /// Questions, answers and judgements, and again for what the answers leave open.
-    fn round<A: Asked>(
+    fn round(
         &self,
+        set: QuestionSet,
         wanted: Vec<Wanted>,
         key: &mut String,
         tally: &mut RoundTally,
         run: &mut Run<'_>,
         results: &mut ExaminationResults,
     ) -> Result<(), MethodError> {
-        let is_one_by_one = A::QUESTIONS == OneByOne::QUESTIONS;
+        let is_one_by_one = set == ONE_BY_ONE;
         let follow_ups = if is_one_by_one { 0 } else { self.params.follow_ups as usize };
         let mut wanted = wanted;
         for turn in 0..=follow_ups {
-            let place = Turn { round: tally.round, turn };
+            let place = Turn { set, round: tally.round, number: turn };
             if wanted.is_empty() {
                 break;
             }
             if let Answerer::File(answers) = self.by
-                && place != (Turn { round: 1, turn: 0 })
+                && place != (Turn { set, round: 1, number: 0 })
                 && !run.is_rehearsal()
                 && !answers.reach(place)
             {
                 // Who has answers to the next round leaves these out; else they are what is to be answered now.
-                results.waits = turn == 0 || !answers.reach(Turn { round: place.round + 1, turn: 0 });
+                results.waits = turn == 0 || !answers.reach(Turn { round: place.round + 1, number: 0, ..place });
                 if results.waits {
-                    let questions = self.ask::<A>(place, &wanted, key, run)?;
+                    let questions = self.ask(place, &wanted, key, run)?;
                     // What nobody is to be asked nobody has to answer.
                     results.waits = questions.iter().any(|question| question.ended == QuestionOutcome::Asked);
                 }
                 break;
             }
-            wanted = self.turn::<A>(place, &wanted, key, tally, run, results)?;
+            wanted = self.turn(place, &wanted, key, tally, run, results)?;
         }
         Ok(())
     }
 
     /// One question for each of what is wanted; what is wanted next.
-    fn turn<A: Asked>(
+    fn turn(
         &self,
         place: Turn,
         wanted: &[Wanted],
@@ -235,65 +236,61 @@ impl RefEvalWork<'_> {
         run: &mut Run<'_>,
         results: &mut ExaminationResults,
     ) -> Result<Vec<Wanted>, MethodError> {
-        let questions = self.ask::<A>(place, wanted, key, run)?;
+        let questions = self.ask(place, wanted, key, run)?;
         for question in &questions {
             *results.questions.entry(question.ended.name()).or_default() += 1;
             results.leaked += question.leaked.len();
-            results.tokens.entry(A::QUESTIONS).or_default().add(question.prompt_tokens, question.tokens);
+            results.tokens.entry(place.set.questions).or_default().add(question.prompt_tokens, question.tokens);
         }
         let good = wanted.iter().zip(&questions).filter(|(_, question)| question.ended == QuestionOutcome::Asked);
         let good: Vec<(&Wanted, &Question)> = good.collect();
         let asked: Vec<AskedQuestion> = good
             .iter()
-            .map(|(wanted, question)| AskedQuestion {
-                id: question_id::<A>(place, wanted),
-                text: question.text.clone(),
-            })
+            .map(|(wanted, question)| AskedQuestion { id: question_id(place, wanted), text: question.text.clone() })
             .collect();
-        let answers = self.answer::<A>(&asked, key, run)?;
-        let judgements = self.judge::<A>(&good, &asked, &answers, key, run)?;
+        let answers = self.answer(place.set, &asked, key, run)?;
+        let judgements = self.judge(place.set, &good, &asked, &answers, key, run)?;
         tally.questions += good.len();
-        tally.follow_ups += if place.turn > 0 { good.len() } else { 0 };
+        tally.follow_ups += if place.number > 0 { good.len() } else { 0 };
         let mut rest = judgements.into_iter();
         let mut next = Vec::new();
         for (((wanted, question), asked), answer) in good.iter().zip(asked).zip(answers) {
-            results.tokens.entry(A::ANSWERS).or_default().add(answer.prompt_tokens, answer.tokens);
+            results.tokens.entry(place.set.answers).or_default().add(answer.prompt_tokens, answer.tokens);
             let units = question.targets.iter().map(|target| wanted.units[*target]);
-            let judged: Vec<(usize, Judgement)> = units.zip(rest.by_ref()).collect();
-            let open = results.settle::<A>(place, &judged, tally);
+            let judged: Vec<(usize, Answer<usize>)> = units.zip(rest.by_ref()).collect();
+            let open = results.settle(place, &judged, tally);
             // Of an answer that says nothing there is nothing to go on from.
             if let Some(said) = answer.usable().filter(|_| !open.is_empty()) {
                 let earlier = Some((asked.text.clone(), said.to_owned()));
                 next.push(Wanted { cluster: wanted.cluster, units: open, earlier });
             }
             let AskedQuestion { id, text: question } = asked;
-            results.asked.push(AskedUnits { id, turn: place.turn, round: place.round, question, answer, judged });
+            results.asked.push(AskedUnits { id, turn: place.number, round: place.round, question, answer, judged });
         }
         Ok(next)
     }
 
-    fn ask<A: Asked>(
+    fn ask(
         &self,
         turn: Turn,
         wanted: &[Wanted],
         key: &mut String,
         run: &mut Run<'_>,
     ) -> Result<Vec<Question>, MethodError> {
-        let Artefact { parts, key: own } = run.round(&QuestionsStage::<A> {
+        let Artefact { parts, key: own } = run.round(&questions_stage(
             turn,
-            units: self.units,
-            wanted,
-            prompt: self.prompts.get("question"),
-            params: self.params,
-            inputs: self.inputs(A::QUESTIONS, "question", self.evaluator, &[key]),
-            asked: PhantomData,
-        })?;
+            QuestionReadout { units: self.units, wanted, words: self.params.question_words },
+            self.prompts.get("question"),
+            self.evaluator,
+            self.inputs(turn.set.questions, "question", self.evaluator, &[key]),
+        ))?;
         *key = own;
         Ok(parts)
     }
 
-    fn answer<A: Asked>(
+    fn answer(
         &self,
+        set: QuestionSet,
         questions: &[AskedQuestion],
         key: &mut String,
         run: &mut Run<'_>,
@@ -302,27 +299,28 @@ impl RefEvalWork<'_> {
             Answerer::Model(model) => *model,
             Answerer::File(_) | Answerer::Nobody => self.evaluator,
         };
-        let Artefact { parts, key: own } = run.round(&AnswersStage::<A> {
+        let Artefact { parts, key: own } = run.round(&answers::stage(
+            set.answers,
             questions,
-            by: self.by,
-            prompt: self.prompts.get("answer"),
-            params: self.params,
-            inputs: self.inputs(A::ANSWERS, "answer", who, &[key]),
-            asked: PhantomData,
-        })?;
+            self.by,
+            (self.prompts.get("answer"), self.evaluator),
+            self.params.answer_tokens,
+            self.inputs(set.answers, "answer", who, &[key]),
+        ))?;
         *key = own;
         Ok(parts)
     }
 
     /// Of each question, each of its targets.
-    fn judge<A: Asked>(
+    fn judge(
         &self,
+        set: QuestionSet,
         good: &[(&Wanted, &Question)],
         asked: &[AskedQuestion],
         answers: &[WrittenText],
         key: &mut String,
         run: &mut Run<'_>,
-    ) -> Result<Vec<Judgement>, MethodError> {
+    ) -> Result<Vec<Answer<usize>>, MethodError> {
         let mut judged = Vec::new();
         for (((wanted, question), asked), answer) in good.iter().zip(asked).zip(answers) {
             judged.extend(question.targets.iter().map(|target| {
@@ -336,13 +334,14 @@ impl RefEvalWork<'_> {
                 }
             }));
         }
-        let Artefact { parts, key: own } = run.round(&JudgementsStage::<A> {
-            judged,
-            verdict: self.params.verdict,
-            prompt: self.prompts.get("judgement"),
-            inputs: self.inputs(A::JUDGEMENTS, "judgement", self.evaluator, &[key]),
-            asked: PhantomData,
-        })?;
+        let Artefact { parts, key: own } = run.round(&judgements::stage(
+            set.judgements,
+            &judged,
+            self.params.verdict,
+            self.prompts.get("judgement"),
+            self.evaluator,
+            self.inputs(set.judgements, "judgement", self.evaluator, &[key]),
+        )?)?;
         *key = own;
         Ok(parts)
     }
@@ -350,18 +349,18 @@ impl RefEvalWork<'_> {
 
 impl ExaminationResults {
     /// Takes judgements of an answer; the units that it leaves open.
-    fn settle<A: Asked>(&mut self, place: Turn, judged: &[(usize, Judgement)], tally: &mut RoundTally) -> Vec<usize> {
+    fn settle(&mut self, place: Turn, judged: &[(usize, Answer<usize>)], tally: &mut RoundTally) -> Vec<usize> {
         let mut open = Vec::new();
         for (unit, judgement) in judged {
-            self.tokens.entry(A::JUDGEMENTS).or_default().add(judgement.prompt_tokens, judgement.tokens);
+            self.tokens.entry(place.set.judgements).or_default().add(judgement.prompt_tokens, judgement.tokens);
             let state = &mut self.units[*unit];
             state.asked += 1;
-            match judgement.verdict {
+            match verdict(judgement) {
                 Some(verdict @ (Verdict::Correct | Verdict::Incorrect)) => {
                     let is_right = verdict == Verdict::Correct;
                     tally.covered += 1;
                     tally.correct += usize::from(is_right);
-                    state.covered = Some((is_right, place.round, place.turn));
+                    state.covered = Some((is_right, place.round, place.number));
                 }
                 // What could not be judged is open, as what the answer does not speak of.
                 Some(Verdict::Unrelated) | None => {

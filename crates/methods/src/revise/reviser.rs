@@ -307,8 +307,11 @@ impl<'r, 'a> RevisionStage<'r, 'a> {
 
 impl MethodStage for RevisionStage<'_, '_> {
     type Part = Revision;
-    const NAME: &'static str = REVISIONS;
     const MADE_ANEW: &'static [&'static str] = &["similarity"];
+
+    fn name(&self) -> &'static str {
+        REVISIONS
+    }
 
     fn parts(&self) -> usize {
         self.jobs.len()

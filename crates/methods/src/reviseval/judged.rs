@@ -146,8 +146,11 @@ pub(super) struct ReferenceVerdictStage<'s, 'a> {
 
 impl MethodStage for ReferenceVerdictStage<'_, '_> {
     type Part = JudgeVerdict;
-    const NAME: &'static str = VERDICTS;
     const MADE_ANEW: &'static [&'static str] = &["precision"];
+
+    fn name(&self) -> &'static str {
+        VERDICTS
+    }
 
     fn parts(&self) -> usize {
         self.asking.asked.len()

@@ -93,7 +93,10 @@ impl<'s> RatingStage<'s> {
 
 impl MethodStage for RatingStage<'_> {
     type Part = JudgeVerdict;
-    const NAME: &'static str = RATINGS;
+
+    fn name(&self) -> &'static str {
+        RATINGS
+    }
 
     fn parts(&self) -> usize {
         self.rated.len()

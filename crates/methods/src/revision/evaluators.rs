@@ -9,8 +9,9 @@ use super::agreement::RevisionEvaluator;
 use super::forms::{AskedForm, CATEGORIES, GRADES};
 use super::options::evaluator_name;
 use super::pairs::Revisions;
-use super::paraphrase::{ParaphraseScore, ParaphraseStage};
-use super::stages::{AnswerProbabilities, AskedAnswer, FilledForm};
+use super::paraphrase::Paraphrases;
+use super::stages::{AskedAnswer, FilledForm};
+use crate::answer::Answer;
 use crate::figures::{TokenTally, mean};
 use crate::metrics::{item, references};
 use crate::{MethodError, Run};
@@ -31,7 +32,7 @@ impl<'a> AnsweredForms<'a> {
     pub(super) fn new(
         forms: &'a [AskedForm<'a>],
         filled: Vec<FilledForm>,
-        labels: Option<(&[AskedAnswer<'_>], &[AnswerProbabilities])>,
+        labels: Option<(&[AskedAnswer<'_>], &[Answer<usize>])>,
     ) -> Self {
         let mut label_tokens: Vec<Vec<TokenTally>> =
             forms.iter().map(|form| vec![TokenTally::default(); form.form.questions.len()]).collect();
@@ -52,7 +53,7 @@ impl<'a> AnsweredForms<'a> {
     /// The answers of a form: those that were written, or the most probable ones.
     fn answers(&self, form: usize, by_labels: bool) -> Option<Vec<usize>> {
         if !by_labels {
-            return self.filled[form].answers.clone();
+            return self.filled[form].value.clone();
         }
         let most = |all: &Vec<f64>| {
             let best = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -79,7 +80,7 @@ impl<'a> AnsweredForms<'a> {
     /// it is to be expected by the probabilities.
     fn relatedness(&self, form: usize, question: usize, by_labels: bool) -> Option<f64> {
         if !by_labels {
-            return Some(2.0 - self.filled[form].answers.as_ref()?[question] as f64);
+            return Some(2.0 - self.filled[form].value.as_ref()?[question] as f64);
         }
         let probabilities = self.probabilities.as_ref()?[form][question].as_ref()?;
         Some(probabilities.iter().zip([2.0, 1.0, 0.0]).map(|(p, value)| p * value).sum())
@@ -173,7 +174,7 @@ pub(super) fn of_likert(
 
 impl AnsweredForms<'_> {
     fn graded(&self, form: usize) -> Option<f64> {
-        let answers = self.filled[form].answers.as_ref()?;
+        let answers = self.filled[form].value.as_ref()?;
         mean(answers.iter().map(|answer| (*answer + 1) as f64))
     }
 
@@ -193,25 +194,25 @@ impl AnsweredForms<'_> {
 
 /// The evaluators of `ParaPLUIE`: one for each template.
 pub(super) fn of_paraphrases(
-    stage: &ParaphraseStage<'_>,
-    said: &[ParaphraseScore],
+    asked: Paraphrases<'_>,
+    said: &[Answer<f64>],
     revisions: &Revisions<'_>,
 ) -> Vec<RevisionEvaluator> {
-    let evaluator = |(place, template): (usize, &crate::template::Template)| {
+    let evaluator = |(place, prompt): (usize, &crate::prompt_set::ReadyPrompt)| {
         let mut cost = TokenTally::default();
-        let own = (0..stage.texts.len()).map(|text| &said[stage.part(text, place)]);
+        let own = (0..asked.texts.len()).map(|text| &said[asked.part(text, place)]);
         let scores = own.map(|one| {
             if one.prompt_tokens.is_some() {
                 cost.add(one.prompt_tokens, None);
             }
-            one.score
+            one.value
         });
         let scores = scores.collect();
-        let several = stage.templates.len() > 1;
-        let name = if several { format!("parapluie/{}", template.name()) } else { "parapluie".to_owned() };
+        let several = asked.prompts.len() > 1;
+        let name = if several { format!("parapluie/{}", prompt.name()) } else { "parapluie".to_owned() };
         RevisionEvaluator::of_scores(name, scores, &revisions.pairs, cost)
     };
-    stage.templates.iter().enumerate().map(evaluator).collect()
+    asked.prompts.iter().enumerate().map(evaluator).collect()
 }
 
 /// A metric with its scores.

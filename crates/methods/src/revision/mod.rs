@@ -14,7 +14,6 @@ mod stages;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 
 use probity_data::{LineError, Sample};
 use probity_lm::{LabelSet, LanguageModel};
@@ -22,17 +21,18 @@ use probity_metrics::{ChosenMetric, Metric};
 
 pub use options::{RevisionJudge, RevisionParams};
 
+use crate::answer::Answer;
 use crate::builtin::{Builtin, DataSlot};
-use crate::prompt_set::PromptSet;
+use crate::prompt_set::{PromptSet, ReadyPrompt};
 use crate::question::{LayoutOptions, short_hash};
 use crate::template::{PromptLayout, Template};
 use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
 use evaluators::{AnsweredForms, ScoredMetric};
 use forms::{AskedForm, wording};
 use pairs::Revisions;
-use paraphrase::{PARAPLUIE, ParaphraseScore, ParaphraseStage};
+use paraphrase::{PARAPLUIE, Paraphrases};
 use report::{FormResults, Found};
-use stages::{AnswerStage, AskedAnswer, Choice, FormKind, FormStage, Likert};
+use stages::{AskedAnswer, CHOICE, FormKind, LIKERT, answer_stage, form_stage};
 
 const CONTEXT: DataSlot = DataSlot::required("context");
 const INSTRUCTION: DataSlot = DataSlot::optional("instruction");
@@ -41,12 +41,12 @@ const QUESTIONS: DataSlot = DataSlot::list("questions");
 
 const TEMPLATES: &[Builtin] = &[
     Builtin {
-        name: Choice::NAME,
+        name: CHOICE.name,
         source: include_str!("../prompts/revision_choice.j2"),
         data: &[CONTEXT, INSTRUCTION, GOLD, DataSlot::required("first"), DataSlot::required("second"), QUESTIONS],
     },
     Builtin {
-        name: Likert::NAME,
+        name: LIKERT.name,
         source: include_str!("../prompts/revision_likert.j2"),
         data: &[CONTEXT, INSTRUCTION, GOLD, DataSlot::required("candidate"), QUESTIONS],
     },
@@ -92,10 +92,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
     }
 
     const STAGES: &'static [StageSpec] = &[
-        StageSpec { name: Choice::NAME, roles: &["model"] },
-        StageSpec { name: Choice::LABELS, roles: &["model"] },
-        StageSpec { name: Likert::NAME, roles: &["model"] },
-        StageSpec { name: Likert::LABELS, roles: &["model"] },
+        StageSpec { name: CHOICE.name, roles: &["model"] },
+        StageSpec { name: CHOICE.labels, roles: &["model"] },
+        StageSpec { name: LIKERT.name, roles: &["model"] },
+        StageSpec { name: LIKERT.labels, roles: &["model"] },
         StageSpec { name: PARAPLUIE, roles: &["paraphrases"] },
     ];
 
@@ -103,12 +103,12 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let has = |judges: [RevisionJudge; 2]| judges.into_iter().any(|judge| params.has(judge));
         let choice = has([RevisionJudge::Choice, RevisionJudge::ChoiceGold]);
         let likert = has([RevisionJudge::Likert, RevisionJudge::LikertGold]);
-        match name {
-            Choice::NAME => choice,
-            Choice::LABELS => choice && !params.no_labels,
-            Likert::NAME => likert,
-            Likert::LABELS => likert && !params.no_labels,
-            _ => params.has(RevisionJudge::Parapluie),
+        match [(CHOICE, choice), (LIKERT, likert)]
+            .into_iter()
+            .find(|(kind, _)| [kind.name, kind.labels].contains(&name))
+        {
+            Some((kind, has_forms)) => has_forms && (name == kind.name || !params.no_labels),
+            None => params.has(RevisionJudge::Parapluie),
         }
     }
 
@@ -142,21 +142,20 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
         let forms = choice_golds.iter().flat_map(|gold| AskedForm::choices(pairs, *gold, params.one_order));
         let choice_forms: Vec<AskedForm<'_>> = forms.collect();
-        let choice = study.fill::<Choice>(&choice_forms, run)?;
+        let choice = study.fill(CHOICE, &choice_forms, run)?;
         let likert_golds = params.golds(RevisionJudge::Likert, RevisionJudge::LikertGold);
         let forms = likert_golds.iter().flat_map(|gold| AskedForm::grades(texts, *gold));
         let likert_forms: Vec<AskedForm<'_>> = forms.collect();
-        let likert = study.fill::<Likert>(&likert_forms, run)?;
-        let stage = ParaphraseStage {
-            texts,
-            templates: &templates,
-            layout: &layout,
-            labels: LabelSet::words(["Yes", "No"])?,
-            model: other,
-            inputs: vec![signature.to_string()],
+        let likert = study.fill(LIKERT, &likert_forms, run)?;
+        let ready: Vec<ReadyPrompt> =
+            templates.into_iter().map(|template| ReadyPrompt::new(template, layout.clone())).collect();
+        let asked = Paraphrases { texts, prompts: &ready };
+        let paraphrases: Option<Vec<Answer<f64>>> = if params.has(RevisionJudge::Parapluie) {
+            let stage = asked.stage(LabelSet::words(["Yes", "No"])?, other, vec![signature.to_string()]);
+            Some(run.stage(&stage)?.parts)
+        } else {
+            None
         };
-        let paraphrases: Option<Vec<ParaphraseScore>> =
-            if params.has(RevisionJudge::Parapluie) { Some(run.stage(&stage)?.parts) } else { None };
         if run.is_rehearsal() {
             return Err(MethodError::Rehearsed);
         }
@@ -174,7 +173,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
             revisions: &revisions,
             choice: FormResults { answers: choice.as_ref(), golds: &choice_golds },
             likert: FormResults { answers: likert.as_ref(), golds: &likert_golds },
-            paraphrases: paraphrases.as_deref().map(|said| (&stage, said)),
+            paraphrases: paraphrases.as_deref().map(|said| (asked, said)),
             metrics: &scored,
         };
         found.report(outcomes, with_metrics(signature.clone(), params, &metrics), run)
@@ -235,25 +234,25 @@ struct Study<'a> {
 
 impl Study<'_> {
     /// Fills in forms of a kind; nothing where there are none.
-    fn fill<'f, K: FormKind>(
-        &self,
+    fn fill<'f>(
+        &'f self,
+        kind: FormKind,
         forms: &'f [AskedForm<'f>],
         run: &mut Run<'_>,
     ) -> Result<Option<AnsweredForms<'f>>, MethodError> {
         if forms.is_empty() {
             return Ok(None);
         }
-        let prompt = self.prompts.get(K::NAME);
-        let stage = FormStage::<K> { forms, prompt, inputs: vec![self.signature.to_string()], kind: PhantomData };
+        let (prompt, model) = (self.prompts.get(kind.name), run.model());
+        let stage = form_stage(kind, forms, prompt, model, vec![self.signature.to_string()]);
         let filled = run.stage(&stage)?;
         if self.params.no_labels {
             return Ok(Some(AnsweredForms::new(forms, filled.parts, None)));
         }
         let inputs = vec![self.signature.to_string(), filled.key];
-        let stage =
-            AnswerStage::<K> { asked: AskedAnswer::all(forms, &filled.parts), prompt, inputs, kind: PhantomData };
-        let said = run.stage(&stage)?.parts;
-        Ok(Some(AnsweredForms::new(forms, filled.parts, Some((&stage.asked, &said)))))
+        let asked = AskedAnswer::all(forms, &filled.parts);
+        let said = run.stage(&answer_stage(kind, &asked, prompt, model, inputs)?)?.parts;
+        Ok(Some(AnsweredForms::new(forms, filled.parts, Some((&asked, &said)))))
     }
 }
 
@@ -276,7 +275,7 @@ fn sign(
         .with("judge", &judges.join(","))
         .with("orders", if params.one_order { "one" } else { "both" });
     let asked = |name: &&str| RevisionStudy::has_stage(params, name);
-    let forms = [Choice::NAME, Likert::NAME].into_iter().filter(asked);
+    let forms = [CHOICE.name, LIKERT.name].into_iter().filter(asked);
     let has_forms = forms.clone().next().is_some();
     let signature = forms.fold(signature, |signature, name| prompts.get(name).sign(signature)).with_layout(layout);
     let signature = if has_forms { signature.with("questions", &short_hash([wording().as_str()])) } else { signature };

@@ -13,10 +13,11 @@ use super::evaluators::{AnsweredForms, ScoredMetric, answer_accuracy, of_choice,
 use super::forms::CATEGORIES;
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
-use super::paraphrase::{ParaphraseScore, ParaphraseStage};
+use super::paraphrase::Paraphrases;
 use super::sections::{
     alignment_section, answers_section, cost_section, hybrid_section, part_section, systems_section,
 };
+use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
@@ -49,7 +50,7 @@ pub(super) struct Found<'a> {
     pub(super) revisions: &'a Revisions<'a>,
     pub(super) choice: FormResults<'a>,
     pub(super) likert: FormResults<'a>,
-    pub(super) paraphrases: Option<(&'a ParaphraseStage<'a>, &'a [ParaphraseScore])>,
+    pub(super) paraphrases: Option<(Paraphrases<'a>, &'a [Answer<f64>])>,
     pub(super) metrics: &'a [ScoredMetric],
 }
 
@@ -239,7 +240,7 @@ impl Found<'_> {
         let pairs = self.revisions.pairs.len();
         let choice = self.choice.answers.map(|answers| of_choice(answers, pairs, self.choice.golds));
         let likert = self.likert.answers.map(|answers| of_likert(answers, self.revisions, self.likert.golds));
-        let paraphrases = self.paraphrases.map(|(stage, said)| of_paraphrases(stage, said, self.revisions));
+        let paraphrases = self.paraphrases.map(|(asked, said)| of_paraphrases(asked, said, self.revisions));
         let judges = [choice, likert, paraphrases].into_iter().flatten().flatten();
         judges.chain(self.metrics.iter().map(|metric| metric.evaluator(self.revisions))).collect()
     }

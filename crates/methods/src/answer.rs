@@ -1,0 +1,249 @@
+//! What a model answered to one question, and the row that holds it.
+
+use probity_data::from_value;
+use probity_lm::{GenerateResult, LabelAnswer, Outcome, ScoreResult};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::answer_text::answer_of;
+use crate::stage::{RowError, flatten_into, given_outcome};
+
+/// How far from 1 given probabilities may sum: they may have been written with few digits.
+const SUM_TOLERANCE: f64 = 1e-2;
+/// How far above 1 a given mass may be: a sum of exponentials is rounded.
+const MASS_TOLERANCE: f64 = 1e-6;
+
+/// An answer: its value, or why there is none, and what it was read from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer<V> {
+    /// Absent where nothing can be read, and where two labels are equally probable.
+    pub(crate) value: Option<V>,
+    /// Probability of each label, normalised; absent where the model was not queried for labels.
+    pub(crate) probabilities: Option<Vec<f64>>,
+    /// Probability of all labels together under the full vocabulary.
+    pub(crate) mass: Option<f64>,
+    /// The generated text that supports the value: a rationale, a reason.
+    pub(crate) text: Option<String>,
+    pub(crate) outcome: Outcome,
+    pub(crate) prompt_tokens: Option<usize>,
+    /// Generated tokens.
+    pub(crate) tokens: Option<usize>,
+}
+
+impl<V> Answer<V> {
+    /// Without a value.
+    pub(crate) fn none(outcome: Outcome) -> Self {
+        Self { value: None, probabilities: None, mass: None, text: None, outcome, prompt_tokens: None, tokens: None }
+    }
+
+    /// A value without probabilities.
+    pub(crate) fn new(value: V) -> Self {
+        Self { value: Some(value), ..Self::none(Outcome::Scored) }
+    }
+
+    /// From label probabilities; `value` may replace the outcome.
+    pub(crate) fn from_labels(
+        result: &ScoreResult,
+        value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>,
+    ) -> Self {
+        let prompt_tokens = Some(result.prompt_tokens);
+        let Some(labels) = result.labels() else {
+            return Self { prompt_tokens, ..Self::none(result.outcome.clone()) };
+        };
+        let (value, outcome) = match value(labels) {
+            Ok(value) => (value, result.outcome.clone()),
+            Err(outcome) => (None, outcome),
+        };
+        let probabilities = Some(labels.labels.iter().map(|label| label.prob).collect());
+        Self { value, probabilities, mass: Some(labels.mass), prompt_tokens, ..Self::none(outcome) }
+    }
+
+    /// From a generated text, read without its thoughts; one that was cut off has no value.
+    pub(crate) fn from_text(result: &GenerateResult, read: impl FnOnce(&str) -> Result<V, Outcome>) -> Self {
+        let answer = match &result.outcome {
+            outcome if !outcome.has_text() => Self::none(outcome.clone()),
+            _ => match answer_of(result).and_then(|text| read(&text)) {
+                Ok(value) => Self::new(value),
+                Err(outcome) => Self::none(outcome),
+            },
+        };
+        Self { prompt_tokens: Some(result.prompt_tokens), tokens: Some(result.token_ids.len()), ..answer }
+    }
+
+    /// Adds the fields that follow the value in a row: outcome and token counts.
+    pub(crate) fn write_end(&self, row: &mut Value, with_tokens: bool) -> serde_json::Result<()> {
+        flatten_into(row, &self.outcome)?;
+        row["prompt_tokens"] = json!(self.prompt_tokens);
+        if with_tokens {
+            row["tokens"] = json!(self.tokens);
+        }
+        Ok(())
+    }
+}
+
+/// The label that is more probable than every other; `None` where two are equally probable.
+pub(crate) fn likeliest(probabilities: &[f64]) -> Option<usize> {
+    let most = probabilities.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut places = (0..probabilities.len()).filter(|place| probabilities[*place] == most);
+    places.next().filter(|_| places.next().is_none())
+}
+
+impl Answer<usize> {
+    /// The likeliest label.
+    pub(crate) fn likeliest(result: &ScoreResult) -> Self {
+        let answer = Self::from_labels(result, |_| Ok(None));
+        Self { value: answer.probabilities.as_deref().and_then(likeliest), ..answer }
+    }
+}
+
+/// How rows hold the probabilities of labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbabilityFields {
+    /// `p`, the probability of the first of two, and `mass`.
+    First,
+    /// `probabilities` by option and `mass`.
+    ByOption,
+    /// The same where the model was queried for labels.
+    ByOptionIfAny,
+}
+
+/// How rows hold a choice among options.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ChoiceFields {
+    /// The field of the option; absent where the probabilities say it.
+    pub(crate) value: Option<&'static str>,
+    /// The options in the order of their labels, as rows hold them.
+    pub(crate) options: Vec<Value>,
+    pub(crate) probabilities: ProbabilityFields,
+    /// The field of the text, where there is one.
+    pub(crate) text: Option<&'static str>,
+    /// Whether rows count generated tokens.
+    pub(crate) tokens: bool,
+}
+
+impl ChoiceFields {
+    /// The option by name and the probability of the first.
+    pub(crate) fn of_two(field: &'static str, names: [&str; 2]) -> Self {
+        let options = names.iter().map(|name| json!(name)).collect();
+        Self { value: Some(field), options, probabilities: ProbabilityFields::First, text: None, tokens: false }
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.options.iter().map(|option| option.as_str().map_or_else(|| option.to_string(), str::to_owned))
+    }
+
+    fn listed(&self) -> String {
+        self.names().collect::<Vec<_>>().join(", ")
+    }
+
+    fn by_option(&self, probabilities: &[f64]) -> Value {
+        Value::Object(self.names().zip(probabilities).map(|(name, p)| (name, json!(p))).collect())
+    }
+
+    /// The row of an answer behind the fields that identify it.
+    pub(crate) fn row(&self, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Value> {
+        let mut row = identity;
+        if let Some(field) = self.value {
+            row[field] = answer.value.map_or(Value::Null, |place| self.options[place].clone());
+        }
+        let probabilities = answer.probabilities.as_deref();
+        match (self.probabilities, probabilities) {
+            (ProbabilityFields::First, _) => row["p"] = json!(probabilities.map(|all| all[0])),
+            (ProbabilityFields::ByOptionIfAny, None) => {}
+            (_, _) => row["probabilities"] = probabilities.map_or(Value::Null, |all| self.by_option(all)),
+        }
+        if self.probabilities != ProbabilityFields::ByOptionIfAny || probabilities.is_some() {
+            row["mass"] = json!(answer.mass);
+        }
+        if let (Some(field), Some(text)) = (self.text, &answer.text) {
+            row[field] = json!(text);
+        }
+        answer.write_end(&mut row, self.tokens)?;
+        Ok(row)
+    }
+
+    /// The answer of a row: a row written by [`row`](Self::row), or by hand with the option alone. An error where its
+    /// fields contradict each other. `unasked`: the answer to a question with nothing to ask about.
+    pub(crate) fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
+        let Given { p, probabilities, mass, prompt_tokens, tokens } = from_value(row)?;
+        let outcome = given_outcome(row)?;
+        let probabilities = match (self.probabilities, p, probabilities) {
+            (ProbabilityFields::First, Some(p), _) => {
+                check_probability("p", p, 0.0)?;
+                Some(vec![p, 1.0 - p])
+            }
+            (ProbabilityFields::First, None, _) | (_, _, None) => None,
+            (_, _, Some(all)) => Some(self.read_probabilities(&all)?),
+        };
+        let mass = read_mass(mass)?;
+        let likeliest = probabilities.as_deref().map(likeliest);
+        let value = match self.value {
+            Some(field) => self.read_option(field, row)?,
+            None => likeliest.flatten(),
+        };
+        if let (Some(field), Some(likeliest), Some(_)) = (self.value, likeliest, value)
+            && likeliest != value
+        {
+            let by = match self.probabilities {
+                ProbabilityFields::First => format!("`p` is {}", json!(p)),
+                _ => "another is at least as probable".to_owned(),
+            };
+            return Err(format!("`{field}` is {}, and {by}", row[field]).into());
+        }
+        let is_tie = outcome == Outcome::Tie || likeliest == Some(None);
+        let (field, is_there, is_wanted) = match self.value {
+            Some(field) if outcome == unasked.outcome => (field, value.is_some(), unasked.value.is_some()),
+            Some(field) => (field, value.is_some(), outcome.has_answer() && !is_tie),
+            None => ("probabilities", probabilities.is_some(), outcome.has_answer()),
+        };
+        if is_there != is_wanted {
+            let given = row.get(field).cloned().unwrap_or_default();
+            return Err(format!("`{field}` is {given}, and `outcome` is `{}`", outcome.name()).into());
+        }
+        let text = self.text.and_then(|field| row.get(field)?.as_str()).map(str::to_owned);
+        Ok(Answer { value, probabilities, mass, text, outcome, prompt_tokens, tokens })
+    }
+
+    fn read_option(&self, field: &str, row: &Value) -> Result<Option<usize>, RowError> {
+        match row.get(field).filter(|option| !option.is_null()) {
+            None => Ok(None),
+            Some(given) => {
+                let place = self.options.iter().position(|option| option == given);
+                let refused = || format!("`{field}` is {given}, and may be {}", self.listed());
+                place.map(Some).ok_or_else(|| refused().into())
+            }
+        }
+    }
+
+    fn read_probabilities(&self, all: &Map<String, Value>) -> Result<Vec<f64>, RowError> {
+        let found: Vec<f64> =
+            self.names().map(|name| all.get(&name).and_then(Value::as_f64).unwrap_or(f64::NAN)).collect();
+        let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < SUM_TOLERANCE;
+        if is_whole && found.len() == all.len() && found.iter().all(|p| (0.0..=1.0).contains(p)) {
+            return Ok(found);
+        }
+        Err(format!("`probabilities` are not one for each of {} that sum to 1", self.listed()).into())
+    }
+}
+
+/// The mass in a given row.
+pub(crate) fn read_mass(mass: Option<f64>) -> Result<Option<f64>, RowError> {
+    mass.map(|mass| check_probability("mass", mass, MASS_TOLERANCE).map(|()| mass)).transpose()
+}
+
+fn check_probability(field: &str, p: f64, above: f64) -> Result<(), RowError> {
+    if (0.0..=1.0 + above).contains(&p) {
+        return Ok(());
+    }
+    Err(format!("`{field}` is {p}, and a probability is from 0 to 1").into())
+}
+
+/// The fields of a row that a reader looks at; one with a value alone is enough.
+#[derive(Deserialize)]
+struct Given {
+    p: Option<f64>,
+    probabilities: Option<Map<String, Value>>,
+    mass: Option<f64>,
+    prompt_tokens: Option<usize>,
+    tokens: Option<usize>,
+}

@@ -1,0 +1,321 @@
+//! Stages that query one model: the questions as data, and how their answers are read.
+
+use std::borrow::Cow;
+
+use probity_lm::{
+    Ask, Constraint, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, ScoreRequest,
+    ScoreResult,
+};
+use serde_json::Value;
+
+use crate::answer::{Answer, ChoiceFields};
+use crate::prompt_set::{ReadyPrompt, Slots};
+use crate::template::Rendered;
+use crate::written::WrittenText;
+use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+
+/// One question of a stage.
+pub(crate) struct Query<'a> {
+    /// The request's id.
+    pub(crate) id: String,
+    /// The sample's id, which errors in templates name.
+    pub(crate) sample: Cow<'a, str>,
+    /// The fields that identify its rows.
+    pub(crate) identity: Value,
+    pub(crate) prompt: &'a ReadyPrompt,
+    pub(crate) slots: Slots<'a>,
+    pub(crate) lists: Vec<(&'static str, Vec<Cow<'a, str>>)>,
+    /// The beginning of the answer, which the prompt ends with.
+    pub(crate) begun: String,
+    /// Whether there is anything to ask about.
+    pub(crate) is_asked: bool,
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(
+        id: String,
+        sample: impl Into<Cow<'a, str>>,
+        identity: Value,
+        prompt: &'a ReadyPrompt,
+        slots: Slots<'a>,
+    ) -> Self {
+        let (lists, begun) = (Vec::new(), String::new());
+        Self { id, sample: sample.into(), identity, prompt, slots, lists, begun, is_asked: true }
+    }
+
+    /// The same question, which is not put to the model where a slot is empty.
+    pub(crate) fn unless_empty(self) -> Self {
+        let is_asked = self.slots.iter().all(|(_, text)| !text.trim().is_empty());
+        Self { is_asked, ..self }
+    }
+
+    /// The same with the lines of a list.
+    pub(crate) fn with_list(self, name: &'static str, lines: Vec<Cow<'a, str>>) -> Self {
+        Self { lists: vec![(name, lines)], ..self }
+    }
+
+    fn with_lists<T>(&self, show: impl FnOnce(&[(&'static str, &[&str])]) -> T) -> T {
+        let lines: Vec<Vec<&str>> =
+            self.lists.iter().map(|(_, lines)| lines.iter().map(Cow::as_ref).collect()).collect();
+        let lists: Vec<(&'static str, &[&str])> =
+            self.lists.iter().zip(&lines).map(|((name, _), lines)| (*name, lines.as_slice())).collect();
+        show(&lists)
+    }
+
+    fn render(&self) -> Result<Rendered, MethodError> {
+        self.with_lists(|lists| self.prompt.render(&self.sample, &self.slots, lists))
+    }
+
+    fn prompt(&self) -> Prompt {
+        let prompt = self.with_lists(|lists| self.prompt.prompt(&self.sample, &self.slots, lists));
+        let prompt = prompt.expect("it could be rendered before");
+        if self.begun.is_empty() { prompt } else { begin_answer(prompt, &self.begun) }
+    }
+}
+
+/// The prompt with the beginning of its answer.
+fn begin_answer(prompt: Prompt, begun: &str) -> Prompt {
+    let joined = |before: &str| if before.is_empty() { begun.to_owned() } else { format!("{before} {begun}") };
+    match prompt {
+        Prompt::Chat { messages, answer_prefix } => Prompt::Chat { messages, answer_prefix: joined(&answer_prefix) },
+        Prompt::Text(text) => Prompt::Text(joined(&text)),
+        other => other,
+    }
+}
+
+/// How the answers of a stage are read, written as rows, and read from given rows.
+pub(crate) trait Readout: Sync {
+    /// What an answer comes to.
+    type Answer: Send;
+    /// Whether each answer is one row.
+    const ONE_ROW: bool = true;
+
+    /// The labels whose probabilities are the answer; `None` where the model writes a text.
+    fn labels(&self, _number: usize) -> Option<LabelSet> {
+        None
+    }
+
+    /// Completes the request for a text: its limit of tokens and what constrains it.
+    fn request(&self, _number: usize, request: GenerateRequest) -> GenerateRequest {
+        request
+    }
+
+    /// Reads label probabilities; a stage with labels has it.
+    fn read_labels(&self, _number: usize, _result: &ScoreResult) -> Self::Answer {
+        unreachable!("the stage has no labels")
+    }
+
+    /// Reads a text; a stage whose model writes has it.
+    fn read_text(&self, _number: usize, _result: &GenerateResult) -> Self::Answer {
+        unreachable!("the stage has labels")
+    }
+
+    /// The answer to a question that is not asked; `None` in a rehearsal where it is not known.
+    fn unasked(&self, _number: usize, _run: &Run<'_>) -> Result<Option<Self::Answer>, MethodError> {
+        unreachable!("each question is asked")
+    }
+
+    fn rows(&self, number: usize, identity: Value, answer: &Self::Answer) -> serde_json::Result<Vec<Value>>;
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Answer, RowError>;
+
+    /// See [`MethodStage::stand_in`].
+    fn stand_in(&self, number: usize) -> Self::Answer;
+}
+
+/// A stage of questions to one model: one part for each.
+pub(crate) struct QueryStage<'a, R> {
+    pub(crate) name: &'static str,
+    pub(crate) model: &'a dyn LanguageModel,
+    pub(crate) queries: Vec<Query<'a>>,
+    pub(crate) readout: R,
+    /// See [`MethodStage::inputs`].
+    pub(crate) inputs: Vec<String>,
+    pub(crate) in_rounds: bool,
+    /// See [`MethodStage::earlier_fields`].
+    pub(crate) earlier_fields: &'static [&'static str],
+}
+
+impl<R: Readout> QueryStage<'_, R> {
+    fn ask(&self, asked: &[usize], run: &mut Run<'_>, keep: &mut KeepPart<'_, R::Answer>) -> Result<(), MethodError> {
+        // Prompts are made when the model takes them; that all of them can be made is found out first.
+        for number in asked {
+            run.quotes(self.queries[*number].render()?.quoted);
+        }
+        let has_labels = asked.first().is_some_and(|first| self.readout.labels(*first).is_some());
+        if has_labels {
+            let requests = asked.iter().map(|number| {
+                let query = &self.queries[*number];
+                let labels = self.readout.labels(*number).expect("each question of the stage has labels");
+                ScoreRequest { id: query.id.clone(), prompt: query.prompt(), ask: Ask::Labels(labels) }
+            });
+            run.score_by(self.model, requests, |position, result, output| {
+                let number = asked[position];
+                keep(number, self.readout.read_labels(number, &result), output)
+            })
+        } else {
+            let requests = asked.iter().map(|number| {
+                let query = &self.queries[*number];
+                self.readout.request(*number, GenerateRequest::greedy(query.id.clone(), query.prompt(), 0))
+            });
+            run.generate_by(self.model, requests, |position, result, output| {
+                let number = asked[position];
+                keep(number, self.readout.read_text(number, &result), output)
+            })
+        }
+    }
+}
+
+impl<R: Readout> MethodStage for QueryStage<'_, R> {
+    type Part = R::Answer;
+    const ONE_ROW: bool = R::ONE_ROW;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn in_rounds(&self) -> bool {
+        self.in_rounds
+    }
+
+    fn earlier_fields(&self) -> &'static [&'static str] {
+        self.earlier_fields
+    }
+
+    fn parts(&self) -> usize {
+        self.queries.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.clone()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, R::Answer>) -> Result<(), MethodError> {
+        let (asked, unasked): (Vec<usize>, Vec<usize>) =
+            (0..self.queries.len()).partition(|number| self.queries[*number].is_asked);
+        self.ask(&asked, run, keep)?;
+        for number in unasked {
+            if let Some(answer) = self.readout.unasked(number, run)? {
+                keep(number, answer, run.output()).map_err(MethodError::Output)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        self.queries[number].identity.clone()
+    }
+
+    fn rows(&self, number: usize, answer: &R::Answer) -> serde_json::Result<Vec<Value>> {
+        self.readout.rows(number, self.identity(number), answer)
+    }
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<R::Answer, RowError> {
+        self.readout.read(number, rows)
+    }
+
+    fn stand_in(&self, number: usize) -> R::Answer {
+        self.readout.stand_in(number)
+    }
+}
+
+/// How a choice is read from a text.
+pub(crate) struct ChoiceText {
+    pub(crate) tokens: usize,
+    pub(crate) constraint: Option<Constraint>,
+    /// Text behind which label probabilities are read.
+    pub(crate) marker: Option<String>,
+    pub(crate) read: fn(&GenerateResult) -> Answer<usize>,
+}
+
+/// A choice among options: the likeliest label, or what a text says.
+pub(crate) struct ChoiceReadout {
+    pub(crate) labels: LabelSet,
+    pub(crate) fields: ChoiceFields,
+    /// `None`: the model is queried for labels alone.
+    pub(crate) text: Option<ChoiceText>,
+    /// The answer to a question with nothing to ask about.
+    pub(crate) unasked: Answer<usize>,
+    pub(crate) stand_in: usize,
+}
+
+impl ChoiceReadout {
+    /// Labels alone, none of which is chosen where nothing is asked.
+    pub(crate) fn new(labels: LabelSet, fields: ChoiceFields) -> Self {
+        Self { labels, fields, text: None, unasked: Answer::none(Outcome::Empty), stand_in: 0 }
+    }
+}
+
+impl Readout for ChoiceReadout {
+    type Answer = Answer<usize>;
+
+    fn labels(&self, _: usize) -> Option<LabelSet> {
+        self.text.is_none().then(|| self.labels.clone())
+    }
+
+    fn request(&self, _: usize, request: GenerateRequest) -> GenerateRequest {
+        let Some(ChoiceText { tokens, constraint, marker, .. }) = &self.text else { return request };
+        let verdict = marker.clone().map(|marker| (marker, self.labels.clone()));
+        GenerateRequest { max_tokens: *tokens, constraint: constraint.clone(), verdict, ..request }
+    }
+
+    fn read_labels(&self, _: usize, result: &ScoreResult) -> Answer<usize> {
+        Answer::likeliest(result)
+    }
+
+    fn read_text(&self, _: usize, result: &GenerateResult) -> Answer<usize> {
+        let text = self.text.as_ref().expect("the stage generates");
+        (text.read)(result)
+    }
+
+    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<Answer<usize>>, MethodError> {
+        Ok(Some(self.unasked.clone()))
+    }
+
+    fn rows(&self, _: usize, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Vec<Value>> {
+        Ok(vec![self.fields.row(identity, answer)?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<Answer<usize>, RowError> {
+        self.fields.read(&rows[0], &self.unasked)
+    }
+
+    fn stand_in(&self, _: usize) -> Answer<usize> {
+        Answer::new(self.stand_in)
+    }
+}
+
+/// A text as the model writes it.
+pub(crate) struct WrittenReadout {
+    /// The limit of tokens.
+    pub(crate) tokens: usize,
+    pub(crate) stop: Vec<String>,
+}
+
+impl Readout for WrittenReadout {
+    type Answer = WrittenText;
+
+    fn request(&self, _: usize, request: GenerateRequest) -> GenerateRequest {
+        GenerateRequest { max_tokens: self.tokens, stop: self.stop.clone(), ..request }
+    }
+
+    fn read_text(&self, _: usize, result: &GenerateResult) -> WrittenText {
+        WrittenText::of(result)
+    }
+
+    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<WrittenText>, MethodError> {
+        Ok(Some(WrittenText::nothing()))
+    }
+
+    fn rows(&self, _: usize, identity: Value, text: &WrittenText) -> serde_json::Result<Vec<Value>> {
+        Ok(vec![text.row(identity)?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
+        WrittenText::read(&rows[0])
+    }
+
+    fn stand_in(&self, number: usize) -> WrittenText {
+        WrittenText::stand_in(number, self.tokens)
+    }
+}
