@@ -1,8 +1,10 @@
 """Writes docs/benchmarks.md and its plots from the raw figures; measures nothing."""
 
+import json
 import statistics
 from pathlib import Path
 
+import gpu
 import plot
 from rows import HEAD_WEIGHTS, LAYER_WEIGHTS, PREFILL, show
 
@@ -243,4 +245,7 @@ def render(state: dict, path: Path) -> None:
     if state["extras"]:
         parts.append(f"## Beside the tables\n\n{measured(state['extras'], state['commands']['extras'])}\n")
     parts.append(extras(state["extras"], path.parent))
+    device = path.with_name("gpu.json")
+    if device.exists():
+        parts.append(gpu.section(json.loads(device.read_text())))
     path.write_text("\n".join(part for part in parts if part))

@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+UNDERSTOOD = "understood"
+"""What a check is where nothing is computed."""
 
 
 class Failed(Exception):
@@ -84,7 +86,9 @@ class Kit:
 
     @property
     def smollm2(self) -> Path:
-        """SmolLM2's GGUF."""
+        """SmolLM2's GGUF; where nothing is computed a golden checkpoint has its place."""
+        if self.no_run:
+            return ROOT / "tests/goldens/models/tiny-gguf/model.gguf"
         found = sorted(self.models.glob("smollm2-135m-instruct/*.gguf"))
         if not found:
             raise Skipped(f"no SmolLM2 in {self.models}/smollm2-135m-instruct")
@@ -142,14 +146,14 @@ class Kit:
         """Keeps a row of a part, and says it."""
         with self.lock:
             self.results["parts"][self.part].setdefault(kind, []).append(values)
-        if kind == "checks":
+        if kind == "checks" and not self.no_run:
             figure = values.get("figure") or values.get("reason") or ""
             say(f"  {values['status']:8} {values['check']}{f': {figure}' if figure else ''}")
 
     def check(self, number: int | None, check: str, run: Callable[[], str]) -> None:
         """A check: it passes unless it says why not, and gives its figure."""
         started = time.monotonic()
-        status, figure, reason = PASSED, "", ""
+        status, figure, reason = UNDERSTOOD if self.no_run else PASSED, "", ""
         try:
             figure = run()
         except Failed as error:
@@ -169,7 +173,8 @@ class Kit:
             if self.part_ends - now < 3:
                 raise Skipped("no time was left")
             part.run(self)
-            kept["status"] = FAILED if any(c["status"] == FAILED for c in kept.get("checks", [])) else PASSED
+            failed = any(check["status"] == FAILED for check in kept.get("checks", []))
+            kept["status"] = FAILED if failed else UNDERSTOOD if self.no_run else PASSED
         except Skipped as error:
             kept |= {"status": SKIPPED, "reason": str(error)}
         except Failed as error:

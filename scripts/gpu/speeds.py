@@ -1,6 +1,7 @@
 """Parts of `scripts/gpu/run` that measure: models of known shapes, ours and transformers on the same weights, one after the other."""
 
 import json
+import multiprocessing
 import os
 import re
 import statistics
@@ -34,7 +35,7 @@ class Makers:
     """Makes models in another process, in the order in which they are measured, while other parts run."""
 
     def __init__(self, kit: Kit) -> None:
-        self.pool = ProcessPoolExecutor(1)
+        self.pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
         wanted = [(shape.name, form) for shape in SHAPES for form in shape.formats]
         self.made = {key: self.pool.submit(seeded.make, *key, kit.folder / "models", kit.small) for key in wanted}
 
@@ -199,4 +200,4 @@ def peaks(kit: Kit) -> None:
         return
     for line in kit.call(kit.python, script, "--peaks", "--device", kit.device if kit.on_cuda else "cpu", limit=90).lines:
         kit.row("peaks", **line)
-        say(f"  {line['peak']}: {line['rate'] / 1e12:.2f} T/s")
+        say(f"  {line['peak']}: {line['rate'] / 1e12:.3g} T/s")
