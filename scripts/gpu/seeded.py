@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT / "scripts" / "hardening"))
 from tiny_model import ARRAY, F32, STRING, U32, text, value
 
 SEED, BLOCKS, BLOCK, ALIGNMENT = 48, 131101, 256, 32
+# Weights that one process writes as fast as many.
+FEW = 10**8
 INT32, BOOL = 5, 7
 # Exponents of weights: their standard deviation is 4.6 times that power of two.
 USUAL, RESIDUAL, QUERY, EMBEDDING = -8, -11, -11, -2
@@ -234,7 +236,7 @@ def write(path: Path, form: str, header: bytes, all_tensors: list[Tensor]) -> No
     work = [(path, index, tensor) for index, tensor in enumerate(all_tensors)]
     work.sort(key=lambda item: -item[2].count)
     processes = min(len(os.sched_getaffinity(0)), 16)
-    if sum(t.count for t in all_tensors) < 10**8:
+    if sum(t.count for t in all_tensors) < FEW:
         for item in work:
             write_tensor(item)
         return
