@@ -93,7 +93,7 @@ fn operations_of_experts_follow_their_number() {
         println!("{name}: {few:?} operations with few rows, {many:?} with many");
         assert!(few.iter().all(|count| *count == few[0]), "{name}: {few:?}");
         assert!(many.iter().all(|count| *count == many[0]), "{name}: {many:?}");
-        assert!(few[0].max(many[0]) <= 2 * (160 + 16 * experts), "{name}: {few:?} {many:?}");
+        assert!(few[0].max(many[0]) <= 2 * (160 + 32 * experts), "{name}: {few:?} {many:?}");
     }
 }
 

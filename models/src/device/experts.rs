@@ -181,7 +181,9 @@ mod tests {
             for ((row, weights), is_chosen) in rows.iter().zip(&weights).zip(&is_chosen) {
                 let mut expected = [0f32; 5];
                 let chosen = chosen_experts(row, choice);
-                chosen.iter().for_each(|(expert, weight)| expected[*expert] = *weight);
+                for (expert, weight) in &chosen {
+                    expected[*expert] = *weight;
+                }
                 let experts: Vec<usize> = (0..5).filter(|expert| is_chosen[*expert] == 1).collect();
                 assert_eq!(experts, chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), "{row:?} {choice:?}");
                 for (a, b) in weights.iter().zip(&expected) {

@@ -193,7 +193,11 @@ impl LayerMemory {
         let heads = stacks.iter().map(|c| c.num_heads).max().unwrap_or(0);
         let batch = BatchBytes {
             narrow_row: most(|c| 4 * c.hidden_size + 2 * c.num_heads * c.head_dim),
-            wide_row: most(|c| 4 * c.hidden_size + 3 * c.intermediate_size),
+            wide_row: most(|c| {
+                // As many results as a row has experts, in f32, as read and weighed.
+                let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
+                4 * c.hidden_size + 3 * c.intermediate_size + of_experts
+            }),
             pair: (4 * 4 * heads) as u64,
             most_pairs: (MOST_SCORES / heads.max(1)) as u64,
             logits: (4 * 4 * config.vocab_size()) as u64,

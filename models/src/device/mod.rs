@@ -121,7 +121,7 @@ pub enum DeviceError {
     },
     /// The weights could not be put there.
     #[error("the weights cannot be put on {devices}: {}", first_line(source))]
-    #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
+    #[diagnostic(help("a smaller quantisation needs less, and with --precision fast 32-bit weights do; or --device cpu"))]
     Weights {
         /// The device, or those that hold them together.
         devices: String,

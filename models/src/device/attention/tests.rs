@@ -127,8 +127,8 @@ fn comparisons_copy_their_own_keys_and_not_the_context() {
 #[test]
 fn keys_are_copied_no_more_at_once_than_can_be_counted() {
     // A token of each of 600 texts, which see 1,024 positions that nobody else does, by 32 heads of 128.
-    let texts: Vec<AttendingRows> =
-        (0..600).map(|at| AttendingRows { rows: 1, seen: vec![at * 1024..(at + 1) * 1024] }).collect();
+    let text = |at: usize| AttendingRows { rows: 1, seen: std::iter::once(at * 1024..(at + 1) * 1024).collect() };
+    let texts: Vec<AttendingRows> = (0..600).map(text).collect();
     let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], 32);
     let (stacks, _, results) = stacked(&pieces, (32, 32 * 128), 600);
     assert_eq!(results, 600);
