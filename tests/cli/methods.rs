@@ -163,6 +163,35 @@ fn several_devices_write_the_rows_of_one_and_a_run_goes_on_with_another_number_o
 }
 
 #[test]
+fn a_model_whose_layers_are_divided_writes_the_very_rows_of_one_device() {
+    let world = World::new();
+    let (data, one, divided) = (data(&world), "candle-cpu", "candle-cpu+candle-cpu");
+    let on = |device: &str, out: &str, more: &[&str]| {
+        run(&world, "compare", &data, out, &[&["--attribute", "coherence", "--device", device], more].concat())
+    };
+    on(one, "one", &[]).exits(0);
+    let ran = on(divided, "divided", &[]).exits(0);
+    assert!(ran.stdout.contains("device:candle-cpu+candle-cpu"), "{}", ran.stdout);
+    for table in ["comparisons.jsonl", "scores.jsonl"] {
+        assert_eq!(world.read(&format!("divided/{table}")), world.read(&format!("one/{table}")), "{table}");
+    }
+    // How layers lie is no setting, and `diff` says it.
+    let ran = on(divided, "one", &["--resume"]).exits(0);
+    assert!(ran.stderr.contains("there already: 8 answers"), "{}", ran.stderr);
+    let compared = world.run(&["diff", "one", "divided"]).exits(0).stdout;
+    assert!(compared.contains("Every answer has the same bits"), "{compared}");
+    assert!(compared.contains("both runs have the same settings"), "{compared}");
+    on(one, "again", &[]).exits(0);
+    let compared = world.run(&["diff", "again", "divided"]).exits(0).stdout;
+    let line = compared.lines().find(|line| line.contains("model.device")).unwrap_or_else(|| panic!("{compared}"));
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["model.device", one, divided]);
+    assert!(compared.contains("the same settings, but did not run on the same devices"), "{compared}");
+    let four = [divided, divided].join("+");
+    on(&four, "four", &[]).fails_with(&["the model has too few layers (3) for 4 devices", "hint: each device holds"]);
+    on("candle-cpu,candle-cpu+candle-cpu", "uneven", &[]).fails_with(&["divides one copy of the model over 1"]);
+}
+
+#[test]
 fn a_model_of_candle_transformers_says_how_it_runs() {
     let world = World::new();
     let data = data(&world);
@@ -172,6 +201,8 @@ fn a_model_of_candle_transformers_says_how_it_runs() {
         world.run(&[&arguments[..], more].concat())
     };
     run("cpu", &[]).fails_with(&["gemma models run through candle-transformers alone", "hint: --device candle-cpu"]);
+    let divided = run("divided", &["--device", "candle-cpu+candle-cpu"]);
+    divided.fails_with(&["gemma models run through candle-transformers, which does not divide layers among devices"]);
     let fast = ["--device", "candle-cpu", "--precision", "fast"];
     run("fast", &fast).fails_with(&["gemma models run in exact precision alone", "hint: --precision exact"]);
     run("run", &["--device", "candle-cpu"]).exits(0);

@@ -10,7 +10,7 @@ use probity_lm::{
 use probity_models::{Arithmetic, KvSpan, LayerTaps, PackedDecoder, PackedSegment, Placement};
 use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{
-    Checkpoint, DeviceChoice, DeviceList, KeptPrefixBytes, LoadOptions, Model, ModelMemory, Rehearsal,
+    Checkpoint, DeviceChoice, DeviceList, DeviceShare, KeptPrefixBytes, LoadOptions, Model, ModelMemory, Rehearsal,
     TextModel,
 };
 
@@ -197,7 +197,7 @@ fn each_device_has_its_share_of_the_memory() {
         assert_eq!((whole.shares.len(), divided.shares.len()), (1, 2));
         assert_eq!(divided.weights(), whole.weights(), "{name}");
         let cached =
-            |memory: &ModelMemory| -> u64 { memory.shares.iter().filter_map(|share| share.cache_per_token()).sum() };
+            |memory: &ModelMemory| -> u64 { memory.shares.iter().filter_map(DeviceShare::cache_per_token).sum() };
         assert_eq!(cached(&divided), cached(&whole), "{name}");
         assert_eq!(whole.shares[0].layers, None);
         let [first, second] = &divided.shares[..] else { panic!("two devices") };
@@ -205,7 +205,7 @@ fn each_device_has_its_share_of_the_memory() {
         assert!(first.start == 0 && !first.is_empty() && first.end == second.start && !second.is_empty(), "{name}");
         // Counted while it runs is what the device holds that holds most.
         let model = load(name, on(TWO));
-        let most = divided.shares.iter().filter_map(|share| share.cache_per_token()).max().expect("two devices");
+        let most = divided.shares.iter().filter_map(DeviceShare::cache_per_token).max().expect("two devices");
         assert_eq!(model.cache_bytes(1000), 1000 * most, "{name}");
         let copies = memory(&format!("{TWO},{TWO}"));
         assert_eq!(copies.weights(), whole.weights());
