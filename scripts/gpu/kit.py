@@ -133,11 +133,14 @@ class Kit:
         try:
             stdout, stderr = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             if limit < own:
                 raise Skipped("no time was left") from None
             raise Failed(f"{name_of(words)} did not end within {limit:.0f} s") from None
+        finally:
+            # Also where this script is told to end.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
         if process.returncode not in codes:
             said = [line.strip() for line in (stderr + stdout).splitlines() if line.strip()]
             failed = [line for line in said if "panicked" in line or "differs" in line or line.startswith("error")]
