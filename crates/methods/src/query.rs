@@ -111,7 +111,7 @@ pub(crate) trait Readout: Sync {
     }
 
     /// The answer to a question that is not asked; `None` in a rehearsal where it is not known.
-    fn unasked(&self, _number: usize, _run: &Run<'_>) -> Result<Option<Self::Answer>, MethodError> {
+    fn unasked(&self, _number: usize, _is_rehearsal: bool) -> Result<Option<Self::Answer>, MethodError> {
         unreachable!("each question is asked")
     }
 
@@ -195,7 +195,7 @@ impl<R: Readout> MethodStage for QueryStage<'_, R> {
             (0..self.queries.len()).partition(|number| self.queries[*number].is_asked);
         self.ask(&asked, run, keep)?;
         for number in unasked {
-            if let Some(answer) = self.readout.unasked(number, run)? {
+            if let Some(answer) = self.readout.unasked(number, run.is_rehearsal())? {
                 keep(number, answer, run.output()).map_err(MethodError::Output)?;
             }
         }
@@ -215,7 +215,10 @@ impl<R: Readout> MethodStage for QueryStage<'_, R> {
     }
 
     fn stand_in(&self, number: usize) -> R::Answer {
-        self.readout.stand_in(number)
+        // What is not asked is known beforehand.
+        let known =
+            if self.queries[number].is_asked { None } else { self.readout.unasked(number, true).ok().flatten() };
+        known.unwrap_or_else(|| self.readout.stand_in(number))
     }
 }
 
@@ -268,7 +271,7 @@ impl Readout for ChoiceReadout {
         (text.read)(result)
     }
 
-    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<Answer<usize>>, MethodError> {
+    fn unasked(&self, _: usize, _: bool) -> Result<Option<Answer<usize>>, MethodError> {
         Ok(Some(self.unasked.clone()))
     }
 
@@ -303,7 +306,7 @@ impl Readout for WrittenReadout {
         WrittenText::of(result)
     }
 
-    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<WrittenText>, MethodError> {
+    fn unasked(&self, _: usize, _: bool) -> Result<Option<WrittenText>, MethodError> {
         Ok(Some(WrittenText::nothing()))
     }
 

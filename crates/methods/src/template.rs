@@ -76,7 +76,7 @@ pub enum TemplateError {
     },
     /// A sample has nothing for a slot that the template prints.
     #[error("template `{template}` prints `{slot}`, which sample `{sample}` does not have")]
-    #[diagnostic(help("write {{% if {slot} %}} … {{% endif %}} around it"))]
+    #[diagnostic(help("write {{% if {} %}} … {{% endif %}} around it", slot.replace("`, `", " and ")))]
     EmptySlot {
         /// The template's name or path.
         template: String,

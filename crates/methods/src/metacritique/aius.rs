@@ -9,7 +9,7 @@ use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
 use crate::written::WrittenOutcome;
-use crate::{MethodError, RowError, Run};
+use crate::{MethodError, RowError};
 
 /// The stage, and its table.
 pub(super) const AIUS: &str = "aius";
@@ -107,7 +107,7 @@ impl Readout for AiusReadout<'_> {
         Aius::of(result, self.most)
     }
 
-    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<Aius>, MethodError> {
+    fn unasked(&self, _: usize, _: bool) -> Result<Option<Aius>, MethodError> {
         Ok(Some(Aius::none(ListedOutcome::Text(WrittenOutcome::Empty))))
     }
 

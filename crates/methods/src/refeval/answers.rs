@@ -12,7 +12,7 @@ use super::questions::Turn;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::written::{WrittenOutcome, WrittenText};
-use crate::{MethodError, RowError, Run};
+use crate::{MethodError, RowError};
 
 /// The longest answer that is judged, in characters: whole pages.
 const LONGEST: usize = 20_000;
@@ -169,9 +169,9 @@ impl Readout for AnswersReadout<'_> {
         self.written.read_text(number, result)
     }
 
-    fn unasked(&self, number: usize, run: &Run<'_>) -> Result<Option<WrittenText>, MethodError> {
+    fn unasked(&self, number: usize, is_rehearsal: bool) -> Result<Option<WrittenText>, MethodError> {
         match self.by {
-            _ if run.is_rehearsal() => Ok(None),
+            _ if is_rehearsal => Ok(None),
             Answerer::File(answers) => answers.answer(&self.questions[number], self.name).map(Some),
             Answerer::Model(_) | Answerer::Nobody => unreachable!("the run ends with the questions"),
         }

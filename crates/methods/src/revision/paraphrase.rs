@@ -11,7 +11,7 @@ use crate::para_pluie::log_ratio;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
 use crate::stage::given_outcome;
-use crate::{MethodError, RowError, Run};
+use crate::{MethodError, RowError};
 
 /// No label of a model is that improbable.
 const MOST_NATS: f64 = 1e6;
@@ -67,7 +67,7 @@ impl Readout for LogRatioReadout {
         Answer::from_labels(result, |labels| log_ratio(labels).score.map(Some))
     }
 
-    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<Answer<f64>>, MethodError> {
+    fn unasked(&self, _: usize, _: bool) -> Result<Option<Answer<f64>>, MethodError> {
         Ok(Some(Answer::none(Outcome::Empty)))
     }
 

@@ -10,7 +10,7 @@ use crate::answer::{Answer, ChoiceFields, ProbabilityFields};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
 use crate::stage::given_outcome;
-use crate::{MethodError, RowError, Run};
+use crate::{MethodError, RowError};
 
 /// The stages of a kind of form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Readout for FormReadout<'_> {
         Answer::from_text(result, |text| self.0[number].form.read(text).ok_or_else(no_json))
     }
 
-    fn unasked(&self, _: usize, _: &Run<'_>) -> Result<Option<FilledForm>, MethodError> {
+    fn unasked(&self, _: usize, _: bool) -> Result<Option<FilledForm>, MethodError> {
         Ok(Some(Answer::none(Outcome::Empty)))
     }
 

@@ -4,7 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{GenerateRequest, GenerateResult, ScoreRequest, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, qualities, rehearse, run, run_from, sample, told};
+use crate::testing::{generated, qualities, rehearse, rehearse_from, run, run_from, sample, told};
 use crate::{MemoryOutput, MethodError, RunSummary};
 
 /// Twelve pairs of six paragraphs whose better text is now the first, now the second, and in every sixth neither.
@@ -252,12 +252,25 @@ fn every_stage_is_rehearsed_and_takes_a_table() {
         let rows: Vec<Value> = output.rows(stage).into_iter().cloned().collect();
         let again = run_from(args, &all, &model(), stage, &rows).unwrap_or_else(|error| panic!("{stage}: {error}"));
         assert_eq!(again.values["alignment"], whole.values["alignment"], "{stage}");
+        // In a rehearsal earlier stages are stood in for: what the table says of them is not known.
+        let rehearsed = rehearse_from(args, &all, &model(), stage, &rows);
+        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", told(&rehearsed));
         let mut other = rows.clone();
         other[0]["item"] = json!("zz");
         let error = run_from(args, &all, &model(), stage, &other).expect_err("refused");
         assert!(error.contains("t:1") && error.contains("\"zz\""), "{stage}: {error}");
         let error = run_from(args, &all, &model(), stage, &rows[1..]).expect_err("refused");
         assert!(error.contains("t:1"), "{stage}: {error}");
+    }
+    // A form that could not be filled in is followed by no question in a rehearsal either.
+    let mut empty = all.clone();
+    empty[0].candidates[1].text = "".into();
+    let (result, output_of_empty) = run(args, &empty, &model());
+    result.expect("runs");
+    for stage in ["choice", "likert"] {
+        let rows: Vec<Value> = output_of_empty.rows(stage).into_iter().cloned().collect();
+        let rehearsed = rehearse_from(args, &empty, &model(), stage, &rows);
+        assert!(matches!(rehearsed, MethodError::Rehearsed), "{stage}: {}", told(&rehearsed));
     }
     let form = |answers: Value| {
         let mut rows: Vec<Value> = output.rows("choice").into_iter().cloned().collect();
