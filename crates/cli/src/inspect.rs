@@ -294,7 +294,9 @@ impl Inspection {
         if on_device.is_empty() {
             line("memory", on_cpu());
         }
-        on_device.into_iter().for_each(|memory| line("memory", memory));
+        for memory in on_device {
+            line("memory", memory);
+        }
         line(
             "can be asked",
             match runs {
