@@ -45,9 +45,9 @@ impl Method for Toy {
     }
 
     const STAGES: &'static [StageSpec] = &[
-        StageSpec { name: Claims::NAME, roles: &["model"] },
-        StageSpec { name: Checks::NAME, roles: &["checker"] },
-        StageSpec { name: Summaries::NAME, roles: &["model"] },
+        StageSpec { name: "claims", roles: &["model"] },
+        StageSpec { name: "checks", roles: &["checker"] },
+        StageSpec { name: "summaries", roles: &["model"] },
     ];
 
     fn run(_: &ToyParams, samples: &[Sample], run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
@@ -100,8 +100,11 @@ impl Claims<'_> {
 
 impl MethodStage for Claims<'_> {
     type Part = Vec<String>;
-    const NAME: &'static str = "claims";
     const ONE_ROW: bool = false;
+
+    fn name(&self) -> &'static str {
+        "claims"
+    }
 
     fn parts(&self) -> usize {
         self.candidates().len()
@@ -155,8 +158,14 @@ struct Checks<'a> {
 
 impl MethodStage for Checks<'_> {
     type Part = Check;
-    const NAME: &'static str = "checks";
-    const FROM_EARLIER: &'static [&'static str] = &["claim"];
+
+    fn name(&self) -> &'static str {
+        "checks"
+    }
+
+    fn earlier_fields(&self) -> &'static [&'static str] {
+        &["claim"]
+    }
 
     fn parts(&self) -> usize {
         self.claims.len()
@@ -206,7 +215,10 @@ struct Summaries<'a> {
 
 impl MethodStage for Summaries<'_> {
     type Part = String;
-    const NAME: &'static str = "summaries";
+
+    fn name(&self) -> &'static str {
+        "summaries"
+    }
 
     fn parts(&self) -> usize {
         self.held.len()

@@ -104,8 +104,8 @@ impl RunShowArgs {
             }
             Ok(checkpoint)
         };
-        let prompt = match open() {
-            Ok(checkpoint) => seen(&checkpoint.encoder, asked)?,
+        let prompt = match open().and_then(|checkpoint| seen(&checkpoint.encoder, asked)) {
+            Ok(prompt) => prompt,
             Err(error) => format!(
                 "{}\n\n(messages as they were given: {}; --model says where the model is)",
                 messages(&asked.prompt),
