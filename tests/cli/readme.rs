@@ -349,7 +349,7 @@ fn the_books_commands_run_as_they_stand() {
         count.run, count.skipped, count.ignored
     );
     assert!(count.run + count.skipped >= 40, "only {} blocks were found", count.run);
-    assert!(count.ignored <= 12, "{} blocks are not to be run", count.ignored);
+    assert!(count.ignored <= 14, "{} blocks are not to be run", count.ignored);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn features_that_the_book_names_are_there() {
         .next()
     });
     let named: Vec<&str> = named.collect();
-    assert_eq!(named.len(), 3);
+    assert_eq!(named.len(), 4, "cuda twice");
     for feature in named {
         assert!(MANIFEST.contains(&format!("\n{feature} = [")), "{feature}");
     }
