@@ -85,9 +85,11 @@ impl RunFolder {
         old_files.iter().try_for_each(|name| remove(&temporary(&run.path.join(name))))?;
         let is_done = |name: &String| run.manifest.contents.contains_key(name) && run.path.join(name).exists();
         let stays = |name: &String| is_database(name) || is_done(name);
-        let (kept, gone): (Vec<String>, Vec<String>) =
+        let (mut kept, gone): (Vec<String>, Vec<String>) =
             old_files.into_iter().partition(|name| existing == Existing::Resume && stays(name));
-        gone.iter().try_for_each(|name| remove(&run.path.join(name)))?;
+        gone.iter().flat_map(|name| with_side_files(name)).try_for_each(|name| remove(&run.path.join(name)))?;
+        // Earlier versions listed them.
+        kept.retain(|name| !is_side_file(name));
         run.manifest.files = kept;
         run.write_manifest()?;
         Ok(run)
@@ -119,32 +121,30 @@ impl RunFolder {
 
     /// The run's answers.
     pub fn answers(&mut self) -> Result<Answers, StoreError> {
-        for side in ANSWERS_FILES {
-            if !self.manifest.files.iter().any(|name| name == side) {
-                self.manifest.files.push(side.to_owned());
-            }
-        }
-        self.write_manifest()?;
+        self.list(ANSWERS)?;
         let path = self.path.join(ANSWERS);
         if !path.exists() {
             // The database and what it has beside it are for the eyes of those who may see the run: made by us, it has
             // our mode and not its own.
             create_new(&path, Access::Private).map_err(StoreError::io("created", &path))?;
             // Of a run that was being replaced when its process was killed: a log would be read into the new database.
-            ANSWERS_FILES[1..].iter().try_for_each(|side| remove(&self.path.join(side)))?;
+            side_files(ANSWERS).iter().try_for_each(|side| remove(&self.path.join(side)))?;
         }
         Answers::open(&path)
     }
 
     /// What encoders made of the run's texts.
     pub fn encodings(&mut self) -> Result<Encodings, StoreError> {
-        for side in ENCODINGS_FILES {
-            if !self.manifest.files.iter().any(|name| name == side) {
-                self.manifest.files.push(side.to_owned());
-            }
-        }
-        self.write_manifest()?;
+        self.list(ENCODINGS)?;
         Encodings::open(&self.path.join(ENCODINGS))
+    }
+
+    /// Lists a database in the manifest; its side files go with it.
+    fn list(&mut self, database: &str) -> Result<(), StoreError> {
+        if !self.manifest.files.iter().any(|name| name == database) {
+            self.manifest.files.push(database.to_owned());
+        }
+        self.write_manifest()
     }
 
     /// The folder.
@@ -305,14 +305,26 @@ fn names_a_file(path: &Path) -> bool {
     !path.is_dir() && extension.is_some_and(|extension| FILES.contains(&extension.to_ascii_lowercase().as_str()))
 }
 
-/// The database of answers, and the files that it has beside it while it is open.
-const ANSWERS_FILES: [&str; 3] = [ANSWERS, "answers.sqlite-wal", "answers.sqlite-shm"];
-/// The same of encodings.
-const ENCODINGS_FILES: [&str; 3] = [ENCODINGS, "encodings.sqlite-wal", "encodings.sqlite-shm"];
+/// Databases, which a run that is resumed goes on with and whose rows have seals of their own.
+const DATABASES: [&str; 2] = [ANSWERS, ENCODINGS];
 
-/// Whether it is part of a database, which a run that is resumed goes on with and whose rows have seals of their own.
+/// The files that `SQLite` has beside a database while it is open.
+fn side_files(database: &str) -> [String; 2] {
+    ["wal", "shm"].map(|side| format!("{database}-{side}"))
+}
+
+fn is_side_file(name: &str) -> bool {
+    DATABASES.iter().any(|database| side_files(database).iter().any(|side| side == name))
+}
+
 fn is_database(name: &str) -> bool {
-    ANSWERS_FILES.iter().chain(&ENCODINGS_FILES).any(|file| *file == name)
+    DATABASES.contains(&name) || is_side_file(name)
+}
+
+/// A file of a run, and of a database what a killed process may have left beside it.
+fn with_side_files(name: &str) -> Vec<String> {
+    let sides = DATABASES.contains(&name).then(|| side_files(name));
+    sides.into_iter().flatten().chain([name.to_owned()]).collect()
 }
 
 /// The file that says that a process is at work.

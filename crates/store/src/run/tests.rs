@@ -207,6 +207,31 @@ fn a_log_without_its_database_is_not_read_into_a_new_one() {
 }
 
 #[test]
+fn side_files_of_a_database_are_not_listed_and_go_with_it() {
+    let (_folder, path) = temporary();
+    let sides = ["answers.sqlite-wal", "answers.sqlite-shm"];
+    let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+    drop(run.answers().expect("opened"));
+    run.finish().expect("written");
+    assert_eq!(manifest(&path).files, [ANSWERS]);
+    // Earlier versions listed them.
+    let mut older: serde_json::Value =
+        serde_json::from_slice(&fs::read(path.join(MANIFEST)).expect("there")).expect("JSON");
+    older["files"] = serde_json::json!([ANSWERS, sides[0], sides[1]]);
+    older["seal"] = "".into();
+    fs::write(path.join(MANIFEST), older.to_string()).expect("written");
+    manifest(&path).check_files(&path).expect("as it was written");
+    let mut run = RunFolder::create(&path, Existing::Resume, info()).expect("resumed");
+    drop(run.answers().expect("opened"));
+    run.finish().expect("written");
+    assert_eq!(manifest(&path).files, [ANSWERS]);
+    // As a killed process leaves them.
+    sides.iter().for_each(|side| fs::write(path.join(side), "stale").expect("written"));
+    drop(RunFolder::create(&path, Existing::Replace, info()).expect("replaced"));
+    assert!(!path.join(ANSWERS).exists() && sides.iter().all(|side| !path.join(side).exists()));
+}
+
+#[test]
 fn a_summary_is_replaced_by_its_run() {
     let (_folder, path) = temporary();
     let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
