@@ -105,8 +105,9 @@ fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     if cfg!(not(feature = "cuda")) {
         on("cuda:0", "cuda").fails_with(&[
             "this build cannot compute on cuda:0", "hint: cargo install --locked --path . --features cuda",
+            "NVIDIA's CUDA toolkit", "hint: this build has: cpu, candle-cpu",
         ]);
-        on("cuda:all", "all").fails_with(&["this build cannot compute on cuda:0"]);
+        on("cuda:all", "all").fails_with(&["this build cannot compute on cuda:all"]);
     }
 }
 

@@ -39,13 +39,19 @@ pub enum DeviceListError {
     Device(Box<DeviceError>),
     /// Too many devices.
     #[error("{count} devices are more than {MOST}")]
+    #[diagnostic(help(
+        "a list has at most {MOST} devices; start another run for the others, such as with --shard 1/2"
+    ))]
     Many {
         /// How many there are.
         count: usize,
     },
     /// Copies of a model that are not divided alike.
     #[error("`{list}` divides one copy of the model over {stages} and another over {others} devices")]
-    #[diagnostic(help("divide all copies over as many devices, such as --device cuda:0+cuda:1,cuda:2+cuda:3"))]
+    #[diagnostic(help(
+        "all copies need the same number of devices: --device cuda:0+cuda:1,cuda:2+cuda:3 has two copies on two \
+         devices each"
+    ))]
     Uneven {
         /// The list.
         list: String,
@@ -53,6 +59,29 @@ pub enum DeviceListError {
         stages: usize,
         /// Those of another.
         others: usize,
+    },
+    /// Nothing where a device belongs.
+    #[error("`{list}` has no device {side} `{separator}`")]
+    #[diagnostic(help(
+        "name a device on both sides: cuda:0,cuda:1 copies the model to each, cuda:0+cuda:1 divides its layers"
+    ))]
+    Missing {
+        /// The list.
+        list: String,
+        /// `before` or `after`.
+        side: &'static str,
+        /// `+` or `,`.
+        separator: char,
+    },
+    /// All cards, and others.
+    #[error("{ALL_CUDA} cannot be combined with other devices: `{list}`")]
+    #[diagnostic(help(
+        "--device {ALL_CUDA} copies the model to every CUDA device; to divide its layers, name the cards: --device \
+         cuda:0+cuda:1"
+    ))]
+    AllListed {
+        /// The list.
+        list: String,
     },
     /// Answers of different kinds of devices differ in their last digits.
     #[error("`{list}` mixes kinds of devices")]
@@ -172,8 +201,18 @@ impl DeviceList {
             Some((_, device)) if *device != DeviceChoice::CandleCpu => {
                 Err(DeviceListError::Repeated { device: *device })
             }
-            _ => Ok(devices.iter().try_for_each(|device| device.check())?),
+            _ => Ok(devices.iter().try_for_each(|device| device.check()).map_err(|error| self.named(error))?),
         }
+    }
+
+    /// Names `cuda:all`, which was typed, where the first card stands for all.
+    fn named(&self, mut error: DeviceError) -> DeviceError {
+        if let (Devices::AllCuda, DeviceError::NotBuilt { device, .. } | DeviceError::Unavailable { device, .. }) =
+            (self.0, &mut error)
+        {
+            ALL_CUDA.clone_into(device);
+        }
+        error
     }
 }
 
@@ -230,6 +269,7 @@ impl FromStr for DeviceList {
         if text == ALL_CUDA {
             return Ok(Self(Devices::AllCuda));
         }
+        complete(text)?;
         let mut devices: Vec<DeviceChoice> = Vec::new();
         let mut first_copy = None;
         for copy in text.split(',') {
@@ -244,6 +284,28 @@ impl FromStr for DeviceList {
         }
         Self::new(&devices, first_copy.unwrap_or(1))
     }
+}
+
+/// An error where a name is missing in a list, or one stands for a list of its own.
+fn complete(text: &str) -> Result<(), DeviceListError> {
+    let list = || text.to_owned();
+    let mut before = None;
+    for part in text.split_inclusive(['+', ',']) {
+        let separator = part.chars().next_back().filter(|c| matches!(c, '+' | ','));
+        let name = part.trim_end_matches(['+', ',']).trim();
+        match (name, before, separator) {
+            ("", Some(separator), _) => {
+                return Err(DeviceListError::Missing { list: list(), side: "after", separator });
+            }
+            ("", None, Some(separator)) => {
+                return Err(DeviceListError::Missing { list: list(), side: "before", separator });
+            }
+            (ALL_CUDA, ..) => return Err(DeviceListError::AllListed { list: list() }),
+            _ => before = separator,
+        }
+    }
+    // The last part is empty where the text ends with a separator, and is then not among them.
+    before.map_or(Ok(()), |separator| Err(DeviceListError::Missing { list: list(), side: "after", separator }))
 }
 
 #[cfg(test)]
@@ -293,14 +355,36 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_devices_is_refused() {
-        for (text, name) in
-            [("", ""), ("cuda:0,", ""), ("cuda:all,cuda:0", "cuda:all"), ("cpu,gpu", "gpu"), ("cuda:0+", "")]
-        {
+        let told = |text: &str| {
             let error = text.parse::<DeviceList>().expect_err("no list");
-            assert_eq!(error.to_string(), format!("device `{name}` is not known"), "{text}");
+            (error.to_string(), error.help().map(|hint| hint.to_string()).unwrap_or_default())
+        };
+        for (text, name) in [("", ""), ("cpu,gpu", "gpu"), ("cuda:0+cuda:x", "cuda:x")] {
+            assert_eq!(told(text).0, format!("device `{name}` is not known"), "{text}");
         }
-        let error = vec!["candle-cpu"; 17].join(",").parse::<DeviceList>().expect_err("too many");
-        assert_eq!(error.to_string(), "17 devices are more than 8");
+        let missing = [
+            ("cuda:0,", "after `,`"),
+            ("cuda:0+", "after `+`"),
+            ("cuda:0 + ", "after `+`"),
+            ("cuda:0+,cuda:1", "after `+`"),
+            ("+cuda:0", "before `+`"),
+            (",", "before `,`"),
+        ];
+        for (text, place) in missing {
+            let (error, hint) = told(text);
+            assert_eq!(error, format!("`{text}` has no device {place}"));
+            assert!(hint.contains("cuda:0+cuda:1 divides its layers"), "{hint}");
+        }
+        for text in ["cuda:all,cuda:0", "cuda:all+cuda:1", "cuda:0,cuda:all"] {
+            let (error, hint) = told(text);
+            assert_eq!(error, format!("cuda:all cannot be combined with other devices: `{text}`"));
+            assert!(hint.contains("copies the model to every CUDA device") && hint.contains("--device cuda:0+cuda:1"));
+        }
+        let (error, hint) = told(&vec!["candle-cpu"; 17].join(","));
+        assert_eq!(error, "17 devices are more than 8");
+        assert!(hint.starts_with("a list has at most 8 devices"), "{hint}");
+        let (_, hint) = told("candle-cpu,candle-cpu+candle-cpu");
+        assert!(hint.starts_with("all copies need the same number of devices: --device cuda:0+cuda:1,"), "{hint}");
     }
 
     #[test]
@@ -325,11 +409,11 @@ mod tests {
     #[test]
     #[cfg(not(feature = "cuda"))]
     fn a_build_without_cuda_says_how_to_get_it() {
-        for text in [ALL_CUDA, "cuda:0,cuda:1"] {
+        for (text, named) in [(ALL_CUDA, ALL_CUDA), ("cuda:0,cuda:1", "cuda:0")] {
             assert_eq!(list(text).counted().to_string(), text);
             let (error, hint) = refused(text);
-            assert_eq!(error, "this build cannot compute on cuda:0", "{text}");
-            assert_eq!(hint, "cargo install --locked --path . --features cuda");
+            assert_eq!(error, format!("this build cannot compute on {named}"), "{text}");
+            assert!(hint.starts_with("cargo install --locked --path . --features cuda, "), "{hint}");
         }
     }
 }

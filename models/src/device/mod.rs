@@ -81,10 +81,10 @@ pub enum DeviceError {
     Unknown(String),
     /// The build has no support for it.
     #[error("this build cannot compute on {device}")]
-    #[diagnostic(help("cargo install --locked --path . --features {feature}"))]
+    #[diagnostic(help("{}", how_to_build(feature)))]
     NotBuilt {
-        /// The device.
-        device: DeviceChoice,
+        /// The device, or `cuda:all`.
+        device: String,
         /// The feature that brings support.
         feature: &'static str,
     },
@@ -92,8 +92,8 @@ pub enum DeviceError {
     #[error("{device} cannot be used: {}", first_line(source))]
     #[diagnostic(help("--device cpu computes on the processor"))]
     Unavailable {
-        /// The device.
-        device: DeviceChoice,
+        /// The device, or `cuda:all`.
+        device: String,
         /// What candle says.
         source: candle_core::Error,
     },
@@ -121,7 +121,9 @@ pub enum DeviceError {
     },
     /// The weights could not be put there.
     #[error("the weights cannot be put on {devices}: {}", first_line(source))]
-    #[diagnostic(help("a smaller quantisation needs less, and with --precision fast 32-bit weights do; or --device cpu"))]
+    #[diagnostic(help(
+        "a smaller quantisation needs less, and with --precision fast 32-bit weights do; or --device cpu"
+    ))]
     Weights {
         /// The device, or those that hold them together.
         devices: String,
@@ -173,6 +175,20 @@ pub enum DeviceError {
     Tensor(#[from] SourceError),
 }
 
+/// How to get a build with this feature, and what this one has.
+fn how_to_build(feature: &str) -> String {
+    let needs = match feature {
+        "cuda" => {
+            "on a machine with NVIDIA's CUDA toolkit; or scripts/gpu/build, which needs neither the toolkit nor a GPU"
+        }
+        _ => "on a Mac with Apple Silicon",
+    };
+    let kinds = DeviceChoice::built().join(", ");
+    format!(
+        "cargo install --locked --path . --features {feature}, {needs} (see docs/devices.md)\nthis build has: {kinds}"
+    )
+}
+
 /// What candle says, without where in its code it was said.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
@@ -215,6 +231,16 @@ impl DeviceChoice {
     /// All devices, CUDA's without their numbers.
     pub const KINDS: [&'static str; 4] = ["cpu", "candle-cpu", "cuda", "metal"];
 
+    /// Kinds of devices that this build supports, whether or not the machine has them.
+    pub fn built() -> Vec<&'static str> {
+        let has = |kind: &&str| match *kind {
+            "cuda" => cfg!(feature = "cuda"),
+            "metal" => cfg!(feature = "metal"),
+            _ => true,
+        };
+        Self::KINDS.into_iter().filter(has).collect()
+    }
+
     /// Whether its card can compute in that arithmetic; what cannot be known is no error.
     pub fn check_arithmetic(self, arithmetic: Arithmetic) -> Result<(), DeviceError> {
         let Some(card) = self.compute_capability() else { return Ok(()) };
@@ -234,17 +260,17 @@ impl DeviceChoice {
             Self::Cpu | Self::CandleCpu => Ok(Device::Cpu),
             // Asked before candle is: it would say that a device is missing where it is the build that lacks support.
             Self::Cuda(_) if !cfg!(feature = "cuda") => {
-                return Err(DeviceError::NotBuilt { device: self, feature: "cuda" });
+                return Err(DeviceError::NotBuilt { device: self.to_string(), feature: "cuda" });
             }
             Self::Metal if !cfg!(feature = "metal") => {
-                return Err(DeviceError::NotBuilt { device: self, feature: "metal" });
+                return Err(DeviceError::NotBuilt { device: self.to_string(), feature: "metal" });
             }
             // Not `new_cuda`, whose stream is that of the calling thread: steps of a model run on whichever thread of a pool is
             // free, and must wait for each other.
             Self::Cuda(index) => Device::new_cuda_with_stream(index),
             Self::Metal => Device::new_metal(0),
         };
-        opened.map_err(|source| DeviceError::Unavailable { device: self, source })
+        opened.map_err(|source| DeviceError::Unavailable { device: self.to_string(), source })
     }
 }
 
@@ -401,6 +427,13 @@ mod tests {
     fn a_device_that_the_build_lacks_says_how_to_build() {
         let error = DeviceChoice::Cuda(0).open().expect_err("not in this build");
         assert_eq!(error.to_string(), "this build cannot compute on cuda:0");
-        assert_eq!(error.help().expect("a hint").to_string(), "cargo install --locked --path . --features cuda");
+        let hint = error.help().expect("a hint").to_string();
+        for part in [
+            "cargo install --locked --path . --features cuda, ", "NVIDIA's CUDA toolkit; or scripts/gpu/build",
+            "docs/devices.md", "\nthis build has: cpu, candle-cpu",
+        ] {
+            assert!(hint.contains(part), "{hint}");
+        }
+        assert!(!DeviceChoice::built().contains(&"cuda"));
     }
 }
