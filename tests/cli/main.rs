@@ -35,6 +35,8 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+#[cfg(unix)]
+mod scripts;
 #[cfg(all(unix, feature = "serve"))]
 mod serve;
 mod slurm;
