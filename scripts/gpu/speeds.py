@@ -49,7 +49,9 @@ class Makers:
             raise Failed(f"{shape} in {form} was not made: {error}") from None
 
     def end(self) -> None:
-        """No more models."""
+        """No more models; one that is being made is left."""
+        for process in list((self.pool._processes or {}).values()):
+            process.kill()
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
