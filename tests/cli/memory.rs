@@ -134,3 +134,44 @@ fn models_are_shown_with_what_a_device_would_hold() {
     #[cfg(not(feature = "cuda"))]
     world.run(&["model", "list", "--device", "cuda:0"]).fails_with(&["this build cannot compute on cuda:0"]);
 }
+
+#[test]
+fn a_cache_budget_that_is_too_small_says_what_is_needed() {
+    let world = World::new();
+    let request =
+        |id: usize, tokens: usize| json!({"id": id.to_string(), "tokens": vec![5; tokens], "continuation": "y"});
+    let input = world.file("r.jsonl", lines(&[request(0, 100), request(1, 180), request(2, 300)]));
+    let model = tiny().display().to_string();
+    let base = ["logprobs", "--model", &model, "--device", "candle-cpu", "--input", &input, "--dry-run"];
+    let told = world.run(&[&base[..], &["--cache-budget", "2kB"]].concat()).exits(0);
+    for part in ["there is room for the keys and values of ", ", which takes --cache-budget "] {
+        assert!(told.stderr.contains(part), "{}", told.stderr);
+    }
+    assert!(told.stdout.contains("nothing to compute") && !told.stdout.contains("tokens/s"), "{}", told.stdout);
+    let line = told.stdout.lines().find(|line| line.starts_with("too long")).expect("a line");
+    let budget = line.split_once("--cache-budget ").expect("a hint").1.split(' ').next().expect("a size");
+    // The longest is beyond what the model can see.
+    let told = world.run(&[&base[..], &["--cache-budget", budget]].concat()).exits(0).stdout;
+    let line = told.lines().find(|line| line.starts_with("too long")).expect("a line");
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["too", "long", "1"], "{told}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn options_that_the_machine_cannot_follow_are_reported() {
+    let world = World::new();
+    let request = json!({"id": "0", "tokens": [5, 6, 7], "continuation": "y"});
+    let (input, model) = (world.file("r.jsonl", lines(&[request])), tiny().display().to_string());
+    let base = ["logprobs", "--model", &model, "--input", &input, "--dry-run"];
+    for device in ["cpu", "candle-cpu"] {
+        let told =
+            world.run(&[&base[..], &["--device", device, "--cache-budget", "500000GB"]].concat()).exits(0).stderr;
+        let line = "warning: --cache-budget 500000.0GB is more than the ";
+        assert!(told.contains(line) && told.contains(&format!(" that were free on {device} before")), "{told}");
+    }
+    let copies = ["--device", "candle-cpu,candle-cpu"];
+    let few = world.run(&[&base[..], &copies, &["--threads", "1"]].concat()).exits(0).stderr;
+    assert!(few.contains("each copy has one thread at least: 2 threads, not --threads 1"), "{few}");
+    let enough = world.run(&[&base[..], &copies, &["--threads", "2"]].concat()).exits(0).stderr;
+    assert!(!enough.contains("each copy has"), "{enough}");
+}

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use probity_lm::SinkError;
 use probity_methods::{Conclusion, Cost, RunSummary, Section};
 use probity_report::text::tokens_text;
-use probity_runtime::{Drafting, LoadOptions, PlannedMemory};
-use probity_session::{DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
+use probity_runtime::{Drafting, LoadOptions, PlannedCost, PlannedMemory};
+use probity_session::{ByteSize, DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
 use serde_json::Value;
 
 use crate::error::OutputError;
@@ -185,8 +185,17 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
     let questions: u64 = dry_run.parts.iter().map(|part| part.plan.questions).sum();
     let (questions, time) = (counted(questions, "question"), seconds_text(seconds));
-    lines.push(format!("all together {questions} at most, about {time}"));
+    let is_measured = dry_run.parts.iter().any(|part| part.estimate.tokens > 0);
+    let time = if is_measured { format!(", about {time}") } else { String::new() };
+    lines.push(format!("all together {questions} at most{time}"));
     lines.join("\n")
+}
+
+/// How many questions do not fit, and with which memory they would.
+fn too_long_text(plan: &PlannedCost) -> String {
+    let needed = plan.cache_needed.map(|bytes| ByteSize(bytes).rounded_up());
+    let needed = needed.map(|budget| format!("; with --cache-budget {budget} more of them fit"));
+    format!("{}{}", thousands(plan.too_long), needed.unwrap_or_default())
 }
 
 /// What a device would hold, and what was free there.
@@ -230,14 +239,17 @@ fn part_text(part: &PlannedPart) -> String {
     };
     let mut rows = vec![
         ("questions", thousands(plan.questions)),
-        ("too long", thousands(plan.too_long)),
+        ("too long", too_long_text(plan)),
         ("tokens", format!("{unshared} if each question were computed from scratch")),
         ("computed", format!("{computed} {how}")),
         ("weights", format!("{}{of_copy}", size(memory.iter().map(|memory| memory.weights).sum()))),
         ("cache", format!("{cache}, of {} allowed{each}", size(budget))),
     ];
     rows.extend(memory.iter().flat_map(|memory| memory_rows(memory, *options)));
-    rows.push(("time", format!("about {}", seconds_text(estimate.seconds))));
+    let is_measured = estimate.tokens > 0;
+    let time =
+        if is_measured { format!("about {}", seconds_text(estimate.seconds)) } else { "nothing to compute".to_owned() };
+    rows.push(("time", time));
     if plan.generated > 0 {
         let generated = thousands(plan.generated);
         rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));
@@ -257,7 +269,9 @@ fn part_text(part: &PlannedPart) -> String {
     if let Some(rate) = estimate.generated_per_second {
         rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);
     }
-    lines.push(rests);
+    if is_measured {
+        lines.push(rests);
+    }
     if plan.generated > 0 {
         let guesses = match options.drafting {
             Drafting::Lookup => "tokens that are guessed in vain (none with --draft off), and ",

@@ -137,10 +137,8 @@ impl Model {
             ..options
         };
         // The most tokens whose keys and values fit.
-        // A model with an encoder has its context twice: for the source, and for the answer.
-        let sides = if self.encoder.has_source() { 2 } else { 1 };
         let (mut fits, mut beyond) =
-            (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
+            (0, self.description.context_length.map_or(MOST_TOKENS, |context| self.sides() * context) + 1);
         // Searched, not divided: spans are padded to whole blocks of keys, so bytes do not grow evenly with tokens.
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
@@ -198,6 +196,20 @@ impl Model {
     /// is less.
     pub fn token_limit(&self) -> usize {
         self.token_limit
+    }
+
+    /// The `--cache-budget` with which so many tokens fit; `None` where they fit already, or the model cannot see as many.
+    pub fn cache_needed(&self, tokens: usize) -> Option<u64> {
+        let is_seen = self.description.context_length.is_none_or(|context| tokens <= self.sides() * context);
+        let keys_and_values = self.cache_bytes(tokens);
+        // A third of the budget may be for beginnings that are kept.
+        let all = if self.first().kept.is_some() { keys_and_values.div_ceil(2) * 3 } else { keys_and_values };
+        (tokens > self.token_limit && is_seen).then_some(all)
+    }
+
+    /// A model with an encoder has its context twice: for the source, and for the answer.
+    fn sides(&self) -> usize {
+        if self.encoder.has_source() { 2 } else { 1 }
     }
 
     /// Why a prompt of which an encoder reads so many tokens, and of so many others with its answer, cannot be asked.

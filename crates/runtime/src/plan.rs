@@ -24,6 +24,8 @@ pub struct PlannedCost {
     pub questions: u64,
     /// Questions that do not fit; they cost nothing.
     pub too_long: u64,
+    /// The `--cache-budget` with which all fit that the model could see; absent where that helps none.
+    pub cache_needed: Option<u64>,
     /// Tokens, those of generated texts as if none ended before its limit, and without what is guessed in vain or
     /// computed again for texts that begin later; bytes of cache.
     pub usage: Usage,
@@ -112,7 +114,11 @@ impl<'a> Planner<'a> {
     fn count(&self, outcome: &Outcome) {
         let mut plan = self.plan();
         plan.questions += 1;
-        plan.too_long += u64::from(matches!(outcome, Outcome::TooLong { .. }));
+        if let Outcome::TooLong { tokens_needed, limit } = outcome {
+            plan.too_long += 1;
+            let needed = self.model.cache_needed(*tokens_needed).filter(|_| *limit == self.model.token_limit());
+            plan.cache_needed = plan.cache_needed.max(needed);
+        }
     }
 }
 
@@ -120,6 +126,7 @@ impl std::ops::AddAssign for PlannedCost {
     fn add_assign(&mut self, other: Self) {
         self.questions += other.questions;
         self.too_long += other.too_long;
+        self.cache_needed = self.cache_needed.max(other.cache_needed);
         self.usage += other.usage;
         self.generated += other.generated;
         self.rows += other.rows;

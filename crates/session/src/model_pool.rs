@@ -9,7 +9,7 @@ use probity_report::text::thousands;
 use probity_runtime::hub::LocatedModel;
 use probity_runtime::{Checkpoint, DeviceChoice, LoadOptions, Model, ModelMemory, TextModel, device_room};
 
-use crate::options::ModelOptions;
+use crate::options::{ByteSize, ModelOptions};
 use crate::{Events, Notice, SessionError};
 
 /// Holds the models that were loaded, as many as a third of a memory has room for: the machine's, or a device's own. One
@@ -103,7 +103,10 @@ impl ModelPool {
             self.events
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
             match &loaded {
-                PoolModel::Language(model) => self.tell_limits(model),
+                PoolModel::Language(model) => {
+                    self.report_options(load_options, model);
+                    self.report_limits(model);
+                }
                 PoolModel::Encoder(model) if load_options.devices.has_copies() => {
                     let device = &model.config().description.device;
                     let told = format!("an encoder has one copy: on {device} of {}", load_options.devices);
@@ -118,14 +121,38 @@ impl ModelPool {
         PoolEntry { options: options.clone(), loaded, bytes }
     }
 
+    /// Options that this machine cannot follow.
+    fn report_options(&self, options: LoadOptions, model: &Model) {
+        let copies = options.devices.copies().len();
+        if let Some(threads) = options.threads.filter(|threads| *threads < copies) {
+            let told = format!("each copy has one thread at least: {copies} threads, not --threads {threads}");
+            self.events.notice(Notice::Message(&told));
+        }
+        let shares = model.memory().shares.iter();
+        let least = shares.filter_map(|share| Some((share.free()?, &share.devices))).min();
+        if let (Some(budget), Some((free, device))) = (options.cache_budget, least)
+            && budget > free
+        {
+            self.events.notice(Notice::Warning(&format!(
+                "--cache-budget {} is more than the {} that were free on {device} before the model was loaded; a run \
+                 that needs more than is free ends early",
+                ByteSize(budget).rounded_up(),
+                ByteSize(free).rounded_up()
+            )));
+        }
+    }
+
     /// What a model cannot be asked.
-    fn tell_limits(&self, model: &Model) {
+    fn report_limits(&self, model: &Model) {
         let warn = |text: &str| self.events.notice(Notice::Warning(text));
         if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
             let [room, seen] = [model.token_limit(), context].map(|tokens| thousands(tokens as u64));
+            let larger = model.cache_needed(context).map(|bytes| ByteSize(bytes).rounded_up());
+            let larger = larger.map(|budget| format!(", which takes --cache-budget {budget}"));
+            let larger = larger.unwrap_or_default();
             warn(&format!(
                 "there is room for the keys and values of {room} tokens; longer prompts are too long, though the model \
-                 could see {seen}"
+                 could see {seen}{larger}"
             ));
         }
         model.encoder().tokenizer().cautions().iter().for_each(|caution| warn(caution));

@@ -76,8 +76,9 @@ pub struct ComputingOptions {
     /// Compute every prompt from scratch; slower, and the same results
     #[schemars(extend("heading" = "Model"))]
     pub no_sharing: bool,
-    /// Tokens that run through the model at once; results do not depend on it [default: 1,024 on the processor; on CUDA
-    /// and Metal up to 8,192, as many as have activations in a tenth of the memory that weights leave free]
+    /// Tokens that run through the model at once; results on `cpu` do not depend on it, elsewhere last digits may
+    /// [default: 1,024 on the processor; on CUDA and Metal up to 8,192, as many as have activations in a tenth of the
+    /// memory that weights leave free]
     #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
     pub token_budget: Option<usize>,
     /// Memory for keys and values on each device, such as 2GiB; results do not depend on it, but a prompt that does not
@@ -199,6 +200,16 @@ impl FromStr for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// A value to type that is no smaller: `12.4MB`.
+    pub fn rounded_up(self) -> String {
+        let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+        let (unit, name) = units.into_iter().find(|(unit, _)| self.0 >= *unit).unwrap_or((1000, "kB"));
+        let tenths = self.0.div_ceil(unit / 10);
+        format!("{}.{}{name}", tenths / 10, tenths % 10)
+    }
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -213,6 +224,11 @@ mod tests {
 
     #[test]
     fn sizes_have_units_and_nonsense_is_refused() {
+        for bytes in [1, 999, 1000, 1001, 999_999, 12_345_678, 3 << 30] {
+            let ByteSize(rounded) = ByteSize(bytes).rounded_up().parse().expect("a size");
+            assert!(rounded >= bytes && rounded <= bytes + bytes / 10 + 100, "{bytes}: {rounded}");
+        }
+        assert_eq!(ByteSize(12_345_678).rounded_up(), "12.4MB");
         let known = [("1000", 1000), ("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("3gb", 3_000_000_000), ("7B", 7)];
         assert!(known.iter().all(|(text, size)| text.parse() == Ok(ByteSize(*size))));
         assert!(
