@@ -6,7 +6,7 @@ use probity_data::write_samples;
 use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{MethodError, Run, RunOutput, RunSummary, StageDone};
 use probity_metrics::MetricModels;
-use probity_store::{RunFolder, SAMPLES, StoreError, TableWriter};
+use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -47,12 +47,29 @@ pub(crate) fn execute(
     if matches!(result, Ok(_) | Err(MethodError::Until(_))) {
         tables.into_iter().try_for_each(|(_, table)| table.finish().map(drop))?;
     }
-    let summary = result?;
+    let mut summary = result?;
     if let Some(folder) = folder {
-        folder.write_summary(&summary)?;
         folder.set_cost(&summary.cost)?;
+        if summary.cost.usage.tokens_computed == 0
+            && stage.shards.is_none()
+            && let Some(before) = folder.keep_devices()
+        {
+            computed_on(&mut summary, &before);
+        }
+        folder.write_summary(&summary)?;
     }
     Ok(summary)
+}
+
+/// Signs with the devices of an earlier run, from which all answers are.
+fn computed_on(summary: &mut RunSummary, before: &RunInfo) {
+    let signature = &mut summary.signature;
+    let first = signature.model.iter_mut().map(|model| (model, &before.model));
+    for (model, before) in first.chain(signature.other_models.iter_mut().zip(&before.other_models)) {
+        let text = |key: &str| before[key].as_str().map(str::to_owned);
+        (model.device, model.platform) = (text("device").unwrap_or_default(), text("platform"));
+    }
+    summary.signature_line = signature.to_string();
 }
 
 /// Says in the manifest how the run ended: well, or by an error.

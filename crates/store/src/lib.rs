@@ -10,6 +10,7 @@ mod answers;
 mod asked;
 mod atomic;
 mod database;
+mod earlier_devices;
 mod encodings;
 mod error;
 mod manifest;
@@ -22,6 +23,7 @@ pub use answers::{
 };
 pub use asked::{AnyAnswer, AskedRequest, Difference, RunOverlap, sample_of};
 pub use atomic::write_whole;
+pub use earlier_devices::EarlierDevices;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
 pub use manifest::{

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
+use crate::{ANSWERS, Answers, AnswersExtent, EarlierDevices, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -217,6 +217,10 @@ pub struct Manifest {
     /// When it was gone on with: UTC, RFC 3339, each time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<String>,
+    /// Where a part of the answers was computed before the run was resumed on other devices, in order; `model` says where
+    /// the rest was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub computed_on: Vec<EarlierDevices>,
     /// When it ended; absent while it runs, and for ever where it was killed.
     pub finished: Option<String>,
     /// What it cost since it began or was resumed; null before its end.
@@ -375,6 +379,7 @@ impl Manifest {
             status: RunStatus::Running,
             started: now(),
             resumed: Vec::new(),
+            computed_on: Vec::new(),
             finished: None,
             cost: Value::Null,
             stages: Vec::new(),
@@ -461,6 +466,7 @@ impl Manifest {
     pub(crate) fn resume(&mut self, old: &Self) {
         self.resumed =
             old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
+        self.computed_on.clone_from(&old.computed_on);
         if old.status != RunStatus::Finished {
             self.contents = old.contents.clone();
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::access::{Access, create_folders, create_new, restrict};
 use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
+use crate::earlier_devices::MovedRun;
 use crate::manifest::{FileContent, ManifestLayout};
 use crate::{
     ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, RunStatus, SAMPLES, StoreError, TableWriter,
@@ -37,6 +38,8 @@ pub enum Existing {
 pub struct RunFolder {
     path: PathBuf,
     manifest: Manifest,
+    /// The run as it was, where it was resumed on other devices.
+    moved: Option<MovedRun>,
     /// Locked as long as the run is written to, and let go with the process.
     _lock: File,
 }
@@ -58,7 +61,7 @@ impl RunFolder {
         let lock = lock(path)?;
         let old = unless_refused(path, existing, earlier_run(path)?)?;
         let manifest = Manifest::begin(info);
-        let mut run = Self { path: path.to_owned(), manifest, _lock: lock };
+        let mut run = Self { path: path.to_owned(), manifest, moved: None, _lock: lock };
         let Some(old) = old else {
             run.write_manifest()?;
             return Ok(run);
@@ -74,7 +77,11 @@ impl RunFolder {
         let answers = path.join(ANSWERS);
         if existing == Existing::Resume && answers.exists() {
             // What is to be gone on with can be: before anything of it goes.
-            Answers::open(&answers)?.check_pages()?;
+            let answers = Answers::open(&answers)?;
+            answers.check_pages()?;
+            if answers.count()? > 0 {
+                run.moved = MovedRun::note(&mut run.manifest, &old);
+            }
         }
         // That the run is going on is said before anything of it goes: killed in between, it must not say that it is
         // finished. Until they are gone the old files are listed, so that whoever replaces it next knows them.
@@ -191,6 +198,12 @@ impl RunFolder {
         let path = self.path.join(MANIFEST);
         self.manifest.cost = serde_json::to_value(cost).map_err(|source| StoreError::Json { path, source })?;
         Ok(())
+    }
+
+    /// Leaves the manifest's record of devices and cost as it was, where the run was resumed on other devices and computed
+    /// nothing there; what it was then. Where it computed something, the manifest names both.
+    pub fn keep_devices(&mut self) -> Option<RunInfo> {
+        self.moved.take().map(|moved| moved.put_back(&mut self.manifest))
     }
 
     /// Says in the manifest that a stage of the run's method is done, what it was, and what its table holds. Finish the
