@@ -59,8 +59,9 @@ pub use bridge::{BRIDGE, BridgedConfig};
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
 pub use device::{
-    BatchSize, ComputeCapability, DeviceChoice, DeviceError, DeviceLimitError, DeviceList, DeviceListError, DeviceMemory, DeviceRoom, HeldBytes, LayerMemory,
-    Placement, StageNames, check_model, load_bridged, load_classifier_on, load_decoder_on, load_encoder_decoder_on, load_encoder_on,
+    BatchSize, ComputeCapability, DeviceChoice, DeviceError, DeviceLimitError, DeviceList, DeviceListError,
+    DeviceMemory, DeviceRoom, HeldBytes, LayerMemory, Placement, StageNames, check_model, load_bridged,
+    load_classifier_on, load_decoder_on, load_encoder_decoder_on, load_encoder_on,
 };
 pub use encoder::EncoderShape;
 pub use encoder_decoder::{DecoderClasses, EncoderDecoderConfig};

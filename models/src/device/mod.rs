@@ -233,11 +233,8 @@ impl DeviceChoice {
 
     /// Kinds of devices that this build supports, whether or not the machine has them.
     pub fn built() -> Vec<&'static str> {
-        let has = |kind: &&str| match *kind {
-            "cuda" => cfg!(feature = "cuda"),
-            "metal" => cfg!(feature = "metal"),
-            _ => true,
-        };
+        let lacks = [("cuda", !cfg!(feature = "cuda")), ("metal", !cfg!(feature = "metal"))];
+        let has = |kind: &&str| !lacks.contains(&(*kind, true));
         Self::KINDS.into_iter().filter(has).collect()
     }
 
