@@ -226,7 +226,9 @@ fn side_files_of_a_database_are_not_listed_and_go_with_it() {
     run.finish().expect("written");
     assert_eq!(manifest(&path).files, [ANSWERS]);
     // As a killed process leaves them.
-    sides.iter().for_each(|side| fs::write(path.join(side), "stale").expect("written"));
+    for side in sides {
+        fs::write(path.join(side), "stale").expect("written");
+    }
     drop(RunFolder::create(&path, Existing::Replace, info()).expect("replaced"));
     assert!(!path.join(ANSWERS).exists() && sides.iter().all(|side| !path.join(side).exists()));
 }
