@@ -1,20 +1,8 @@
 //! The devices of a run that was resumed on others.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Manifest, RunInfo};
-
-/// Where a part of a run's answers was computed, before it went on elsewhere.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EarlierDevices {
-    /// The model's devices; null where the run asked none.
-    pub device: Value,
-    /// What computed on them; null on `cpu`.
-    pub platform: Value,
-    /// What it cost there; null where the run did not come to its end.
-    pub cost: Value,
-}
+use crate::{EarlierDevices, Manifest, RunInfo};
 
 /// A run that was resumed on other devices than its own.
 #[derive(Debug)]

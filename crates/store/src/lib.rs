@@ -23,12 +23,11 @@ pub use answers::{
 };
 pub use asked::{AnyAnswer, AskedRequest, Difference, RunOverlap, sample_of};
 pub use atomic::write_whole;
-pub use earlier_devices::EarlierDevices;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
 pub use manifest::{
-    FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES, SettingDifference, now,
-    regular,
+    EarlierDevices, FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES,
+    SettingDifference, now, regular,
 };
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SUMMARY, check_writable};

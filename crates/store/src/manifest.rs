@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, AnswersExtent, EarlierDevices, StoreError};
+use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -202,6 +202,17 @@ fn differences(path: &str, here: &Value, there: &Value, found: &mut Vec<SettingD
         }
         differences(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null), found);
     }
+}
+
+/// Where a part of a run's answers was computed, before it went on elsewhere.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EarlierDevices {
+    /// The model's devices; null where the run asked none.
+    pub device: Value,
+    /// What computed on them; null on `cpu`.
+    pub platform: Value,
+    /// What it cost there; null where the run did not come to its end.
+    pub cost: Value,
 }
 
 /// The content of `manifest.json`.
