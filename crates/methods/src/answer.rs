@@ -175,7 +175,7 @@ impl ChoiceFields {
             (ProbabilityFields::First, None, _) | (_, _, None) => None,
             (_, _, Some(all)) => Some(self.read_probabilities(&all)?),
         };
-        let mass = read_mass(mass)?;
+        check_mass("mass", mass)?;
         let likeliest = probabilities.as_deref().map(likeliest);
         let value = match self.value {
             Some(field) => self.read_option(field, row)?,
@@ -216,19 +216,21 @@ impl ChoiceFields {
     }
 
     fn read_probabilities(&self, all: &Map<String, Value>) -> Result<Vec<f64>, RowError> {
-        let found: Vec<f64> =
-            self.names().map(|name| all.get(&name).and_then(Value::as_f64).unwrap_or(f64::NAN)).collect();
-        let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < SUM_TOLERANCE;
-        if is_whole && found.len() == all.len() && found.iter().all(|p| (0.0..=1.0).contains(p)) {
-            return Ok(found);
-        }
-        Err(format!("`probabilities` are not one for each of {} that sum to 1", self.listed()).into())
+        let refused = || format!("`probabilities` are not one for each of {} that sum to 1", self.listed());
+        probabilities_by_name(all, self.names()).ok_or_else(|| refused().into())
     }
 }
 
-/// The mass in a given row.
-pub(crate) fn read_mass(mass: Option<f64>) -> Result<Option<f64>, RowError> {
-    mass.map(|mass| check_probability("mass", mass, MASS_TOLERANCE).map(|()| mass)).transpose()
+/// The probabilities in a given row, one for each name and nothing else; `None` where they do not sum to 1.
+pub(crate) fn probabilities_by_name(all: &Map<String, Value>, names: impl Iterator<Item = String>) -> Option<Vec<f64>> {
+    let found: Vec<f64> = names.map(|name| all.get(&name)?.as_f64()).collect::<Option<_>>()?;
+    let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < SUM_TOLERANCE;
+    (is_whole && found.len() == all.len() && found.iter().all(|p| (0.0..=1.0).contains(p))).then_some(found)
+}
+
+/// An error where the mass in a given row, whose field is called so, is no probability.
+pub(crate) fn check_mass(field: &str, mass: Option<f64>) -> Result<(), RowError> {
+    mass.map_or(Ok(()), |mass| check_probability(field, mass, MASS_TOLERANCE))
 }
 
 fn check_probability(field: &str, p: f64, above: f64) -> Result<(), RowError> {

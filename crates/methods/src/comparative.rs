@@ -239,18 +239,14 @@ fn report(
     run: &mut Run<'_>,
 ) -> Result<MethodReport, MethodError> {
     let mut outcomes = Outcomes::default();
-    judged.verdicts.iter().for_each(|verdict| outcomes.add(&verdict.outcome));
+    judged.verdicts.iter().for_each(|verdict| outcomes.add(&verdict.answer.outcome));
     let one_candidate = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
     (0..one_candidate).for_each(|_| outcomes.add_named("one_candidate"));
     let unparsed_samples: usize = judged.verdicts.iter().filter_map(|v| v.samples).map(|tally| tally.unparsed).sum();
 
     let cells = figures::cells(params, rank, samples, judged);
-    let mut position = figures::position_section();
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
-    for figures in &cell_figures {
-        figures.push(&mut position);
-    }
-    figures::position_notes(params, &cell_figures, &mut position);
+    let mut position = figures::position_section(params, &cell_figures);
     outcomes.notes(signature.model.as_ref(), &mut position);
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));

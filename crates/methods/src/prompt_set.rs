@@ -37,14 +37,14 @@ impl ReadyPrompt {
         Ok(self.template.render_with(sample, slots, lists)?)
     }
 
-    /// The same, laid out for the model.
-    pub(crate) fn prompt(
-        &self,
-        sample: &str,
-        slots: &[(&'static str, &str)],
-        lists: &[(&'static str, &[&str])],
-    ) -> Result<Prompt, MethodError> {
-        Ok(self.render(sample, slots, lists)?.prompt(&self.layout))
+    /// A rendered prompt, laid out for the model.
+    pub(crate) fn lay_out(&self, rendered: Rendered) -> Prompt {
+        rendered.prompt(&self.layout)
+    }
+
+    /// Its template.
+    pub(crate) fn template(&self) -> &Template {
+        &self.template
     }
 
     /// What texts written by it depend on.

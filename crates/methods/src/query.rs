@@ -66,10 +66,11 @@ impl<'a> Query<'a> {
         self.with_lists(|lists| self.prompt.render(&self.sample, &self.slots, lists))
     }
 
-    fn prompt(&self) -> Prompt {
-        let prompt = self.with_lists(|lists| self.prompt.prompt(&self.sample, &self.slots, lists));
-        let prompt = prompt.expect("it could be rendered before");
-        if self.begun.is_empty() { prompt } else { begin_answer(prompt, &self.begun) }
+    /// The prompt, and the text that ends its answer if the template marks one.
+    fn prompt(&self) -> (Prompt, Option<String>) {
+        let rendered = self.render().expect("it could be rendered before");
+        let (stop, prompt) = (rendered.stop(), self.prompt.lay_out(rendered));
+        (if self.begun.is_empty() { prompt } else { begin_answer(prompt, &self.begun) }, stop)
     }
 }
 
@@ -89,6 +90,8 @@ pub(crate) trait Readout: Sync {
     type Answer: Send;
     /// Whether each answer is one row.
     const ONE_ROW: bool = true;
+    /// See [`MethodStage::MADE_ANEW`].
+    const MADE_ANEW: &'static [&'static str] = &[];
 
     /// The labels whose probabilities are the answer; `None` where the model writes a text.
     fn labels(&self, _number: usize) -> Option<LabelSet> {
@@ -147,7 +150,7 @@ impl<R: Readout> QueryStage<'_, R> {
             let requests = asked.iter().map(|number| {
                 let query = &self.queries[*number];
                 let labels = self.readout.labels(*number).expect("each question of the stage has labels");
-                ScoreRequest { id: query.id.clone(), prompt: query.prompt(), ask: Ask::Labels(labels) }
+                ScoreRequest { id: query.id.clone(), prompt: query.prompt().0, ask: Ask::Labels(labels) }
             });
             run.score_by(self.model, requests, |position, result, output| {
                 let number = asked[position];
@@ -156,7 +159,9 @@ impl<R: Readout> QueryStage<'_, R> {
         } else {
             let requests = asked.iter().map(|number| {
                 let query = &self.queries[*number];
-                self.readout.request(*number, GenerateRequest::greedy(query.id.clone(), query.prompt(), 0))
+                let (prompt, stop) = query.prompt();
+                let request = GenerateRequest::greedy(query.id.clone(), prompt, 0);
+                self.readout.request(*number, GenerateRequest { stop: stop.into_iter().collect(), ..request })
             });
             run.generate_by(self.model, requests, |position, result, output| {
                 let number = asked[position];
@@ -169,6 +174,7 @@ impl<R: Readout> QueryStage<'_, R> {
 impl<R: Readout> MethodStage for QueryStage<'_, R> {
     type Part = R::Answer;
     const ONE_ROW: bool = R::ONE_ROW;
+    const MADE_ANEW: &'static [&'static str] = R::MADE_ANEW;
 
     fn name(&self) -> &'static str {
         self.name
@@ -299,7 +305,7 @@ impl Readout for WrittenReadout {
     type Answer = WrittenText;
 
     fn request(&self, _: usize, request: GenerateRequest) -> GenerateRequest {
-        GenerateRequest { max_tokens: self.tokens, stop: self.stop.clone(), ..request }
+        GenerateRequest { max_tokens: self.tokens, stop: [request.stop, self.stop.clone()].concat(), ..request }
     }
 
     fn read_text(&self, _: usize, result: &GenerateResult) -> WrittenText {

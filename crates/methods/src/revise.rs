@@ -13,7 +13,7 @@ use serde_json::json;
 
 pub(crate) use options::RevisionFocus;
 pub use options::{Aspect, OwnTemplate, ReviseParams, ReviserOptions, RevisionKind};
-pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings, RevisionStage};
+pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings};
 pub(crate) use rows::{RevisionTally, revisions_section};
 
 use crate::Builtin;
@@ -85,7 +85,7 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
         let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
         let signature = reviser.sign(Signature::new(Self::NAME, run.model()));
         let signature = signature.with("kind", &params.kind).with("noun", &params.noun).with("seed", &seed);
-        let made = run.stage(&RevisionStage::new(&reviser, run.model()))?.parts;
+        let made = run.stage(&reviser.stage(run.model()))?.parts;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));

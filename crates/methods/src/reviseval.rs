@@ -21,16 +21,14 @@ pub use options::{Reference, RevisEvalParams};
 use crate::gold;
 use crate::judge::{JudgeVerdict, JudgedUnit, Mode, ModelJudge};
 use crate::question::LayoutOptions;
-use crate::revise::{
-    REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionStage, RevisionTally, revisions_section,
-};
+use crate::revise::{REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionTally, revisions_section};
 use crate::{
     Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Section, Signature, StageSpec,
 };
 use evaluators::{Evaluator, EvaluatorVerdicts, PairFigures};
-use judged::{ReferenceQuestions, ReferenceVerdictStage, TEMPERATURES, VERDICTS};
+use judged::{ReferenceQuestions, TEMPERATURES, VERDICTS};
 use options::Chosen;
-use ratings::{RATINGS, RatingStage};
+use ratings::{RATINGS, RatedTexts};
 use references::{ReferencePool, units};
 use scored::{ReadyMetric, ReferenceScores};
 use sets::TrainingSets;
@@ -117,21 +115,21 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
             judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
         let signature = sign(params, &chosen, signature);
         let units = units(samples, params.judging.mode, attributes.len());
-        let made = run.stage(&RevisionStage::new(&reviser, run.model()))?;
+        let made = run.stage(&reviser.stage(run.model()))?;
         let pool = ReferencePool::new(&reviser, &made.parts);
         let work = ReferenceWork { params, samples, units: &units, pool: &pool };
         let asking = ReferenceQuestions::new(samples, &units, attributes, work.judged(), &pool, params.cost_match);
-        let inputs = || [signature.to_string(), made.key.clone()];
+        let inputs = || vec![signature.to_string(), made.key.clone()];
         let verdicts = if params.no_judge {
             Vec::new()
         } else {
-            run.stage(&ReferenceVerdictStage { asking: &asking, judges: &judges.cycles, inputs: inputs() })?.parts
+            run.stage(&asking.stage(&judges.cycles, &asking.questions(), inputs()))?.parts
         };
         let mut rated = None;
         if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
-            let ratings = RatingStage::new(judge, samples, &units, &params.reference, &pool, inputs());
-            let verdicts = run.stage(&ratings)?.parts;
-            rated = Some((ratings.means(&verdicts), attribute));
+            let texts = RatedTexts::new(samples, &units, &params.reference, &pool);
+            let verdicts = run.stage(&texts.stage(judge, inputs()))?.parts;
+            rated = Some((texts.means(&verdicts), attribute));
         }
         let mut evaluators = work.judge_evaluators(&asking, &verdicts);
         let (metrics, similarity) =

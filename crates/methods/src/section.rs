@@ -1,9 +1,10 @@
 //! Tables and lines for people.
 
+use probity_report::Plot;
 use serde::Serialize;
 
 /// A table or a few lines for people. Methods do not print; whoever runs them does.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Section {
     /// What the table shows.
     pub title: String,
@@ -13,6 +14,9 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
     /// Lines below the table.
     pub notes: Vec<String>,
+    /// Plots of its figures, which a report draws.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plots: Vec<Plot>,
     /// Whether it stands in `summary.json` and the report alone, and not in the terminal.
     #[serde(skip)]
     pub is_detail: bool,

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_metrics::Direction;
 use probity_stats::{Resampling, quantile};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::facts::{FactPairs, RunFacts};
 use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
-use crate::plot::{BEATS, Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
-use crate::published;
+use crate::plot::{BEATS, Bars, Figure, Plot, Spread, boxes, heat, histogram, scatter};
 use crate::run::ReportedRun;
 use crate::table::fixed;
 use crate::tables;
@@ -39,9 +38,7 @@ pub(crate) fn plots(
     attributes: &[Attribute],
     resampling: &Resampling,
 ) -> Plots {
-    // What the method's paper draws comes first.
-    let mut plots = Plots { figures: published::figures(prefix, run), notes: Vec::new() };
-    plots.figures.extend(position_bias(prefix, run));
+    let mut plots = Plots { figures: described(prefix, run), notes: Vec::new() };
     for (number, pairs) in &facts.pairs {
         let name = facts.attributes.text(*number);
         let id = |what: &str| format!("{prefix}-{what}-{number}");
@@ -91,30 +88,11 @@ fn of(attribute: &str) -> String {
     if attribute.is_empty() { String::new() } else { format!(", {}", visible_line(attribute)) }
 }
 
-fn position_bias(prefix: &str, run: &ReportedRun) -> Option<Figure> {
-    let prompts = run.summary.pointer("/values/prompts")?.as_array()?;
-    let share = |prompt: &Value, when: &str| prompt[when]["p_a"].as_f64();
-    let text = |prompt: &Value, field: &str| prompt[field].as_str().unwrap_or_default().to_owned();
-    let rows: Vec<(String, f64, Option<f64>)> = prompts
-        .iter()
-        .filter_map(|p| {
-            Some((
-                format!("{}, template {}", text(p, "attribute"), text(p, "template")),
-                share(p, "before")?,
-                share(p, "after"),
-            ))
-        })
-        .collect();
-    let comparisons: u64 = prompts.iter().filter_map(|p| p["before"]["comparisons"].as_u64()).sum();
-    let furthest = rows.iter().map(|r| r.1).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
-    let caption = format!(
-        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons \
-         where it is furthest from that; the \
-         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {}.",
-        percent(furthest),
-        counted(comparisons, "comparison")
-    );
-    (!rows.is_empty()).then(|| bias(format!("{prefix}-bias"), "Position bias, before and after".into(), caption, &rows))
+/// The plots that the method describes, beside the tables of its summary.
+fn described(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
+    let sections = run.summary["sections"].as_array().into_iter().flatten();
+    let plots = sections.filter_map(|section| section["plots"].as_array()).flatten();
+    plots.filter_map(|plot| Plot::deserialize(plot).ok()?.draw(prefix)).collect()
 }
 
 fn percent(share: f64) -> String {

@@ -1,11 +1,12 @@
 //! Attacks as tables, and what a reader should learn of them first.
 
 use probity_lm::text::{counted, fixed};
-use probity_stats::Interval;
+use probity_report::{Drawing, ForestEstimate, Plot};
+use probity_stats::{FigureEstimate, Interval};
 use serde_json::json;
 
 use super::figures::PromptFigures;
-use crate::figures::{bounds, mean, number};
+use crate::figures::{ShareFigure, bounds, mean, number};
 use crate::{Conclusion, Section, Trust};
 
 /// An interval over fewer items is too wide to say much.
@@ -42,7 +43,30 @@ pub(super) fn prompts(found: &[PromptFigures]) -> Section {
          against the harmless text. accuracy: of the verdicts on the candidates as they are, against people; lost: items \
          without such a verdict. Intervals are over items.",
     );
+    let row = |one: &PromptFigures| {
+        let name = if one.defence == "none" { one.method.clone() } else { format!("{}, {}", one.method, one.defence) };
+        estimate(name, &one.turned)
+    };
+    let rows = found.iter().filter_map(row).collect();
+    table.plots.push(turned_plot("attacked", "Verdicts that attacks turn", "; the mean over attacks", rows));
     table
+}
+
+fn estimate(name: String, turned: &FigureEstimate<ShareFigure>) -> Option<ForestEstimate> {
+    let interval = turned.interval.map(|Interval { low, high }| (low, high));
+    Some(ForestEstimate { name, value: turned.figure.share?, interval })
+}
+
+fn turned_plot(id: &str, title: &str, of: &str, rows: Vec<ForestEstimate>) -> Plot {
+    Plot {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        caption: format!(
+            "Of the items in which a harmless text of the same length had not made the attacked candidate the better \
+             one, the share in which the attack does, with 95 % intervals over items{of}."
+        ),
+        drawing: Drawing::Forest { x: "verdicts turned".to_owned(), rows, reference: 0.0 },
+    }
 }
 
 /// What is said of each attack: under each defence over all methods, and where it turns most.
@@ -82,6 +106,12 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Section {
         table.push(head.chain(tail));
     }
     table.note("turned: the mean over methods; `summary.json` has each with its interval, `attacked.jsonl` every item");
+    let undefended = found.iter().filter(|one| one.defence == "none");
+    if let Some((worst, _)) = by_share(undefended).max_by(|a, b| a.1.total_cmp(&b.1)) {
+        let rows = worst.attacks.iter().filter_map(|one| estimate(one.attack.clone(), &one.turned)).collect();
+        let title = format!("Attacks on {}", worst.method);
+        table.plots.push(turned_plot("attacks", &title, "; without a defence", rows));
+    }
     table
 }
 

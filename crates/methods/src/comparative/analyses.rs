@@ -3,6 +3,7 @@
 //! run.
 
 use probity_data::Sample;
+use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use probity_stats::{
     Comparisons, Correlation, PairComparison, PairwiseAccuracy, PositionDebias as Weight, pairwise_accuracy,
     per_context, quantile,
@@ -236,6 +237,7 @@ impl Analyses {
             "debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the \
              comparisons drawn, in whatever orders",
         );
+        subsets.plots = self.plots();
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
         let mut consistency = Section::new("Order among fewer candidates", columns);
         for one in &self.consistency {
@@ -243,5 +245,48 @@ impl Analyses {
             consistency.push(heads.into_iter().chain([one.against_all, one.against_gold].map(number)));
         }
         vec![subsets, consistency]
+    }
+
+    /// Spearman over the number of comparisons, by scheme (paper Figs. 4 and 5).
+    fn plots(&self) -> Vec<Plot> {
+        let is_of_prompt = |a: &Subset, b: &Subset| (&a.attribute, &a.template) == (&b.attribute, &b.template);
+        let prompts = self.subsets.chunk_by(is_of_prompt).enumerate();
+        prompts.flat_map(|(number, subsets)| self.plots_of(number, subsets)).collect()
+    }
+
+    /// Of one prompt, decided in two ways.
+    fn plots_of(&self, number: usize, subsets: &[Subset]) -> [Plot; 2] {
+        type Way = fn(&Subset) -> (Option<f64>, Option<[f64; 2]>);
+        let ways: [(&str, &str, Way); 2] = [
+            ("judged", "decided at 0.5", |one| (one.spearman, one.ranges.spearman)),
+            ("debiased", "decided at the median of p over what was drawn", |one| {
+                (one.debiased_on_drawn, one.ranges.debiased_on_drawn)
+            }),
+        ];
+        let Subset { attribute, template, .. } = &subsets[0];
+        ways.map(|(id, decided, figure)| {
+            let point = |one: &Subset| {
+                let (value, range) = figure(one);
+                Some(Point { x: one.comparisons as f64, y: value?, band: range.map(|[low, high]| (low, high)) })
+            };
+            let series = |of_scheme: &[Subset]| Series {
+                name: of_scheme[0].scheme.to_owned(),
+                points: of_scheme.iter().filter_map(point).collect(),
+            };
+            Plot {
+                id: format!("subsets-{number}-{id}"),
+                title: format!("How many comparisons are enough, {attribute}"),
+                caption: format!(
+                    "Mean Spearman per context with so many comparisons of each context, {decided}; by how the \
+                     comparisons are chosen. The band holds nine of ten of {} draws. Template {template}.",
+                    self.runs
+                ),
+                drawing: Drawing::Lines {
+                    x: LineAxis::Counts("comparisons of a context".to_owned()),
+                    y: "Spearman".to_owned(),
+                    series: subsets.chunk_by(|a, b| a.scheme == b.scheme).map(series).collect(),
+                },
+            }
+        })
     }
 }

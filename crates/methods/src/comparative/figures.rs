@@ -1,20 +1,23 @@
 //! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
 
+mod position;
+
 use probity_data::Sample;
 use probity_lm::Precision;
-use probity_lm::text::counted;
 use probity_stats::{
-    AgreementFigures, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PairComparison, PairwiseAccuracy,
-    PositionBias, PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,
+    AgreementFigures, Comparisons, Conditionals, LikelihoodRanking, PairComparison, PairwiseAccuracy, PositionBias,
+    PositionDebias as Weight, RankMethod, average_ranks, comparison_accuracy,
 };
 use serde::Serialize;
+
+pub(super) use position::section as position_section;
 
 use super::SCORES;
 use super::judge::JudgedComparisons;
 use super::options::{ComparativeParams, DebiasMode};
-use crate::figures::{Mass, mean, number};
+use crate::figures::{Mass, mean};
 use crate::gold::{self, GoldUse};
-use crate::{MethodError, Run, Section};
+use crate::{MethodError, Run};
 
 /// The judged comparisons of one attribute under one template.
 pub(super) struct ComparisonCell {
@@ -42,10 +45,10 @@ pub(super) fn cells(
     let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
     for (asked, verdict) in judged.comparisons.iter().zip(&judged.verdicts) {
         let cell = asked.attribute * templates + asked.template;
-        if let Some(p) = verdict.p {
+        if let Some(p) = verdict.p() {
             comparisons[cell][asked.item].push(PairComparison { i: asked.i, j: asked.j, p });
         }
-        masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome.is_low_mass())));
+        masses[cell].extend(verdict.answer.mass.map(|mass| (mass, verdict.answer.outcome.is_low_mass())));
     }
     let checked = |(comparisons, sample): (Vec<PairComparison>, &Sample)| of_sample(sample, comparisons);
     let items: Vec<Vec<Comparisons>> =
@@ -414,27 +417,10 @@ fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
     scores.iter().map(|score| score.and_then(|_| ranks.next())).collect()
 }
 
-/// An empty table for [`CellFigures::push`].
-pub(super) fn position_section() -> Section {
-    let columns = [
-        "attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict",
-        "mass", "min", "low",
-    ];
-    Section::new("Position and mass", columns)
-}
-
 impl CellFigures {
     /// Whether its scores are reweighted by τ.
     pub(super) fn is_debiased(&self) -> bool {
         self.tau.is_some()
-    }
-
-    pub(super) fn push(&self, table: &mut Section) {
-        let heads = [self.attribute.clone(), self.template.clone(), self.judged.to_string()];
-        let places = [self.before.map(|b| b.p_a), self.before.map(|b| b.p_b), self.tau, self.after.map(|a| a.p_a)];
-        let orders = [self.order_gap_mean, self.order_gap_max, self.order_agreement];
-        let mass = [self.mass.mean, self.mass.min, self.mass.low_share];
-        table.push(heads.into_iter().chain(places.into_iter().chain(orders).chain(mass).map(number)));
     }
 }
 
@@ -443,96 +429,4 @@ pub(super) fn first_wins(cells: &[&CellFigures]) -> Option<f64> {
     let comparisons: usize = cells.iter().map(|cell| cell.judged).sum();
     let won: f64 = cells.iter().filter_map(|cell| Some(cell.before?.p_a * cell.judged as f64)).sum();
     (comparisons > 0).then(|| won / comparisons as f64)
-}
-
-/// What the position figures mean, said plainly.
-pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
-    table.note(
-        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in \
-         both orders.",
-    );
-    table.note(
-        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who \
-         sees nothing else.",
-    );
-    table.note(
-        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass \
-         (--min-mass).",
-    );
-    tau_notes(params, cells, table);
-    if cells.iter().any(|cell| !cell.symmetric) {
-        table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
-    }
-    for cell in cells {
-        let place = format!("{}, template {}", cell.attribute, cell.template);
-        if cell.order_agreement.is_some_and(|share| share < 0.5) {
-            table.note(format!(
-                "{place}: most verdicts turn with the order, so the model judges places more than texts."
-            ));
-        }
-        if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
-            table.note(format!(
-                "{place}: the most likely order is known for {}; for {local} with more than {EXACT_SEARCH} texts it is \
-                 the best of many local searches, and no order is more than {largest_gap:.3} nats more likely.",
-                counted(exact, "sample")
-            ));
-        }
-        if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
-            let what = if of.tell() {
-                ""
-            } else {
-                "; from them it cannot be told which texts are better, and all scores are equal"
-            };
-            let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
-            table.note(format!(
-                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is \
-                 better and {:.3} where it is worse (eq. 13){what}.",
-                of.said_where_better, of.said_where_worse
-            ));
-        } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
-            table.note(format!(
-                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count \
-                 as those of a judge without a preference for a place, as with --rank hard-likelihood-symmetric."
-            ));
-        }
-        if cell.mass.low > 0 {
-            let Mass { low, answers, .. } = cell.mass;
-            table.note(format!(
-                "{place}: in {low} of {} the model hardly considers either label; read them with care.",
-                counted(answers, "comparison")
-            ));
-        }
-        if let Some(after) = cell.after.filter(PositionBias::many_ties) {
-            let PositionBias { ties, comparisons, .. } = after;
-            table.note(format!(
-                "{place}: p = τ exactly, and no verdict, in {ties} of {}; no threshold parts them.",
-                counted(comparisons, "comparison")
-            ));
-        }
-    }
-}
-
-/// Where τ comes from, why there is none, and what it leaves.
-fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
-    if params.debias == DebiasMode::None {
-        return;
-    }
-    for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
-        let n = counted(one.tau_comparisons, "comparison");
-        let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (here of the first row)" } else { "" };
-        table.note(format!(
-            "τ: the median of p over {n}{each}, all whose pair was judged in both orders; P(A) after: P(A) \
-             at τ."
-        ));
-    }
-    if cells.iter().any(|cell| cell.tau.is_none() && cell.judged > 0) {
-        let why = "no pair was judged in both orders, so a bias cannot be told from better candidates shown first";
-        table.note(format!("not debiased where τ is missing: {why}; use --pairs symmetric:R."));
-    }
-    let off = |cell: &CellFigures| {
-        cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties())
-    };
-    if cells.iter().any(off) {
-        table.note("τ is shared, so P(A) after need not be 0.5 in each row; --debias per-prompt balances each.");
-    }
 }

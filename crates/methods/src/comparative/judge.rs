@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::budget::BudgetFigures;
 use super::options::{ComparativeParams, Decide};
+use crate::answer::{Answer, likeliest};
 use crate::answer_text::answer_of;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
@@ -40,14 +41,10 @@ pub(super) struct ComparisonQuestion {
 /// The answer to a [`ComparisonQuestion`].
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ComparisonVerdict {
-    /// P(first is better), where there is an answer.
-    pub(super) p: Option<f64>,
-    /// Probability of both labels together under the full vocabulary; absent where answers were sampled.
-    pub(super) mass: Option<f64>,
-    pub(super) outcome: Outcome,
+    /// Which candidate is better; of sampled answers the probabilities are their shares, and there is no mass.
+    pub(super) answer: Answer<usize>,
     /// Log-probabilities of the two labels.
     logprobs: Option<[f64; 2]>,
-    prompt_tokens: Option<usize>,
     /// How sampled answers were read.
     pub(super) samples: Option<SampledTally>,
 }
@@ -62,19 +59,17 @@ pub(super) struct SampledTally {
 
 impl ComparisonVerdict {
     fn none(outcome: Outcome) -> Self {
-        Self { p: None, mass: None, outcome, logprobs: None, prompt_tokens: None, samples: None }
+        Self { answer: Answer::none(outcome), logprobs: None, samples: None }
     }
 
     fn from_score(result: &ScoreResult) -> Self {
-        let labels = result.labels();
-        Self {
-            p: labels.map(|l| l.labels[0].prob),
-            mass: labels.map(|l| l.mass),
-            outcome: result.outcome.clone(),
-            logprobs: labels.map(|l| [l.labels[0].logprob, l.labels[1].logprob]),
-            prompt_tokens: Some(result.prompt_tokens),
-            samples: None,
-        }
+        let logprobs = result.labels().map(|l| [l.labels[0].logprob, l.labels[1].logprob]);
+        Self { answer: Answer::likeliest(result), logprobs, samples: None }
+    }
+
+    /// P(first is better), where there is an answer.
+    pub(super) fn p(&self) -> Option<f64> {
+        self.answer.probabilities.as_ref().map(|p| p[0])
     }
 }
 
@@ -126,8 +121,10 @@ impl Sampled {
             None if tally.first == tally.second => Outcome::Tie,
             None => Outcome::Scored,
         };
-        let p = p.filter(|_| outcome.has_answer());
-        ComparisonVerdict { p, mass: None, outcome, logprobs: None, prompt_tokens, samples: Some(tally) }
+        let probabilities = p.filter(|_| outcome.has_answer()).map(|p| vec![p, 1.0 - p]);
+        let value = probabilities.as_deref().and_then(likeliest);
+        let answer = Answer { value, probabilities, prompt_tokens, ..Answer::none(outcome) };
+        ComparisonVerdict { answer, logprobs: None, samples: Some(tally) }
     }
 }
 
@@ -338,13 +335,13 @@ impl ComparisonJudge<'_> {
             j,
             candidate_i: &sample.candidates[i].id,
             candidate_j: &sample.candidates[j].id,
-            p: verdict.p,
+            p: verdict.p(),
             // JSON has no −∞: a label that is impossible has no log-probability, and p says which one it is.
             logprob_i: verdict.logprobs.map(|l| l[0]).filter(|l| l.is_finite()),
             logprob_j: verdict.logprobs.map(|l| l[1]).filter(|l| l.is_finite()),
-            mass: verdict.mass,
-            outcome: &verdict.outcome,
-            prompt_tokens: verdict.prompt_tokens,
+            mass: verdict.answer.mass,
+            outcome: &verdict.answer.outcome,
+            prompt_tokens: verdict.answer.prompt_tokens,
             precision: self.precision,
             samples: verdict.samples,
         }
@@ -384,8 +381,8 @@ mod tests {
                 sampled.add(*sample, result, &labels);
             }
             let verdict = sampled.verdict();
-            assert_eq!(verdict.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
-            assert_eq!((verdict.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
+            assert_eq!(verdict.answer.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
+            assert_eq!((verdict.answer.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
         }
     }
 
@@ -402,8 +399,8 @@ mod tests {
             sampled.verdict()
         };
         let none = verdict(text("neither"));
-        assert_eq!((none.outcome, none.samples.map(|tally| tally.unparsed)), (outcome.clone(), Some(2)));
-        assert_eq!(verdict(text("A")).outcome, Outcome::Scored, "one of both was read");
+        assert_eq!((none.answer.outcome, none.samples.map(|tally| tally.unparsed)), (outcome.clone(), Some(2)));
+        assert_eq!(verdict(text("A")).answer.outcome, Outcome::Scored, "one of both was read");
     }
 
     #[test]

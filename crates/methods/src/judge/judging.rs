@@ -152,11 +152,6 @@ impl<'m> ModelJudge<'m> {
         if self.reward.is_some() { "reward" } else { self.options.template() }
     }
 
-    /// The judge's model.
-    pub(crate) fn model(&self) -> &'m dyn LanguageModel {
-        self.model
-    }
-
     /// What verdicts depend on besides the model.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
         let options = &self.options;
@@ -190,7 +185,7 @@ impl<'m> ModelJudge<'m> {
 
     /// Asks all questions; `keep` gets each verdict as it is had, by the position of its question. A question with an
     /// empty text in it is not asked. That each prompt can be made is found out before the first question is asked.
-    pub(crate) fn ask(
+    pub(super) fn ask(
         &self,
         run: &mut Run<'_>,
         questions: &[JudgeQuestion<'_>],
@@ -296,8 +291,15 @@ impl<'m> ModelJudge<'m> {
         self.reward.is_some() || self.options.verdict.has_labels()
     }
 
+    /// The row of a verdict behind the fields that identify it.
+    pub(super) fn row(&self, identity: Value, verdict: &JudgeVerdict) -> serde_json::Result<Value> {
+        let mut row = verdict.row(identity, self.offered)?;
+        row["precision"] = serde_json::to_value(self.model.description().precision)?;
+        Ok(row)
+    }
+
     /// The verdict that a row of this judge's answers says.
-    pub(crate) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
+    pub(super) fn read(&self, row: &Value) -> Result<JudgeVerdict, RowError> {
         let verdict = JudgeVerdict::read(row, self.offered, self.has_labels())?;
         let (there, cycles) = (verdict.answers.len(), usize::from(self.options.cycles));
         if there > 0 && there != cycles {

@@ -1,23 +1,24 @@
 //! The method `judge`: pairs or single candidates, put to one judge or a panel.
 
 use probity_data::Sample;
-use probity_lm::{LanguageModel, Outcome};
+use probity_lm::LanguageModel;
 use probity_options::name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use smart_default::SmartDefault;
 
-use super::judging::{JudgeQuestion, ModelJudge, TEMPLATES};
+use super::judging::{ModelJudge, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
 use super::plan::{JudgePlan, UnitVerdict, one_of};
 use super::report::{JudgeResults, VerdictDigest};
-use super::rows::{self, VERDICTS};
-use super::verdict::{Decision, JudgeVerdict};
+use super::rows::{self, VERDICTS, VerdictIdentity};
+use super::stage::JudgeStage;
+use super::verdict::Decision;
 use crate::builtin::Builtin;
 use crate::gold;
 use crate::question::LayoutOptions;
-use crate::{KeepPart, Method, MethodError, MethodReport, MethodStage, RoleModel, RowError, Run, Signature, StageSpec};
+use crate::{Method, MethodError, MethodReport, RoleModel, Run, Signature, StageSpec};
 
 /// In which order the candidates of a pair are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -154,16 +155,19 @@ rationale, and name_a, name_b, ties or min, max.";
         }
         let (plan, names) = (JudgePlan::new(params, samples), names(&models));
         let questions = plan.questions(params, samples);
-        let asking = VerdictStage {
-            params,
-            samples,
-            plan: &plan,
-            names: &names,
-            judges: &judges,
-            questions: &questions,
-            signature: &signature,
+        let identity = |number: usize| {
+            let (judge, index) = (number / questions.len(), number % questions.len());
+            let names = [&*names[judge], judges[judge].template()];
+            json!(VerdictIdentity::new(params, samples, &plan, index, names))
         };
-        let verdicts = run.stage(&asking)?.parts;
+        let stage = JudgeStage {
+            name: VERDICTS,
+            judges: judges.iter().map(|judge| (judge, questions.as_slice())).collect(),
+            identity: Box::new(identity),
+            inputs: vec![signature.to_string()],
+        };
+        let verdicts = run.stage(&stage)?.parts;
+        drop(stage);
         let by_judge = || verdicts.chunks_exact(questions.len().max(1));
         let labels = params.judging.verdict.has_labels();
         let settled: Vec<Vec<UnitVerdict>> = by_judge().map(|verdicts| plan.settle(verdicts, labels)).collect();
@@ -205,60 +209,6 @@ fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
         names.push(if same == 0 { name.clone() } else { format!("{name} ({})", same + 1) });
     }
     names
-}
-
-/// The stage in which every judge is asked, one after another: a part, and a row, for each question to each.
-pub(super) struct VerdictStage<'s> {
-    pub(super) params: &'s JudgeParams,
-    pub(super) samples: &'s [Sample],
-    pub(super) plan: &'s JudgePlan,
-    /// The judges' names.
-    pub(super) names: &'s [String],
-    pub(super) judges: &'s [ModelJudge<'s>],
-    questions: &'s [JudgeQuestion<'s>],
-    signature: &'s Signature,
-}
-
-impl MethodStage for VerdictStage<'_> {
-    type Part = JudgeVerdict;
-    const MADE_ANEW: &'static [&'static str] = &["precision"];
-
-    fn name(&self) -> &'static str {
-        VERDICTS
-    }
-
-    fn parts(&self) -> usize {
-        self.questions.len() * self.judges.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        vec![self.signature.to_string()]
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
-        self.judges.iter().enumerate().try_for_each(|(number, judge)| {
-            let before = number * self.questions.len();
-            judge.ask(run, self.questions, &mut |index, verdict, output| keep(before + index, verdict, output))
-        })
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        json!(rows::VerdictIdentity::new(self, number / self.questions.len(), number % self.questions.len()))
-    }
-
-    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        let (judge, index) = (number / self.questions.len(), number % self.questions.len());
-        let precision = self.judges[judge].model().description().precision;
-        Ok(vec![serde_json::to_value(rows::row(self, judge, index, verdict, precision))?])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
-        self.judges[0].read(&rows[0])
-    }
-
-    fn stand_in(&self, _: usize) -> JudgeVerdict {
-        JudgeVerdict::none(Outcome::Empty)
-    }
 }
 
 /// The panel's verdict on a unit; of a single judge its own.

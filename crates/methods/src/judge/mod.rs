@@ -11,6 +11,7 @@ mod options;
 mod plan;
 mod report;
 mod rows;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -23,4 +24,5 @@ pub use options::{JudgingOptions, Mode, VerdictMode};
 
 pub(crate) use judging::{JudgeQuestion, ModelJudge, ShownText};
 pub(crate) use plan::{JudgedUnit, UnitVerdict};
-pub(crate) use verdict::{Decision, JudgeAnswer, JudgeVerdict, PairChoice};
+pub(crate) use stage::JudgeStage;
+pub(crate) use verdict::{Decision, JudgeVerdict, PairChoice};

@@ -1,13 +1,14 @@
 //! The rows that a judge leaves: verdicts as they come, then what they come to.
 
+use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 
-use super::method::VerdictStage;
+use super::method::JudgeParams;
 use super::options::Mode;
-use super::plan::JudgedUnit;
+use super::plan::{JudgePlan, JudgedUnit};
 use super::report::JudgeResults;
-use super::verdict::{Decision, JudgeAnswer, JudgeVerdict, PairChoice};
+use super::verdict::{Decision, PairChoice};
 use crate::{MethodError, Run};
 
 /// The table of all verdicts.
@@ -17,7 +18,7 @@ const PAIRS: &str = "pairs";
 /// The table of what they come to for each candidate.
 const SCORES: &str = "scores";
 
-/// Which verdict a row is, and what it says.
+/// The fields that identify the row of a verdict.
 #[derive(Serialize)]
 pub(super) struct VerdictIdentity<'a> {
     item: &'a str,
@@ -26,9 +27,6 @@ pub(super) struct VerdictIdentity<'a> {
     template: &'a str,
     #[serde(flatten)]
     shown: ShownCandidates<'a>,
-    /// Absent where there is no more to tell than which it is.
-    #[serde(flatten)]
-    said: Option<VerdictValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
 }
@@ -42,74 +40,24 @@ enum ShownCandidates<'a> {
 }
 
 impl<'a> VerdictIdentity<'a> {
-    pub(super) fn new(asking: &'a VerdictStage<'_>, judge: usize, index: usize) -> Self {
-        let asked = asking.plan.asked[index];
-        let JudgedUnit { item, attribute, .. } = asking.plan.units[asked.unit];
-        let sample = &asking.samples[item];
+    /// Of the question at `index`, to the judge of that name and template.
+    pub(super) fn new(
+        params: &'a JudgeParams,
+        samples: &'a [Sample],
+        plan: &JudgePlan,
+        index: usize,
+        [judge, template]: [&'a str; 2],
+    ) -> Self {
+        let asked = plan.asked[index];
+        let JudgedUnit { item, attribute, .. } = plan.units[asked.unit];
+        let sample = &samples[item];
         let id = |k: usize| sample.candidates[k].id.as_str();
-        let shown = match asking.plan.shown(asked) {
+        let shown = match plan.shown(asked) {
             (i, Some(j)) => ShownCandidates::Pair { i, j, candidate_i: id(i), candidate_j: id(j) },
             (index, None) => ShownCandidates::Single { index, candidate: id(index) },
         };
-        Self {
-            item: &sample.id,
-            attribute: &asking.params.judging.attribute[attribute],
-            judge: &asking.names[judge],
-            template: asking.judges[judge].template(),
-            shown,
-            said: None,
-            reference: asked.reference,
-        }
-    }
-}
-
-/// One verdict of one judge.
-#[derive(Serialize)]
-pub(super) struct VerdictRow<'a> {
-    #[serde(flatten)]
-    of: VerdictIdentity<'a>,
-    mass: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    answers: &'a [JudgeAnswer],
-    prompt_tokens: Option<usize>,
-    precision: Precision,
-}
-
-/// What was said of it.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum VerdictValue {
-    Pair {
-        choice: Option<PairChoice>,
-        /// How much speaks for the one shown first.
-        p: Option<f64>,
-    },
-    Single {
-        rating: Option<f64>,
-    },
-}
-
-pub(super) fn row<'a>(
-    asking: &'a VerdictStage<'_>,
-    judge: usize,
-    index: usize,
-    verdict: &'a JudgeVerdict,
-    precision: Precision,
-) -> VerdictRow<'a> {
-    let of = VerdictIdentity::new(asking, judge, index);
-    let decided = &verdict.decided;
-    let said = match of.shown {
-        ShownCandidates::Pair { .. } => VerdictValue::Pair { choice: decided.choice(), p: decided.p() },
-        ShownCandidates::Single { .. } => VerdictValue::Single { rating: decided.rating() },
-    };
-    VerdictRow {
-        of: VerdictIdentity { said: Some(said), ..of },
-        mass: verdict.mass(),
-        outcome: &decided.outcome,
-        answers: &verdict.answers,
-        prompt_tokens: verdict.prompt_tokens,
-        precision,
+        let attribute = &params.judging.attribute[attribute];
+        Self { item: &sample.id, attribute, judge, template, shown, reference: asked.reference }
     }
 }
 

@@ -6,17 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::brackets::{MARKER, follows_marker, last_verdict, whole_part};
+use crate::answer::{check_mass, probabilities_by_name};
 use crate::answer_text::{answer_of, answer_text};
 use crate::figures::mean;
 use crate::reward::preferred;
 use crate::scale::one_begins_another;
 use crate::stage::{RowError, flatten_into};
 use crate::{MethodError, RatingScale};
-
-/// How far from one the probabilities of a given answer may sum: somebody may have written four digits of each.
-const SUM_WITHIN: f64 = 1e-2;
-/// How far above one the mass of a given answer may be: a sum over variants is rounded.
-const MASS_WITHIN: f64 = 1e-6;
 
 /// What a judge may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,19 +280,20 @@ impl JudgeVerdict {
         Self { decided, answers, prompt_tokens }
     }
 
-    /// The row of which it is the rest.
-    pub(crate) fn row(&self, identity: Value) -> serde_json::Result<Value> {
+    /// Its row behind the fields that identify it.
+    pub(crate) fn row(&self, identity: Value, offered: OfferedVerdicts) -> serde_json::Result<Value> {
         let mut row = identity;
-        let fields = VerdictFields {
-            choice: self.decided.choice(),
-            p: self.decided.p(),
-            rating: self.decided.rating(),
-            mass: self.mass(),
-            outcome: &self.decided.outcome,
-            answers: &self.answers,
-            prompt_tokens: self.prompt_tokens,
-        };
-        flatten_into(&mut row, &fields)?;
+        match offered {
+            OfferedVerdicts::Pair { .. } => {
+                row["choice"] = json!(self.decided.choice());
+                row["p"] = json!(self.decided.p());
+            }
+            OfferedVerdicts::Ratings(_) => row["rating"] = json!(self.decided.rating()),
+        }
+        row["mass"] = json!(self.mass());
+        flatten_into(&mut row, &self.decided.outcome)?;
+        row["answers"] = json!(self.answers);
+        row["prompt_tokens"] = json!(self.prompt_tokens);
         Ok(row)
     }
 
@@ -314,23 +311,6 @@ impl JudgeVerdict {
     pub(crate) fn unparsed(&self) -> usize {
         self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
     }
-}
-
-/// A verdict as a row has it.
-#[derive(Serialize)]
-struct VerdictFields<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    choice: Option<PairChoice>,
-    /// How much speaks for the one shown first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rating: Option<f64>,
-    mass: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    answers: &'a [JudgeAnswer],
-    prompt_tokens: Option<usize>,
 }
 
 /// A verdict in a row that was written before.
@@ -371,24 +351,17 @@ impl JudgeAnswer {
             if let Some(other) = all.keys().find(|name| !names.contains(name)) {
                 return refuse("probabilities", format!("has {other:?}, and what was offered is {offers}"));
             }
-            let given: Option<Vec<f64>> = names.iter().map(|name| all.get(name)?.as_f64()).collect();
-            let is_whole = |sum: f64| (sum - 1.0).abs() < SUM_WITHIN;
-            if !given.is_some_and(|given| given.iter().all(|p| *p >= 0.0) && is_whole(given.iter().sum())) {
+            if probabilities_by_name(all, names.iter().cloned()).is_none() {
                 return refuse("probabilities", format!("are not one for each of {offers} that sum to 1"));
             }
             if !self.outcome.has_answer() {
                 return refuse("probabilities", format!("are there, and its `outcome` is `{outcome}`"));
             }
         }
-        match self.mass {
-            Some(_) if self.probabilities.is_none() => {
-                return refuse("mass", "is there, and there are no `probabilities`".to_owned());
-            }
-            Some(mass) if !(0.0..=1.0 + MASS_WITHIN).contains(&mass) => {
-                return refuse("mass", format!("is {mass}, and a probability is from 0 to 1"));
-            }
-            _ => {}
+        if self.mass.is_some() && self.probabilities.is_none() {
+            return refuse("mass", "is there, and there are no `probabilities`".to_owned());
         }
+        check_mass(&format!("{place}.mass"), self.mass)?;
         if self.outcome.is_low_mass() && self.probabilities.is_none() {
             return refuse("outcome", format!("is `{outcome}`, and there are no `probabilities`"));
         }
@@ -617,7 +590,7 @@ mod tests {
             let result = GenerateResult { finish: Some(finish), verdict: Some(verdict), ..generated(text) };
             let said = JudgeVerdict::from_texts(std::slice::from_ref(&result), PAIR, labels);
             // What a row says of it is the same.
-            let row = said.row(json!({})).expect("a row");
+            let row = said.row(json!({}), PAIR).expect("a row");
             assert_eq!(JudgeVerdict::read(&row, PAIR, labels).expect("sound"), said, "{text}");
             (said.decided.choice(), said.decided.outcome)
         };

@@ -1,15 +1,15 @@
 //! Judges of whole texts: the baselines on critiques, and what refined answers are worth.
 
 use probity_data::Sample;
-use probity_lm::{LanguageModel, Outcome};
-use serde_json::{Value, json};
+use probity_lm::LanguageModel;
+use serde_json::json;
 
 use super::options::MetaCritiqueParams;
 use super::prompts::JUDGED;
 use super::{ANSWER, QUESTION};
-use crate::judge::{JudgeQuestion, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText, UnitVerdict};
+use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgingOptions, Mode, ModelJudge, ShownText, UnitVerdict};
 use crate::prompt_set::PromptSet;
-use crate::{KeepPart, MethodError, MethodStage, RatingScale, RowError, Run};
+use crate::{MethodError, RatingScale};
 
 /// The paper's scale for single critiques.
 const SCALE: RatingScale = RatingScale { min: 1, max: 7 };
@@ -104,43 +104,48 @@ pub(super) struct ComparedTexts<'a> {
     pub(super) second: Option<ShownText<'a>>,
 }
 
-/// The stage in which a judge is asked: a part, and a row, for each unit in each order.
-pub(super) struct ComparisonStage<'a> {
-    name: &'static str,
-    /// What the judge is shown besides, by the position of the sample.
-    pub(super) samples: &'a [Sample],
+/// Units in each of their orders: the questions to a judge.
+pub(super) struct ComparedUnits<'a> {
     units: &'a [ComparedTexts<'a>],
-    judge: &'a ModelJudge<'a>,
     /// The position of the unit, and whether its second text is shown first.
     asked: Vec<(usize, bool)>,
-    inputs: Vec<String>,
+    questions: Vec<JudgeQuestion<'a>>,
 }
 
-impl<'a> ComparisonStage<'a> {
-    pub(super) fn new(
-        name: &'static str,
-        samples: &'a [Sample],
-        units: &'a [ComparedTexts<'a>],
-        judge: &'a ModelJudge<'a>,
-        inputs: Vec<String>,
-    ) -> Self {
-        let orders = |unit: &ComparedTexts<'_>| if unit.second.is_some() { &[false, true][..] } else { &[false] };
-        let asked = units
-            .iter()
-            .enumerate()
-            .flat_map(|(number, unit)| orders(unit).iter().map(move |turned| (number, *turned)).collect::<Vec<_>>());
-        let asked = asked.collect();
-        Self { name, samples, units, judge, asked, inputs }
+impl<'a> ComparedUnits<'a> {
+    /// The questions of a stage of that name; `samples` are as the judge is shown them.
+    pub(super) fn new(name: &str, samples: &'a [Sample], units: &'a [ComparedTexts<'a>]) -> Self {
+        let orders = |(number, unit): (usize, &ComparedTexts<'_>)| {
+            let orders = if unit.second.is_some() { &[false, true][..] } else { &[false] };
+            orders.iter().map(move |turned| (number, *turned))
+        };
+        let asked: Vec<(usize, bool)> = units.iter().enumerate().flat_map(orders).collect();
+        let question = |&(unit, turned): &(usize, bool)| {
+            let ComparedTexts { item, first, second } = units[unit];
+            let mut shown: Vec<ShownText<'a>> = std::iter::once(first).chain(second).collect();
+            if turned {
+                shown.reverse();
+            }
+            let sample = &samples[item];
+            JudgeQuestion { sample, attribute: 0, shown, references: Vec::new(), tag: name.to_owned() }
+        };
+        let questions = asked.iter().map(question).collect();
+        Self { units, asked, questions }
     }
 
-    fn shown(&self, number: usize) -> (usize, Vec<ShownText<'a>>) {
-        let (unit, turned) = self.asked[number];
-        let ComparedTexts { item, first, second } = self.units[unit];
-        let mut shown: Vec<ShownText<'a>> = std::iter::once(first).chain(second).collect();
-        if turned {
-            shown.reverse();
-        }
-        (item, shown)
+    /// The stage in which the judge answers them.
+    pub(super) fn stage<'s>(
+        &'s self,
+        name: &'static str,
+        judge: &'s ModelJudge<'s>,
+        inputs: Vec<String>,
+    ) -> JudgeStage<'s> {
+        let identity = |number: usize| {
+            let JudgeQuestion { sample, shown, .. } = &self.questions[number];
+            let shown: Vec<&str> = shown.iter().map(|text| text.name).collect();
+            json!({ "item": sample.id, "shown": shown })
+        };
+        JudgeStage { name, judges: vec![(judge, &self.questions)], identity: Box::new(identity), inputs }
     }
 
     /// What the verdicts come to for each unit.
@@ -148,54 +153,5 @@ impl<'a> ComparisonStage<'a> {
         let verdicts = self.asked.iter().zip(verdicts).map(|((unit, turned), said)| (*unit, *turned, &said.decided));
         let settled = UnitVerdict::settle(self.units.len(), verdicts, labels);
         settled.into_iter().map(|verdict| verdict.expect("each unit is asked about")).collect()
-    }
-}
-
-impl MethodStage for ComparisonStage<'_> {
-    type Part = JudgeVerdict;
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn parts(&self) -> usize {
-        self.asked.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.clone()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
-        let question = |number: usize| {
-            let (item, shown) = self.shown(number);
-            JudgeQuestion {
-                sample: &self.samples[item],
-                attribute: 0,
-                shown,
-                references: Vec::new(),
-                tag: self.name.to_owned(),
-            }
-        };
-        let questions: Vec<JudgeQuestion<'_>> = (0..self.asked.len()).map(question).collect();
-        self.judge.ask(run, &questions, keep)
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let (item, shown) = self.shown(number);
-        let shown: Vec<&str> = shown.iter().map(|text| text.name).collect();
-        json!({ "item": self.samples[item].id, "shown": shown })
-    }
-
-    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        Ok(vec![verdict.row(self.identity(number))?])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
-        self.judge.read(&rows[0])
-    }
-
-    fn stand_in(&self, _: usize) -> JudgeVerdict {
-        JudgeVerdict::none(Outcome::Empty)
     }
 }

@@ -6,7 +6,7 @@ use probity_lm::LanguageModel;
 use super::accuracy::{AccuracyFigures, LabelledClaim, accuracies};
 use super::aius::{self, AIUS, Aius, ExtractionJob};
 use super::claims::{self, Claim, ClaimJudge, PRECISION, RECALL, is_true};
-use super::comparing::{ComparedTexts, Comparison, ComparisonStage, PAIRWISE, REFINED_PAIRS, SINGLE, judge};
+use super::comparing::{ComparedTexts, ComparedUnits, Comparison, PAIRWISE, REFINED_PAIRS, SINGLE, judge};
 use super::options::{Baseline, MetaCritiqueParams};
 use super::report::{ComparedPair, CritiqueFindings};
 use super::tally::{CritiqueTally, Tally};
@@ -348,8 +348,8 @@ impl MetaCritiqueWork<'_> {
         let shown: Vec<Sample> = self.samples.iter().map(comparison.shown).collect();
         let depends = judge.sign(Signature::new(comparison.name, self.model)).to_string();
         let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
-        let stage = ComparisonStage::new(comparison.name, &shown, units, &judge, inputs);
-        let verdicts = run.stage(&stage)?.parts;
+        let compared = ComparedUnits::new(comparison.name, &shown, units);
+        let verdicts = run.stage(&compared.stage(comparison.name, &judge, inputs))?.parts;
         for verdict in &verdicts {
             findings.outcomes.add(&verdict.decided.outcome);
         }
@@ -357,7 +357,7 @@ impl MetaCritiqueWork<'_> {
         for mark in judge.sign(Signature::new(comparison.name, self.model)).templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
-        Ok(stage.settle(&verdicts, self.params.verdict.of_judge().has_labels()))
+        Ok(compared.settle(&verdicts, self.params.verdict.of_judge().has_labels()))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_lm::text::fixed;
+use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use probity_stats::{FigureEstimate, Interval, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 
@@ -176,6 +177,21 @@ pub(super) fn rounds_section(rounds: &[RoundTally], ended: &str) -> Section {
         table.push(cells.map(|count| count.to_string()));
     }
     table.note(format!("It ended there: {ended}."));
+    let point = |round: usize, open: usize| Point { x: round as f64, y: open as f64, band: None };
+    let first = rounds.first().map(|first| point(0, first.open));
+    let points = first.into_iter().chain(rounds.iter().map(|one| point(one.round, one.left))).collect();
+    table.plots.push(Plot {
+        id: "rounds".to_owned(),
+        title: "Units left by round".to_owned(),
+        caption: "Knowledge units that no answer has spoken of, behind each round. The steeper the line, the more the \
+                  evaluated model says when it is asked; where it lies flat nothing more comes."
+            .to_owned(),
+        drawing: Drawing::Lines {
+            x: LineAxis::Counts("round".to_owned()),
+            y: "units".to_owned(),
+            series: vec![Series { name: "open units".to_owned(), points }],
+        },
+    });
     table
 }
 

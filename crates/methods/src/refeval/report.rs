@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
 use probity_lm::text::{counted, fixed, thousands};
+use probity_report::{Drawing, Plot, Point, SERIES, Series};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
@@ -133,10 +134,10 @@ pub(super) fn report(
         "ignored": counts.iter().map(|(times, units)| json!({ "times": times, "units": units })).collect::<Vec<_>>(),
         "interrogatives": words,
         "tokens": results.tokens,
-        "map": map(&places, results),
     });
     let mut sections = vec![figures.section()];
     found.notes(&mut sections[0]);
+    sections[0].plots.push(map(&places, results));
     outcomes.notes(signature.model.as_ref(), &mut sections[0]);
     sections.push(rounds_section(&results.rounds, results.ended));
     sections.push(interrogatives_section(&words));
@@ -190,16 +191,31 @@ pub(super) fn report(
     Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
 }
 
-/// The places of units by the round that covered them, those that are open last; thinned where they are many.
-fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Vec<Value> {
+/// The places of units by the round that covered them, those that are open last (the paper's Figure 5); thinned where
+/// they are many. The last rounds are one group if there are more than a plot can tell apart.
+fn map(places: &[[f64; 2]], results: &ExaminationResults) -> Plot {
     let every = places.len().div_ceil(MAPPED).max(1);
-    let mut by_round: BTreeMap<usize, Vec<[f64; 2]>> = BTreeMap::new();
-    for (place, unit) in places.iter().zip(&results.units).step_by(every) {
+    let mut by_round: BTreeMap<usize, Vec<Point>> = BTreeMap::new();
+    for ([x, y], unit) in places.iter().zip(&results.units).step_by(every) {
         let round = unit.covered.map_or(usize::MAX, |(_, round, _)| round);
-        by_round.entry(round).or_default().push(*place);
+        by_round.entry(round).or_default().push(Point { x: *x, y: *y, band: None });
     }
-    let group = |(round, points): (usize, Vec<[f64; 2]>)| json!({ "round": (round != usize::MAX).then_some(round), "points": points });
-    by_round.into_iter().map(group).collect()
+    let name = |round| if round == usize::MAX { "left open".to_owned() } else { format!("round {round}") };
+    let mut groups: Vec<Series> =
+        by_round.into_iter().map(|(round, points)| Series { name: name(round), points }).collect();
+    if groups.len() > SERIES {
+        let rest = groups.drain(SERIES - 2..groups.len() - 1).flat_map(|series| series.points).collect();
+        groups.insert(SERIES - 2, Series { name: "later rounds".to_owned(), points: rest });
+    }
+    Plot {
+        id: "map".to_owned(),
+        title: "Map of the units".to_owned(),
+        caption:
+            "Each point is a knowledge unit, by the two principal components of its embedding: what lies together \
+                  is about the same. Colours tell in which round an answer spoke of it."
+                .to_owned(),
+        drawing: Drawing::Map { groups },
+    }
 }
 
 impl Found<'_> {

@@ -15,11 +15,12 @@ use super::similarity::{Measures, Similarity};
 use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
+use crate::prompt_set::ReadyPrompt;
+use crate::query::{Query, QueryStage, Readout};
 use crate::question::{MATERIAL, material, short_hash};
-use crate::stage::{KeepPart, MethodStage, RowError};
-use crate::template::{PromptLayout, Rendered, Template, TemplateError};
+use crate::template::{PromptLayout, Template};
 use crate::written::{WrittenOutcome, WrittenText};
-use crate::{MethodError, Run, Signature};
+use crate::{MethodError, RowError, Signature};
 
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
@@ -45,7 +46,7 @@ const PARAPHRASED: &[DataSlot] = &[DataSlot::required("reference"), MATERIAL[0],
 pub(crate) struct RevisionSet {
     pub(crate) kind: RevisionKind,
     pub(crate) focus: RevisionFocus,
-    pub(crate) template: Template,
+    pub(crate) prompt: ReadyPrompt,
 }
 
 /// One reference to be made.
@@ -131,8 +132,8 @@ impl<'a> Reviser<'a> {
                 RevisionKind::Adapted | RevisionKind::Both | RevisionKind::Each => foci.to_vec(),
             };
             for focus in foci {
-                let template = load(&how, kind, &focus)?;
-                sets.push(RevisionSet { kind, focus, template });
+                let prompt = ReadyPrompt::new(load(&how, kind, &focus)?, how.layout.clone());
+                sets.push(RevisionSet { kind, focus, prompt });
             }
         }
         Ok(Self { samples, how, sets })
@@ -152,7 +153,7 @@ impl<'a> Reviser<'a> {
         if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
-        signature.with_templates(self.sets.iter().map(|set| &set.template))
+        signature.with_templates(self.sets.iter().map(|set| set.prompt.template()))
     }
 
     /// All references to be made, sample by sample.
@@ -187,30 +188,6 @@ impl<'a> Reviser<'a> {
         rng_for(self.how.seed, &parts).random()
     }
 
-    /// Makes the references of these jobs.
-    fn make(
-        &self,
-        jobs: &[RevisionJob],
-        run: &mut Run<'_>,
-        keep: &mut KeepPart<'_, Revision>,
-    ) -> Result<(), MethodError> {
-        let (asked, empty): (Vec<usize>, Vec<usize>) =
-            (0..jobs.len()).partition(|index| self.can_be_asked(&jobs[*index]));
-        for index in &asked {
-            // Prompts are made when the model takes them; that all of them can be is found out first.
-            run.quotes(self.render(&jobs[*index])?.quoted);
-        }
-        let measures = Measures::new();
-        run.generate(asked.iter().map(|index| self.request(&jobs[*index])), |position, result, output| {
-            let index = asked[position];
-            keep(index, self.revision(jobs[index], &result, &measures), output)
-        })?;
-        for index in empty {
-            keep(index, Revision::without_text(jobs[index]), run.output()).map_err(MethodError::Output)?;
-        }
-        Ok(())
-    }
-
     /// Whether there is something to show: every text that the prompt is about.
     fn can_be_asked(&self, job: &RevisionJob) -> bool {
         let shown = self.shown(job);
@@ -233,45 +210,38 @@ impl<'a> Reviser<'a> {
         shown
     }
 
-    fn render(&self, job: &RevisionJob) -> Result<Rendered, TemplateError> {
-        self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
-    }
-
-    /// What the model is shown; the prompt can be made, as [`RevisionStage`] has found out.
+    /// What the model is shown; the prompt can be rendered, as the stage has found out.
     pub(crate) fn prompt(&self, job: &RevisionJob) -> Prompt {
-        self.render(job).expect("it could be rendered before").prompt(&self.how.layout)
+        let prompt = &self.sets[job.set].prompt;
+        let rendered = prompt.render(&self.samples[job.item].id, &self.shown(job), &[]);
+        prompt.lay_out(rendered.expect("it could be rendered before"))
     }
 
-    fn request(&self, job: &RevisionJob) -> GenerateRequest {
-        let RevisionSet { kind, focus, .. } = &self.sets[job.set];
+    fn query(&self, job: &RevisionJob) -> Query<'_> {
+        let RevisionSet { kind, focus, prompt } = &self.sets[job.set];
         let sample = &self.samples[job.item];
-        let mut id = format!("{}/{kind}", sample.id);
         let candidate = job.primary.map(|candidate| sample.candidates[candidate].id.clone());
-        for part in focus.name.iter().cloned().chain(candidate).chain(job.paraphrase.map(|(k, n)| format!("{k}#{n}"))) {
-            id = format!("{id}/{part}");
-        }
-        let rendered = self.render(job).expect("it could be rendered before");
-        let stop = rendered.stop().into_iter().collect();
-        let request = GenerateRequest {
-            stop,
-            ..GenerateRequest::greedy(id, rendered.prompt(&self.how.layout), self.how.max_tokens as usize)
-        };
-        match job.paraphrase {
-            None => request,
-            Some((reference, number)) => {
-                let parts = ["paraphrase", &sample.id, &reference.to_string(), &number.to_string()];
-                let seed = seed_for(self.how.seed, &parts);
-                GenerateRequest {
-                    sampling: Sampling::Random { temperature: TEMPERATURE, limits: SamplingLimits::default(), seed },
-                    ..request
-                }
-            }
-        }
+        let paraphrase = job.paraphrase.map(|(reference, number)| format!("{reference}#{number}"));
+        let parts = focus.name.iter().cloned().chain(candidate).chain(paraphrase);
+        let id = parts.fold(format!("{}/{kind}", sample.id), |id, part| format!("{id}/{part}"));
+        let identity = json!(RevisionIdentity::new(self, *job));
+        Query { is_asked: self.can_be_asked(job), ..Query::new(id, &*sample.id, identity, prompt, self.shown(job)) }
     }
 
-    fn revision(&self, job: RevisionJob, result: &GenerateResult, measures: &Measures) -> Revision {
-        let made = WrittenText::of(result);
-        Revision { similarity: self.similarity(job, &made.text, measures), made, job }
+    /// The stage in which this model makes all references.
+    pub(crate) fn stage<'r>(&'r self, model: &'r dyn LanguageModel) -> QueryStage<'r, RevisionReadout<'r, 'a>> {
+        let jobs = self.jobs();
+        let signature = self.sign(Signature::new(REVISIONS, model));
+        let signature = signature.with("noun", self.how.noun).with("seed", &self.how.seed);
+        QueryStage {
+            name: REVISIONS,
+            model,
+            queries: jobs.iter().map(|job| self.query(job)).collect(),
+            readout: RevisionReadout { reviser: self, jobs, measures: Measures::new() },
+            inputs: vec![signature.to_string()],
+            in_rounds: false,
+            earlier_fields: &[],
+        }
     }
 
     /// How like a text is to the candidates that were shown, or to all where none was.
@@ -287,56 +257,50 @@ impl<'a> Reviser<'a> {
     }
 }
 
-/// The stage in which references are made: one part, and one row, for each.
-pub(crate) struct RevisionStage<'r, 'a> {
+/// Reads references, and measures how like each is to candidates.
+pub(crate) struct RevisionReadout<'r, 'a> {
     reviser: &'r Reviser<'a>,
     jobs: Vec<RevisionJob>,
     measures: Measures,
-    /// Settings and model.
-    depends: String,
 }
 
-impl<'r, 'a> RevisionStage<'r, 'a> {
-    /// All references that the reviser makes, with this model.
-    pub(crate) fn new(reviser: &'r Reviser<'a>, model: &dyn LanguageModel) -> Self {
-        let RevisionSettings { noun, seed, .. } = &reviser.how;
-        let signature = reviser.sign(Signature::new(REVISIONS, model)).with("noun", *noun).with("seed", seed);
-        Self { reviser, jobs: reviser.jobs(), measures: Measures::new(), depends: signature.to_string() }
+impl RevisionReadout<'_, '_> {
+    fn revision(&self, number: usize, made: WrittenText) -> Revision {
+        let job = self.jobs[number];
+        Revision { similarity: self.reviser.similarity(job, &made.text, &self.measures), made, job }
     }
 }
 
-impl MethodStage for RevisionStage<'_, '_> {
-    type Part = Revision;
+impl Readout for RevisionReadout<'_, '_> {
+    type Answer = Revision;
     const MADE_ANEW: &'static [&'static str] = &["similarity"];
 
-    fn name(&self) -> &'static str {
-        REVISIONS
+    fn request(&self, number: usize, request: GenerateRequest) -> GenerateRequest {
+        let RevisionSettings { max_tokens, seed, .. } = self.reviser.how;
+        let RevisionJob { item, paraphrase, .. } = self.jobs[number];
+        let sampling = paraphrase.map(|(reference, number)| {
+            let id = &self.reviser.samples[item].id;
+            let seed = seed_for(seed, &["paraphrase", id, &reference.to_string(), &number.to_string()]);
+            Sampling::Random { temperature: TEMPERATURE, limits: SamplingLimits::default(), seed }
+        });
+        let sampling = sampling.unwrap_or(request.sampling);
+        GenerateRequest { max_tokens: max_tokens as usize, sampling, ..request }
     }
 
-    fn parts(&self) -> usize {
-        self.jobs.len()
+    fn read_text(&self, number: usize, result: &GenerateResult) -> Revision {
+        self.revision(number, WrittenText::of(result))
     }
 
-    fn inputs(&self) -> Vec<String> {
-        vec![self.depends.clone()]
+    fn unasked(&self, number: usize, _: bool) -> Result<Option<Revision>, MethodError> {
+        Ok(Some(Revision::without_text(self.jobs[number])))
     }
 
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, Revision>) -> Result<(), MethodError> {
-        self.reviser.make(&self.jobs, run, keep)
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        json!(RevisionIdentity::new(self.reviser, self.jobs[number]))
-    }
-
-    fn rows(&self, _: usize, revision: &Revision) -> serde_json::Result<Vec<Value>> {
+    fn rows(&self, _: usize, _: Value, revision: &Revision) -> serde_json::Result<Vec<Value>> {
         Ok(vec![serde_json::to_value(row(self.reviser, revision))?])
     }
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Revision, RowError> {
-        let job = self.jobs[number];
-        let made = WrittenText::read(&rows[0])?;
-        Ok(Revision { similarity: self.reviser.similarity(job, &made.text, &self.measures), made, job })
+        Ok(self.revision(number, WrittenText::read(&rows[0])?))
     }
 
     fn stand_in(&self, number: usize) -> Revision {

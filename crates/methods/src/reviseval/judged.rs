@@ -1,16 +1,14 @@
 //! What a judge says under each kind of reference.
 
 use probity_data::Sample;
-use probity_lm::Outcome;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::evaluators::{Evaluator, EvaluatorVerdicts};
 use super::options::Reference;
 use super::references::{ReferenceGroup, ReferencePool};
 use crate::figures::Mass;
-use crate::judge::{JudgeQuestion, JudgeVerdict, JudgedUnit, ModelJudge, ShownText, UnitVerdict};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
+use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, ModelJudge, ShownText, UnitVerdict};
 
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
@@ -74,6 +72,36 @@ impl<'a> ReferenceQuestions<'a> {
         Self { samples, units, attributes, asked }
     }
 
+    /// The stage in which the judge of each cycle answers `questions`, which are [`Self::questions`].
+    pub(super) fn stage<'s>(
+        &'s self,
+        judges: &'s [(Option<f64>, ModelJudge<'s>)],
+        questions: &'s [JudgeQuestion<'a>],
+        inputs: Vec<String>,
+    ) -> JudgeStage<'s> {
+        let mut rest = questions;
+        let of_cycle = |(temperature, judge): &'s (Option<f64>, ModelJudge<'s>)| {
+            let count = self.asked.iter().filter(|asked| asked.temperature == *temperature).count();
+            let (own, after) = rest.split_at(count);
+            rest = after;
+            (judge, own)
+        };
+        let identity = |number: usize| {
+            json!(ReferenceVerdictIdentity::new(self.attributes, &self.asked[number], &questions[number]))
+        };
+        JudgeStage {
+            name: VERDICTS,
+            judges: judges.iter().map(of_cycle).collect(),
+            identity: Box::new(identity),
+            inputs,
+        }
+    }
+
+    /// The questions, those of one cycle one after another.
+    pub(super) fn questions(&self) -> Vec<JudgeQuestion<'a>> {
+        self.asked.iter().map(|asked| self.question(asked)).collect()
+    }
+
     pub(super) fn question(&self, asked: &ReferenceQuestion<'a>) -> JudgeQuestion<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];
@@ -135,61 +163,6 @@ impl<'a> ReferenceQuestions<'a> {
     }
 }
 
-/// The stage in which the judge is asked: a part, and a row, for each question.
-pub(super) struct ReferenceVerdictStage<'s, 'a> {
-    pub(super) asking: &'s ReferenceQuestions<'a>,
-    /// With the temperature of each cycle; none without a judge.
-    pub(super) judges: &'s [(Option<f64>, ModelJudge<'s>)],
-    /// Settings and models, and the key of the references.
-    pub(super) inputs: [String; 2],
-}
-
-impl MethodStage for ReferenceVerdictStage<'_, '_> {
-    type Part = JudgeVerdict;
-    const MADE_ANEW: &'static [&'static str] = &["precision"];
-
-    fn name(&self) -> &'static str {
-        VERDICTS
-    }
-
-    fn parts(&self) -> usize {
-        self.asking.asked.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.to_vec()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
-        let mut before = 0;
-        for (temperature, judge) in self.judges {
-            let of_cycle = self.asking.asked.iter().filter(|asked| asked.temperature == *temperature);
-            let questions: Vec<JudgeQuestion<'_>> = of_cycle.map(|asked| self.asking.question(asked)).collect();
-            judge.ask(run, &questions, &mut |index, verdict, output| keep(before + index, verdict, output))?;
-            before += questions.len();
-        }
-        Ok(())
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        json!(ReferenceVerdictIdentity::new(self.asking, number))
-    }
-
-    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        let mut row = verdict.row(self.identity(number))?;
-        row["precision"] = json!(self.judges[0].1.model().description().precision);
-        Ok(vec![row])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
-        self.judges[0].1.read(&rows[0])
-    }
-
-    fn stand_in(&self, _: usize) -> JudgeVerdict {
-        JudgeVerdict::none(Outcome::Empty)
-    }
-}
-
 /// Which verdict a row is.
 #[derive(Serialize)]
 struct ReferenceVerdictIdentity<'a> {
@@ -207,21 +180,14 @@ struct ReferenceVerdictIdentity<'a> {
 }
 
 impl<'a> ReferenceVerdictIdentity<'a> {
-    fn new(asking: &'a ReferenceQuestions<'_>, number: usize) -> Self {
-        let asked = &asking.asked[number];
-        let unit = asking.units[asked.unit];
-        let candidates = &asking.samples[unit.item].candidates;
-        let mut shown: Vec<&str> = unit.candidates().map(|k| candidates[k].id.as_str()).collect();
-        if asked.turned {
-            shown.reverse();
-        }
+    fn new(attributes: &'a [String], asked: &'a ReferenceQuestion<'_>, question: &'a JudgeQuestion<'_>) -> Self {
         Self {
-            item: &asking.samples[unit.item].id,
-            attribute: &asking.attributes[unit.attribute],
+            item: &question.sample.id,
+            attribute: &attributes[question.attribute],
             reference: asked.reference,
             tag: Some(asked.group.tag.as_str()).filter(|tag| !tag.is_empty()),
             temperature: asked.temperature,
-            shown,
+            shown: question.shown.iter().map(|shown| shown.name).collect(),
         }
     }
 }

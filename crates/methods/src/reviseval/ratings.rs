@@ -1,26 +1,17 @@
 //! How good the judge finds candidates and references, each by itself (the paper's Tables 3 and 14).
 
-use probity_data::Sample;
-use probity_lm::Outcome;
+use probity_data::{Candidate, Sample};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::options::Reference;
 use super::references::ReferencePool;
+use crate::Section;
 use crate::figures::{mean, number};
-use crate::judge::{JudgeAnswer, JudgeQuestion, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
-use crate::{KeepPart, MethodError, MethodStage, RowError, Run, Section};
+use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
 
 /// The table of ratings.
 pub(super) const RATINGS: &str = "ratings";
-
-/// What is rated.
-struct RatedText<'a> {
-    item: usize,
-    /// `candidate 1`, `candidate`, or the kind of reference.
-    of: String,
-    question: JudgeQuestion<'a>,
-}
 
 /// The mean rating of one kind of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,38 +38,73 @@ pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptio
     }
 }
 
-/// The stage in which every candidate and every usable reference is rated once, by itself: a part, and a row, for each
-/// text.
-pub(super) struct RatingStage<'s> {
-    judge: &'s ModelJudge<'s>,
-    samples: &'s [Sample],
-    rated: Vec<RatedText<'s>>,
-    /// Settings and models, and the key of the references.
-    inputs: [String; 2],
+/// Every candidate and every usable reference, each of which is rated once and by itself.
+#[derive(Default)]
+pub(super) struct RatedTexts<'a> {
+    /// `candidate 1`, `candidate`, or the kind of reference, by question.
+    of: Vec<String>,
+    questions: Vec<JudgeQuestion<'a>>,
 }
 
-impl<'s> RatingStage<'s> {
+impl<'a> RatedTexts<'a> {
     pub(super) fn new(
-        judge: &'s ModelJudge<'s>,
-        samples: &'s [Sample],
+        samples: &'a [Sample],
         units: &[JudgedUnit],
         references: &[Reference],
-        pool: &ReferencePool<'s>,
-        inputs: [String; 2],
+        pool: &ReferencePool<'a>,
     ) -> Self {
-        Self { judge, samples, rated: all(samples, units, references, pool), inputs }
+        let mut all = Self::default();
+        for &unit in units {
+            let sample = &samples[unit.item];
+            for candidate in unit.candidates() {
+                let of =
+                    if unit.second.is_some() { format!("candidate {}", candidate + 1) } else { "candidate".to_owned() };
+                let Candidate { id, text, .. } = &sample.candidates[candidate];
+                all.add(sample, of, ShownText { name: id, text }, String::new());
+            }
+            for reference in references {
+                for group in pool.references(*reference, unit) {
+                    for text in group.texts {
+                        let shown = ShownText { name: "reference", text };
+                        all.add(sample, reference.to_string(), shown, format!("{reference}/{}", group.tag));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, sample: &'a Sample, of: String, shown: ShownText<'a>, tag: String) {
+        let question = JudgeQuestion { sample, attribute: 0, shown: vec![shown], references: Vec::new(), tag };
+        let of_sample = self.of.iter().zip(&self.questions).rev().take_while(|(_, one)| one.sample.id == sample.id);
+        let is_same = |(kind, one): (&String, &JudgeQuestion<'_>)| {
+            *kind == of && one.shown[0].text == shown.text && one.tag == question.tag
+        };
+        if !of_sample.into_iter().any(is_same) {
+            self.of.push(of);
+            self.questions.push(question);
+        }
+    }
+
+    /// The stage in which the judge rates them.
+    pub(super) fn stage<'s>(&'s self, judge: &'s ModelJudge<'s>, inputs: Vec<String>) -> JudgeStage<'s> {
+        let identity = |number: usize| {
+            let JudgeQuestion { sample, tag, .. } = &self.questions[number];
+            json!(RatingIdentity { item: &sample.id, of: &self.of[number], tag })
+        };
+        JudgeStage { name: RATINGS, judges: vec![(judge, &self.questions)], identity: Box::new(identity), inputs }
     }
 
     /// Mean ratings by kind of text, in the order in which each comes first.
     pub(super) fn means(&self, verdicts: &[JudgeVerdict]) -> Vec<MeanRating> {
         let mut kinds: Vec<&str> = Vec::new();
-        for one in &self.rated {
-            if !kinds.contains(&one.of.as_str()) {
-                kinds.push(&one.of);
+        for of in &self.of {
+            if !kinds.contains(&of.as_str()) {
+                kinds.push(of);
             }
         }
         let of = |kind: &str| {
-            let verdicts = || self.rated.iter().zip(verdicts).filter(|(one, _)| one.of == kind);
+            let verdicts = || self.of.iter().zip(verdicts).filter(|(of, _)| *of == kind);
             let ratings: Vec<f64> = verdicts().filter_map(|(_, verdict)| verdict.decided.rating()).collect();
             MeanRating {
                 of: kind.to_owned(),
@@ -91,93 +117,6 @@ impl<'s> RatingStage<'s> {
     }
 }
 
-impl MethodStage for RatingStage<'_> {
-    type Part = JudgeVerdict;
-
-    fn name(&self) -> &'static str {
-        RATINGS
-    }
-
-    fn parts(&self) -> usize {
-        self.rated.len()
-    }
-
-    fn inputs(&self) -> Vec<String> {
-        self.inputs.to_vec()
-    }
-
-    fn work(&self, run: &mut Run<'_>, keep: &mut KeepPart<'_, JudgeVerdict>) -> Result<(), MethodError> {
-        let questions: Vec<JudgeQuestion<'_>> = self.rated.iter().map(|one| one.question.clone()).collect();
-        self.judge.ask(run, &questions, keep)
-    }
-
-    fn identity(&self, number: usize) -> Value {
-        let RatedText { item, of, question } = &self.rated[number];
-        json!(RatingIdentity { item: &self.samples[*item].id, of, tag: &question.tag })
-    }
-
-    fn rows(&self, number: usize, verdict: &JudgeVerdict) -> serde_json::Result<Vec<Value>> {
-        let RatedText { item, of, question } = &self.rated[number];
-        let row = RatingRow {
-            of: RatingIdentity { item: &self.samples[*item].id, of, tag: &question.tag },
-            rating: verdict.decided.rating(),
-            outcome: &verdict.decided.outcome,
-            answers: &verdict.answers,
-            prompt_tokens: verdict.prompt_tokens,
-        };
-        Ok(vec![serde_json::to_value(row)?])
-    }
-
-    fn read(&self, _: usize, rows: &[Value]) -> Result<JudgeVerdict, RowError> {
-        self.judge.read(&rows[0])
-    }
-
-    fn stand_in(&self, _: usize) -> JudgeVerdict {
-        JudgeVerdict::none(Outcome::Empty)
-    }
-}
-
-fn all<'a>(
-    samples: &'a [Sample],
-    units: &[JudgedUnit],
-    references: &[Reference],
-    pool: &ReferencePool<'a>,
-) -> Vec<RatedText<'a>> {
-    let mut rated: Vec<RatedText<'a>> = Vec::new();
-    let mut add = |unit: JudgedUnit, of: String, name: &'a str, text: &'a str, tag: String| {
-        let same = |one: &&RatedText<'_>| {
-            one.item == unit.item && one.of == of && one.question.shown[0].text == text && one.question.tag == tag
-        };
-        if rated.iter().rev().take_while(|one| one.item == unit.item).find(same).is_none() {
-            let sample = &samples[unit.item];
-            let question = JudgeQuestion {
-                sample,
-                attribute: 0,
-                shown: vec![ShownText { name, text }],
-                references: Vec::new(),
-                tag,
-            };
-            rated.push(RatedText { item: unit.item, of, question });
-        }
-    };
-    for &unit in units {
-        for candidate in unit.candidates() {
-            let of =
-                if unit.second.is_some() { format!("candidate {}", candidate + 1) } else { "candidate".to_owned() };
-            let shown = &samples[unit.item].candidates[candidate];
-            add(unit, of, &shown.id, &shown.text, String::new());
-        }
-        for reference in references {
-            for group in pool.references(*reference, unit) {
-                for text in group.texts {
-                    add(unit, reference.to_string(), "reference", text, format!("{reference}/{}", group.tag));
-                }
-            }
-        }
-    }
-    rated
-}
-
 /// Which text a rating is of.
 #[derive(Serialize)]
 struct RatingIdentity<'a> {
@@ -185,18 +124,6 @@ struct RatingIdentity<'a> {
     of: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     tag: &'a str,
-}
-
-/// One rating.
-#[derive(Serialize)]
-struct RatingRow<'a> {
-    #[serde(flatten)]
-    of: RatingIdentity<'a>,
-    rating: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    answers: &'a [JudgeAnswer],
-    prompt_tokens: Option<usize>,
 }
 
 pub(super) fn section(ratings: &[MeanRating], attribute: &str) -> Section {

@@ -3,6 +3,7 @@
 use probity_data::Sample;
 use probity_lm::Outcome;
 use probity_metrics::Direction;
+use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -175,8 +176,9 @@ impl<'a> EvaluatorTables<'a> {
         let mut per_context = gold::section();
         let columns = ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"];
         let mut pooled = Section::new("Against gold, over all candidates", columns);
-        let (mut values, mut headline) = (Vec::new(), Vec::new());
+        let (mut values, mut headline, mut plots) = (Vec::new(), Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
+            let mut found = Vec::new();
             for evaluator in self.evaluators {
                 let scores = self.scores(attribute, evaluator);
                 let figures = gold::against(self.samples, one.attribute, &scores);
@@ -189,8 +191,10 @@ impl<'a> EvaluatorTables<'a> {
                     let name = format!("Spearman ({})", evaluator.reference);
                     headline.push(Headline::new(name, Some(one.attribute), value));
                 }
+                found.push((evaluator.reference, &evaluator.by, all[1].coefficient));
                 values.push(json!({ "reference": evaluator.reference, "by": evaluator.by, "attribute": one.attribute, "figures": figures }));
             }
+            plots.extend(references_plot(attribute, one.attribute, &found, ["Spearman", " over all candidates"]));
         }
         let lower = |evaluator: &&EvaluatorVerdicts| evaluator.by.direction() == Direction::LowerIsBetter;
         let lower: Vec<String> = self.evaluators.iter().filter(lower).map(EvaluatorVerdicts::name).collect();
@@ -198,6 +202,7 @@ impl<'a> EvaluatorTables<'a> {
             pooled.note(lower_is_better(&lower));
         }
         pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
+        pooled.plots = plots;
         (values, vec![pooled, per_context], headline)
     }
 
@@ -332,5 +337,59 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
     );
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
+    let mut attributes: Vec<&str> = Vec::new();
+    for one in figures {
+        if !attributes.contains(&one.attribute.as_str()) {
+            attributes.push(&one.attribute);
+        }
+    }
+    let plot = |(number, attribute): (usize, &&str)| {
+        let of_attribute = figures.iter().filter(|one| one.attribute == **attribute);
+        let found: Vec<_> = of_attribute.map(|one| (one.reference, &one.by, one.agreement.accuracy)).collect();
+        references_plot(number, attribute, &found, ["accuracy", " against preferences; guessing has 0.5"])
+    };
+    section.plots = attributes.iter().enumerate().filter_map(plot).collect();
     section
+}
+
+/// The judge and each metric under every kind of reference (the paper's Figure 3); `None` where there is one evaluator
+/// or one kind of reference. `figure` is its name and what follows it in the caption.
+fn references_plot(
+    number: usize,
+    attribute: &str,
+    found: &[(Reference, &Evaluator, Option<f64>)],
+    [figure, over]: [&str; 2],
+) -> Option<Plot> {
+    let (mut kinds, mut evaluators): (Vec<Reference>, Vec<&Evaluator>) = (Vec::new(), Vec::new());
+    for (reference, by, _) in found {
+        if !kinds.contains(reference) {
+            kinds.push(*reference);
+        }
+        if !evaluators.contains(by) {
+            evaluators.push(by);
+        }
+    }
+    if kinds.len() < 2 || evaluators.len() < 2 {
+        return None;
+    }
+    let series = |kind: &Reference| {
+        let point = |(_, by, value): &(Reference, &Evaluator, Option<f64>)| {
+            let x = evaluators.iter().position(|one| one == by)? as f64;
+            Some(Point { x, y: (*value)?, band: None })
+        };
+        Series {
+            name: kind.to_string(),
+            points: found.iter().filter(|(reference, ..)| reference == kind).filter_map(point).collect(),
+        }
+    };
+    Some(Plot {
+        id: format!("references-{number}"),
+        title: format!("What references do for judge and metrics, {attribute}"),
+        caption: format!("The judge and each metric under every kind of reference: {figure}{over}."),
+        drawing: Drawing::Lines {
+            x: LineAxis::Names(evaluators.iter().map(ToString::to_string).collect()),
+            y: figure.to_owned(),
+            series: kinds.iter().map(series).collect(),
+        },
+    })
 }

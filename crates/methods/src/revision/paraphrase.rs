@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pairs::RevisionText;
-use crate::answer::{Answer, read_mass};
+use crate::answer::{Answer, check_mass};
 use crate::para_pluie::log_ratio;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
@@ -96,7 +96,8 @@ impl Readout for LogRatioReadout {
             let why = "is no difference of logarithms of probabilities";
             return Err(format!("`log_ratio` {why}: beyond {MOST_NATS} nats").into());
         }
-        Ok(Answer { value: log_ratio, mass: read_mass(mass)?, prompt_tokens, ..Answer::none(outcome) })
+        check_mass("mass", mass)?;
+        Ok(Answer { value: log_ratio, mass, prompt_tokens, ..Answer::none(outcome) })
     }
 
     fn stand_in(&self, _: usize) -> Answer<f64> {

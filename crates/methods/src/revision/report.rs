@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probity_lm::text::{counted, fixed};
+use probity_report::{Drawing, Plot};
 use probity_stats::{Interval, order, pearson};
 use serde::Serialize;
 use serde_json::json;
@@ -151,7 +152,7 @@ impl Found<'_> {
         let correlations = self.correlations(&evaluators);
         if correlations.names.len() > 1 {
             values["correlations"] = json!(correlations);
-            sections.extend(correlations.section());
+            sections.push(correlations.section());
         }
         if let Some(hybrid) = &hybrid {
             values["hybrid"] = json!(hybrid.steps);
@@ -426,13 +427,10 @@ struct Correlations {
 }
 
 impl Correlations {
-    /// The columns of the edit distances for people; the whole is a figure of the report.
-    fn section(&self) -> Option<Section> {
+    /// The columns of the edit distances as a table; the plot has the whole matrix (the paper's Figures 3 and 4).
+    fn section(&self) -> Section {
         let edits: Vec<usize> =
             (0..self.names.len()).filter(|place| self.names[*place].starts_with("levenshtein")).collect();
-        if edits.is_empty() {
-            return None;
-        }
         let columns = std::iter::once("score".to_owned()).chain(edits.iter().map(|place| self.names[*place].clone()));
         let mut table = Section::new("Correlation with edit distances", columns);
         for (place, name) in self.names.iter().enumerate().filter(|(place, _)| !edits.contains(place)) {
@@ -440,7 +438,16 @@ impl Correlations {
             table.push(std::iter::once(name.clone()).chain(cells));
         }
         table.note("Pearson's r over all revisions; the report has the matrix of all scores.");
-        Some(table)
+        table.is_detail = edits.is_empty();
+        table.plots.push(Plot {
+            id: "correlations".to_owned(),
+            title: "Measures against each other and against edit distances".to_owned(),
+            caption: "Pearson's r between scores of single revisions, as each measure has them: distances are lower \
+                      where less was edited. What goes with the edit distances measures how much was changed."
+                .to_owned(),
+            drawing: Drawing::Correlations { names: self.names.clone(), cells: self.cells.clone() },
+        });
+        table
     }
 }
 

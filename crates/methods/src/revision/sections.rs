@@ -1,6 +1,7 @@
 //! The tables of a study for people.
 
 use probity_lm::text::fixed;
+use probity_report::{Drawing, LineAxis, Plot, Point, SERIES, Series};
 
 use super::cascade::CascadeResults;
 use super::evaluators::AnswerAccuracy;
@@ -66,7 +67,42 @@ pub(super) fn part_section<'f>(
          preferred. Pairs of which people prefer neither, or said nothing of this, are in none."
     };
     table.note(format!("Accuracy by {of} with the number of pairs, scores as they are. {several}"));
+    table.plots.extend(part_plot(of, figures, parts));
     Some(table)
+}
+
+/// The accuracy of the measures that agree best with people, part by part (the paper's Figures 5 and 6); `None` where
+/// there is one part.
+fn part_plot<'f>(
+    of: &str,
+    figures: &'f [EvaluatorFigures],
+    parts: impl Fn(&'f EvaluatorFigures) -> &'f Vec<PartFigure>,
+) -> Option<Plot> {
+    let kappa = |one: &'f EvaluatorFigures| Some((one, one.calibrated.kappa.figure.value?));
+    let mut best: Vec<(&EvaluatorFigures, f64)> = figures.iter().filter_map(kappa).collect();
+    // A stable sort: those with the same κ stay in their order.
+    best.sort_by(|a, b| b.1.total_cmp(&a.1));
+    best.truncate(SERIES);
+    let name = |part: &PartFigure| format!("{} ({})", part.part.replace('_', " "), part.pairs);
+    let names: Vec<String> = parts(best.first()?.0).iter().map(name).collect();
+    if names.len() < 2 {
+        return None;
+    }
+    let point = |(place, part): (usize, &PartFigure)| Some(Point { x: place as f64, y: part.accuracy?, band: None });
+    let series = best.iter().map(|(one, _)| Series {
+        name: one.by.clone(),
+        points: parts(one).iter().enumerate().filter_map(point).collect(),
+    });
+    let of_pairs = if of == "category" { "category of revision" } else { of };
+    Some(Plot {
+        id: format!("by-{of}"),
+        title: format!("Agreement with people by {of_pairs}"),
+        caption: format!(
+            "Share of pairs, by {of_pairs}, of which the measures with the highest κ say what people say; in brackets \
+             how many pairs there are. Intervals are in the table."
+        ),
+        drawing: Drawing::Lines { x: LineAxis::Names(names), y: "accuracy".to_owned(), series: series.collect() },
+    })
 }
 
 pub(super) fn answers_section(all: &[AnswerAccuracy]) -> Section {

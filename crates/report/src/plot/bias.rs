@@ -2,11 +2,11 @@
 
 use maud::html;
 
-use super::{Axis, Figure, WIDTH, label, unit, x_axis};
+use super::{Axis, BiasEstimate, Figure, WIDTH, label, unit, x_axis};
 use crate::table::fixed;
 
-/// One row for each `(name, before, after)`.
-pub(crate) fn bias(id: String, title: String, caption: String, rows: &[(String, f64, Option<f64>)]) -> Figure {
+/// One row for each estimate.
+pub(crate) fn bias(id: String, title: String, caption: String, rows: &[BiasEstimate]) -> Figure {
     let row = 34.0;
     let (left, right, top) = (16.0, WIDTH - 16.0, 26.0);
     let bottom = top + row * rows.len() as f64 + 6.0;
@@ -17,7 +17,7 @@ pub(crate) fn bias(id: String, title: String, caption: String, rows: &[(String, 
         circle.after cx="106" cy="11" r="5" {}
         text.tick x="116" y="15" { "debiased" }
         line.refer x1=(unit(x.at(0.5))) x2=(unit(x.at(0.5))) y1=(unit(top)) y2=(unit(bottom)) {}
-        @for (index, (name, before, after)) in rows.iter().enumerate() {
+        @for (index, BiasEstimate { name, before, after }) in rows.iter().enumerate() {
             @let y = top + row * (index as f64 + 0.5) + 7.0;
             text.tick x=(unit(left)) y=(unit(y - 10.0)) { (label(name, 40)) }
             @if let Some(after) = after {

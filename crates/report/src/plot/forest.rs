@@ -2,16 +2,8 @@
 
 use maud::html;
 
-use super::{Axis, Figure, WIDTH, label, unit, x_axis};
+use super::{Axis, Figure, ForestEstimate, WIDTH, label, unit, x_axis};
 use crate::table::fixed;
-
-/// An estimate with its interval.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ForestEstimate {
-    pub(crate) name: String,
-    pub(crate) value: f64,
-    pub(crate) interval: Option<(f64, f64)>,
-}
 
 /// One row an estimate; a broken line at `reference` where the axis reaches it.
 pub(crate) fn forest(

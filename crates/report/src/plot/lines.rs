@@ -4,34 +4,11 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
+use super::{Axis, Figure, LineAxis, Point, Series, WIDTH, label, unit, x_axis, y_axis};
 use crate::text::visible_line;
 
-/// So many series have a look of their own.
-pub(crate) const SERIES: usize = 6;
-
-/// A point of a line.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Point {
-    pub(crate) x: f64,
-    pub(crate) y: f64,
-    /// Where y may be.
-    pub(crate) band: Option<(f64, f64)>,
-}
-
-/// A line with its points, from left to right.
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) points: Vec<Point>,
-}
-
-/// What stands along the horizontal axis.
-pub(crate) enum Along<'a> {
-    /// Counts, with the name of what they are.
-    Counts(&'a str),
-    /// Names, of the places 0, 1, 2 …
-    Names(&'a [String]),
-}
+/// The number of series that look different.
+pub const SERIES: usize = 6;
 
 /// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the
 /// others.
@@ -39,7 +16,7 @@ pub(crate) fn lines(
     id: String,
     title: String,
     mut caption: String,
-    along: &Along<'_>,
+    along: &LineAxis,
     above: &str,
     series: &[Series],
 ) -> Option<Figure> {
@@ -60,8 +37,8 @@ pub(crate) fn lines(
     let top = height + 26.0;
     let bottom = top + 240.0;
     let x = match along {
-        Along::Counts(_) => Axis::whole(low_x, high_x, left + 6.0, right - 6.0),
-        Along::Names(_) => Axis { low: low_x - 0.4, high: high_x + 0.4, start: left, end: right, least: 0.0 },
+        LineAxis::Counts(_) => Axis::whole(low_x, high_x, left + 6.0, right - 6.0),
+        LineAxis::Names(_) => Axis { low: low_x - 0.4, high: high_x + 0.4, start: left, end: right, least: 0.0 },
     };
     let y = Axis::wide(low_y, high_y, bottom - 6.0, top + 6.0);
     let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
@@ -89,8 +66,8 @@ pub(crate) fn lines(
             }
         }
         @match along {
-            Along::Counts(name) => (x_axis(&x, bottom, name)),
-            Along::Names(names) => {
+            LineAxis::Counts(name) => (x_axis(&x, bottom, name)),
+            LineAxis::Names(names) => {
                 line.axis x1=(unit(left)) x2=(unit(right)) y1=(unit(bottom)) y2=(unit(bottom)) {}
                 @for (at, name) in names.iter().enumerate() {
                     text.tick x=(unit(x.at(at as f64))) y=(unit(bottom + 17.0)) text-anchor="middle" { (label(name, 14)) }

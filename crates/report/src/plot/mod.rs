@@ -5,6 +5,7 @@
 
 mod bias;
 mod boxes;
+mod data;
 mod forest;
 mod heat;
 mod histogram;
@@ -18,10 +19,12 @@ use probity_lm::text::fixed;
 
 pub(crate) use bias::bias;
 pub(crate) use boxes::{Spread, boxes};
-pub(crate) use forest::{ForestEstimate, forest};
+pub use data::{BiasEstimate, Drawing, ForestEstimate, LineAxis, Plot, Point, Series};
+pub(crate) use forest::forest;
 pub(crate) use heat::{BEATS, CORRELATES, heat};
 pub(crate) use histogram::{Bars, histogram};
-pub(crate) use lines::{Along, Point, SERIES, Series, lines};
+pub use lines::SERIES;
+pub(crate) use lines::lines;
 pub(crate) use map::map;
 pub use palette::theme_style;
 pub(crate) use scatter::{POINTS as POINTS_DRAWN, scatter};
