@@ -148,12 +148,14 @@ impl Found<'_> {
         }
         let systems = self.systems(&evaluators);
         values["systems"] = json!(systems);
-        sections.push(systems_section(&systems));
+        let mut systems = systems_section(&systems);
         let correlations = self.correlations(&evaluators);
         if correlations.names.len() > 1 {
             values["correlations"] = json!(correlations);
-            sections.push(correlations.section());
+            systems.plots.push(correlations.plot());
         }
+        sections.push(systems);
+        sections.extend(correlations.section());
         if let Some(hybrid) = &hybrid {
             values["hybrid"] = json!(hybrid.steps);
             sections.push(hybrid_section(hybrid, judged.folds()));
@@ -427,10 +429,13 @@ struct Correlations {
 }
 
 impl Correlations {
-    /// The columns of the edit distances as a table; the plot has the whole matrix (the paper's Figures 3 and 4).
-    fn section(&self) -> Section {
+    /// The columns of the edit distances.
+    fn section(&self) -> Option<Section> {
         let edits: Vec<usize> =
             (0..self.names.len()).filter(|place| self.names[*place].starts_with("levenshtein")).collect();
+        if edits.is_empty() || self.names.len() < 2 {
+            return None;
+        }
         let columns = std::iter::once("score".to_owned()).chain(edits.iter().map(|place| self.names[*place].clone()));
         let mut table = Section::new("Correlation with edit distances", columns);
         for (place, name) in self.names.iter().enumerate().filter(|(place, _)| !edits.contains(place)) {
@@ -438,16 +443,19 @@ impl Correlations {
             table.push(std::iter::once(name.clone()).chain(cells));
         }
         table.note("Pearson's r over all revisions; the report has the matrix of all scores.");
-        table.is_detail = edits.is_empty();
-        table.plots.push(Plot {
+        Some(table)
+    }
+
+    /// The whole matrix (the paper's Figures 3 and 4).
+    fn plot(&self) -> Plot {
+        Plot {
             id: "correlations".to_owned(),
             title: "Measures against each other and against edit distances".to_owned(),
             caption: "Pearson's r between scores of single revisions, as each measure has them: distances are lower \
                       where less was edited. What goes with the edit distances measures how much was changed."
                 .to_owned(),
             drawing: Drawing::Correlations { names: self.names.clone(), cells: self.cells.clone() },
-        });
-        table
+        }
     }
 }
 
