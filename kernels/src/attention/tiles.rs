@@ -1,4 +1,9 @@
 //! Attention in bf16, in the order of [`ProductForm::Tiles`](crate::ProductForm): on a unit of tiles, or in vectors.
+//!
+//! Keys of sixteen tokens lie side by side, values two positions to a word, so that tiles read both in place. Values are
+//! summed over 32 positions from a multiple of 32 on, however the past is cut into spans: the steps that two spans share
+//! are collected first. A zero weight does not cancel a NaN, so a token whose values are not finite gets keys that are
+//! not finite either, and affects those that attend to it and no others.
 
 use std::ops::Range;
 
