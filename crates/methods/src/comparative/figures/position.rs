@@ -1,0 +1,142 @@
+//! The table and the plot of position bias.
+
+use probity_lm::text::counted;
+use probity_report::{BiasEstimate, Drawing, Plot};
+use probity_stats::{EXACT_SEARCH, PositionBias};
+
+use super::super::options::{ComparativeParams, DebiasMode};
+use super::{CellFigures, Search};
+use crate::Section;
+use crate::conclusion::percent;
+use crate::figures::{Mass, number};
+
+/// Position bias and label mass by attribute and template.
+pub(in super::super) fn section(params: &ComparativeParams, cells: &[CellFigures]) -> Section {
+    let columns = [
+        "attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict",
+        "mass", "min", "low",
+    ];
+    let mut table = Section::new("Position and mass", columns);
+    for cell in cells {
+        let heads = [cell.attribute.clone(), cell.template.clone(), cell.judged.to_string()];
+        let places = [cell.before.map(|b| b.p_a), cell.before.map(|b| b.p_b), cell.tau, cell.after.map(|a| a.p_a)];
+        let orders = [cell.order_gap_mean, cell.order_gap_max, cell.order_agreement];
+        let mass = [cell.mass.mean, cell.mass.min, cell.mass.low_share];
+        table.push(heads.into_iter().chain(places.into_iter().chain(orders).chain(mass).map(number)));
+    }
+    notes(params, cells, &mut table);
+    table.plots.extend(plot(cells));
+    table
+}
+
+/// How often the first position wins, before and after debiasing.
+fn plot(cells: &[CellFigures]) -> Option<Plot> {
+    let row = |cell: &CellFigures| {
+        let name = format!("{}, template {}", cell.attribute, cell.template);
+        Some(BiasEstimate { name, before: cell.before?.p_a, after: cell.after.map(|after| after.p_a) })
+    };
+    let rows: Vec<BiasEstimate> = cells.iter().filter_map(row).collect();
+    let comparisons: usize = cells.iter().filter_map(|cell| Some(cell.before?.comparisons)).sum();
+    let furthest = rows.iter().map(|row| row.before).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
+    let caption = format!(
+        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons \
+         where it is furthest from that; the debiased threshold τ is chosen so that both places win equally often over \
+         all rows that share it. n = {}.",
+        percent(furthest),
+        counted(comparisons, "comparison")
+    );
+    let title = "Position bias, before and after".to_owned();
+    Some(Plot { id: "bias".to_owned(), title, caption, drawing: Drawing::PositionBias { rows } })
+}
+
+/// What the figures mean.
+fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
+    table.note(
+        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in \
+         both orders.",
+    );
+    table.note(
+        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who \
+         sees nothing else.",
+    );
+    table.note(
+        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass \
+         (--min-mass).",
+    );
+    tau_notes(params, cells, table);
+    if cells.iter().any(|cell| !cell.symmetric) {
+        table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
+    }
+    for cell in cells {
+        let place = format!("{}, template {}", cell.attribute, cell.template);
+        if cell.order_agreement.is_some_and(|share| share < 0.5) {
+            table.note(format!(
+                "{place}: most verdicts turn with the order, so the model judges places more than texts."
+            ));
+        }
+        if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
+            table.note(format!(
+                "{place}: the most likely order is known for {}; for {local} with more than {EXACT_SEARCH} texts it is \
+                 the best of many local searches, and no order is more than {largest_gap:.3} nats more likely.",
+                counted(exact, "sample")
+            ));
+        }
+        if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
+            let what = if of.tell() {
+                ""
+            } else {
+                "; from them it cannot be told which texts are better, and all scores are equal"
+            };
+            let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
+            table.note(format!(
+                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is \
+                 better and {:.3} where it is worse (eq. 13){what}.",
+                of.said_where_better, of.said_where_worse
+            ));
+        } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
+            table.note(format!(
+                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count \
+                 as those of a judge without a preference for a place, as with --rank hard-likelihood-symmetric."
+            ));
+        }
+        if cell.mass.low > 0 {
+            let Mass { low, answers, .. } = cell.mass;
+            table.note(format!(
+                "{place}: in {low} of {} the model hardly considers either label; read them with care.",
+                counted(answers, "comparison")
+            ));
+        }
+        if let Some(after) = cell.after.filter(PositionBias::many_ties) {
+            let PositionBias { ties, comparisons, .. } = after;
+            table.note(format!(
+                "{place}: p = τ exactly, and no verdict, in {ties} of {}; no threshold parts them.",
+                counted(comparisons, "comparison")
+            ));
+        }
+    }
+}
+
+/// Where τ comes from, why there is none, and what it leaves.
+fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
+    if params.debias == DebiasMode::None {
+        return;
+    }
+    for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
+        let n = counted(one.tau_comparisons, "comparison");
+        let each = if cells.len() > 1 && params.debias != DebiasMode::Global { " (here of the first row)" } else { "" };
+        table.note(format!(
+            "τ: the median of p over {n}{each}, all whose pair was judged in both orders; P(A) after: P(A) \
+             at τ."
+        ));
+    }
+    if cells.iter().any(|cell| cell.tau.is_none() && cell.judged > 0) {
+        let why = "no pair was judged in both orders, so a bias cannot be told from better candidates shown first";
+        table.note(format!("not debiased where τ is missing: {why}; use --pairs symmetric:R."));
+    }
+    let off = |cell: &CellFigures| {
+        cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties())
+    };
+    if cells.iter().any(off) {
+        table.note("τ is shared, so P(A) after need not be 0.5 in each row; --debias per-prompt balances each.");
+    }
+}
