@@ -255,7 +255,7 @@ fn report(
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }
-    gold::notes(gold, &mut position);
+    crate::attributes::note_absent_gold(gold, &mut position);
 
     let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.subject.attribute.len())
         .map(|of| figures::mean_scores(&cells, of, ComparisonCell::scores))

@@ -3,18 +3,18 @@
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
+use probity_analysis::GoldColumns;
+use probity_analysis::trust::{Promises, has_gold};
 use probity_data::{LineError, Sample};
 use probity_lm::LanguageModel;
 use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::defended::defended;
 use crate::flags::Flags;
-use crate::gold_columns::GoldColumns;
 use crate::question::LayoutOptions;
-use crate::trust;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
 /// A model that a method asks besides the one of its command.
@@ -348,7 +348,7 @@ impl<M: Method> Configured for WithOptions<M> {
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
         let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
-        if looks_at_gold && samples.iter().any(trust::has_gold) {
+        if looks_at_gold && samples.iter().any(has_gold) {
             run.keep_scores();
         }
         let mut report = M::run(params, &shown.samples, run)?;
@@ -356,7 +356,12 @@ impl<M: Method> Configured for WithOptions<M> {
         if looks_at_gold {
             let asked = options["attribute"].as_array().into_iter().flatten();
             let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
-            trust::tell(M::NAME, samples, &asked, &mut report, run)?;
+            let scores = run.take_scores().unwrap_or_default();
+            if let Some(promises) = Promises::new(M::NAME, samples, &asked, &scores) {
+                report.sections.extend(promises.sections(run.keeps_rows()));
+                report.values["trust"] = json!(promises.trusted);
+                run.write_to_label(&promises.to_label)?;
+            }
         }
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);

@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use probity_analysis::ScoreRow;
+use probity_analysis::trust::ToLabel;
 use probity_data::Sample;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
@@ -159,7 +161,7 @@ pub struct Run<'a> {
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
     /// What was written of scores, by its place, where somebody wants it.
-    scores: Option<Vec<(usize, WrittenScore)>>,
+    scores: Option<Vec<(usize, ScoreRow)>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -343,13 +345,22 @@ impl<'a> Run<'a> {
         write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
     }
 
+    /// Writes the tables of what people should look at, those that have rows.
+    pub(crate) fn write_to_label(&mut self, to_label: &ToLabel) -> Result<(), MethodError> {
+        for (table, rows) in to_label.tables().into_iter().filter(|(_, rows)| !rows.is_empty()) {
+            self.table(table, rows.len())?;
+            rows.iter().enumerate().try_for_each(|(index, row)| self.row(table, index, row))?;
+        }
+        Ok(())
+    }
+
     /// Keeps the scores that come.
     pub(crate) fn keep_scores(&mut self) {
         self.scores.get_or_insert_default();
     }
 
     /// The scores that were kept, in the table's order; absent where they were not to be.
-    pub(crate) fn take_scores(&mut self) -> Option<Vec<WrittenScore>> {
+    pub(crate) fn take_scores(&mut self) -> Option<Vec<ScoreRow>> {
         let mut scores = self.scores.take()?;
         scores.sort_by_key(|(place, _)| *place);
         Some(scores.into_iter().map(|(_, score)| score).collect())
@@ -563,28 +574,10 @@ impl<'a> Run<'a> {
 /// The table that every method has which scores candidates.
 const SCORES: &str = "scores";
 
-/// A score in that table; rows without one are left out.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WrittenScore {
-    pub(crate) item: String,
-    /// Empty of methods that judge by none.
-    pub(crate) attribute: String,
-    pub(crate) candidate: String,
-    pub(crate) score: f64,
-}
-
-impl WrittenScore {
-    fn of(row: &Value) -> Option<Self> {
-        let text = |field: &str| row[field].as_str().map(str::to_owned);
-        let attribute = text("attribute").unwrap_or_default();
-        Some(Self { item: text("item")?, attribute, candidate: text("candidate")?, score: row["score"].as_f64()? })
-    }
-}
-
 /// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
 struct KeepingScores<'o> {
     output: &'o mut dyn RunOutput,
-    scores: Option<&'o mut Vec<(usize, WrittenScore)>>,
+    scores: Option<&'o mut Vec<(usize, ScoreRow)>>,
 }
 
 impl RunOutput for KeepingScores<'_> {
@@ -594,7 +587,7 @@ impl RunOutput for KeepingScores<'_> {
 
     fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
         if let (SCORES, Some(scores)) = (table, self.scores.as_mut()) {
-            scores.extend(rows.iter().filter_map(WrittenScore::of).map(|score| (index, score)));
+            scores.extend(rows.iter().filter_map(ScoreRow::from_row).map(|score| (index, score)));
         }
         self.output.rows(table, index, rows)
     }

@@ -7,12 +7,10 @@ use probity_lm::{LanguageModel, ModelDescription, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Conclusion;
 use crate::defence::signed;
-use crate::figures::number;
 use crate::run::Cost;
-use crate::section::Section;
 use crate::template::{PromptLayout, Template};
+use crate::{Conclusion, Headline, Section};
 
 /// What a number depends on, carried with it wherever it goes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -112,33 +110,6 @@ impl std::fmt::Display for Signature {
             write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;
         }
         self.settings.iter().try_for_each(|(name, value)| write!(f, "|{name}:{value}"))
-    }
-}
-
-/// A figure that stands for a run where there is room for one line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Headline {
-    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no
-    /// gold.
-    pub figure: Cow<'static, str>,
-    /// What was judged; absent where the method asks for no attribute.
-    pub attribute: Option<String>,
-    /// The figure; null where it is not defined.
-    pub value: Option<f64>,
-}
-
-impl Headline {
-    /// A figure with what it is.
-    pub fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
-        Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
-    }
-}
-
-/// `Spearman 0.412 (coherence)`, with a dash for what is not defined.
-impl std::fmt::Display for Headline {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.figure, number(self.value))?;
-        self.attribute.as_ref().map_or(Ok(()), |attribute| write!(f, " ({attribute})"))
     }
 }
 

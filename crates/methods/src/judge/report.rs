@@ -240,7 +240,7 @@ impl<'s> JudgeResults<'s> {
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
         outcomes.notes(signature.model.as_ref(), &mut table);
-        gold::notes(gold, &mut table);
+        crate::attributes::note_absent_gold(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
         headline.extend(overall.clone().filter_map(|one| {

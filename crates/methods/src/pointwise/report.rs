@@ -149,7 +149,7 @@ impl Pointwise<'_> {
         tell_repeated(&mut tables.verdict, &asked);
         tables.note(self, rows);
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);
-        gold::notes(gold, &mut tables.scores);
+        crate::attributes::note_absent_gold(gold, &mut tables.scores);
         if gold.is_empty() && !self.no_gold {
             gold::note_unused(self.samples, &mut tables.scores);
         }

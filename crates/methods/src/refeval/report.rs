@@ -19,6 +19,7 @@ use super::units::{PassageUnits, Unit};
 use super::work::{ExaminationResults, RefEvalWork};
 use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
+use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 /// The table of what came of each unit.
@@ -86,10 +87,6 @@ struct DocumentRow<'a> {
 
 /// Of so many judgements a judge that can tell what is not said finds more than this share.
 const FEW_JUDGEMENTS: usize = 50;
-/// Fewer units that people judged say nothing of a judge.
-const FEW_CHECKED: usize = 10;
-/// More than this share of the units left out is much.
-const MUCH: f64 = 0.1;
 const HARDLY: f64 = 0.02;
 
 /// More points than this are thinned evenly for the map.
@@ -378,7 +375,7 @@ fn conclusion(
     } else if let Some(people) = people.filter(|people| people.units > 0) {
         let (trust, why) = against_people(people);
         // Whatever the judge is worth, an examination that leaves much out says little of what is known.
-        let is_partial = never as f64 > MUCH * tally.units as f64;
+        let is_partial = never as f64 > MANY_UNSCORED * tally.units as f64;
         if trust == Trust::Reliable && is_partial {
             (Trust::Caution, format!("{never} of {} units were never asked for; {why}", tally.units))
         } else {
@@ -413,10 +410,10 @@ fn against_people(people: &VerdictAgreement) -> (Trust, String) {
         number(*majority)
     );
     match (kappa, kappa_interval) {
-        _ if *units < FEW_CHECKED => (
+        _ if *units < FEW_UNITS => (
             Trust::Caution,
             format!(
-                "only {} checked, and {FEW_CHECKED} would say more",
+                "only {} checked, and {FEW_UNITS} would say more",
                 if *units == 1 { "one unit was".to_owned() } else { format!("{units} units were") }
             ),
         ),

@@ -19,6 +19,7 @@ use super::sections::{
 };
 use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
+use crate::thresholds::{FEW_UNITS, SIGNIFICANT};
 use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
@@ -35,8 +36,6 @@ const HYBRID: [&[&str]; 4] = [
 const HYBRID_NAME: &str = "hybrid";
 /// κ above this is more than weak.
 const FAIR: f64 = 0.4;
-/// Agreement over fewer groups is a beginning.
-const FEW_GROUPS: usize = 10;
 
 /// Forms of one kind, where they were filled in, without and with the author's own revision.
 pub(super) struct FormResults<'a> {
@@ -483,7 +482,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
     let is_level = |of: Option<f64>| of.is_some_and(|of| order(of, kappa) == std::cmp::Ordering::Equal);
     let level = found.iter().filter(|one| is_level(value(one))).count() - 1;
     // The best of many is by chance the better the more there are.
-    let sure = judged.kappa_interval(decided, 1.0 - 0.05 / figures.len() as f64);
+    let sure = judged.kappa_interval(decided, 1.0 - SIGNIFICANT / figures.len() as f64);
     let guess = majority(decided.iter().map(|one| one.human));
     let accuracy = found_best.accuracy.figure.value;
     let pairs = counted(found_best.pairs, "pair");
@@ -523,7 +522,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
                 ),
             )
         }
-        Some(_) if found.groups < FEW_GROUPS => {
+        Some(_) if found.groups < FEW_UNITS => {
             (Trust::Caution, format!("it was held against people in only {}", counted(found.groups, "paragraph")))
         }
         Some(_) if kappa < FAIR => (
