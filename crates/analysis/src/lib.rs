@@ -18,7 +18,7 @@ mod headline;
 mod meta;
 #[cfg(test)]
 mod order_tests;
-mod rows;
+mod scores;
 mod section;
 #[cfg(test)]
 mod testing;
@@ -30,5 +30,5 @@ pub use gate::{GateOptions, GateOutcome, Gated, GatedScores, gate};
 pub use gold_columns::GoldColumns;
 pub use headline::Headline;
 pub use meta::{MetaFindings, MetaInputs, MetaParams};
-pub use rows::ScoreRow;
+pub use scores::{AttributeScores, RunScores};
 pub use section::Section;

@@ -29,7 +29,7 @@ use crate::pairs::PairSelection;
 use crate::question::LayoutOptions;
 use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
 use crate::template::{PromptLayout, Template, TemplateError};
-use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
+use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature};
 use figures::{CellFigures, ComparisonCell};
 use judge::{ComparisonJudge, JudgedComparisons};
 
@@ -296,7 +296,9 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    let mut of_run = RunScores::default();
+    params.subject.attribute.iter().zip(scores).for_each(|(name, scores)| of_run.push(Some(name), scores));
+    Ok(MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
 }
 
 /// What the verdicts on one attribute come to, over all templates.

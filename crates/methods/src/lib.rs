@@ -55,7 +55,7 @@ mod written;
 mod written_once;
 
 pub use probity_analysis::conclusion::{Conclusion, Trust};
-pub use probity_analysis::{Headline, Section};
+pub use probity_analysis::{Headline, RunScores, Section};
 use probity_analysis::{conclusion, figures, gold, thresholds};
 
 pub use attack::{Attack, AttackParams};

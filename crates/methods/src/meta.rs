@@ -88,7 +88,7 @@ impl Configured for MetaConfiguration {
             .with("seed", &params.seed)
             .with("alpha", &params.alpha)
             .with("delta", &params.delta);
-        let report = MethodReport { values, sections, signature, outcomes, headline, verdict };
+        let report = MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) };
         let summary = RunSummary::new(NAME, report, run.cost());
         // What changes figures most is first.
         let signature_line = format!(

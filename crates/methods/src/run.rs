@@ -3,7 +3,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use probity_analysis::ScoreRow;
 use probity_analysis::trust::ToLabel;
 use probity_data::Sample;
 use probity_lm::{
@@ -160,8 +159,6 @@ pub struct Run<'a> {
     /// The stages that are done in rounds, as far as they have come.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
-    /// What was written of scores, by its place, where somebody wants it.
-    scores: Option<Vec<(usize, ScoreRow)>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -189,7 +186,6 @@ impl<'a> Run<'a> {
             given: Vec::new(),
             rounds: Vec::new(),
             quoted: Quoted::default(),
-            scores: None,
             usage: Usage::default(),
             requests: 0,
             started: Instant::now(),
@@ -342,7 +338,7 @@ impl<'a> Run<'a> {
 
     /// Writes a row; see [`RunOutput::row`].
     pub fn row(&mut self, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), MethodError> {
-        write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
+        write_row(self.output, table, index, row).map_err(MethodError::Output)
     }
 
     /// Writes the tables of what people should look at, those that have rows.
@@ -352,22 +348,6 @@ impl<'a> Run<'a> {
             rows.iter().enumerate().try_for_each(|(index, row)| self.row(table, index, row))?;
         }
         Ok(())
-    }
-
-    /// Keeps the scores that come.
-    pub(crate) fn keep_scores(&mut self) {
-        self.scores.get_or_insert_default();
-    }
-
-    /// The scores that were kept, in the table's order; absent where they were not to be.
-    pub(crate) fn take_scores(&mut self) -> Option<Vec<ScoreRow>> {
-        let mut scores = self.scores.take()?;
-        scores.sort_by_key(|(place, _)| *place);
-        Some(scores.into_iter().map(|(_, score)| score).collect())
-    }
-
-    fn keeping(&mut self) -> KeepingScores<'_> {
-        KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() }
     }
 
     /// Where rows go.
@@ -554,7 +534,7 @@ impl<'a> Run<'a> {
         }
         self.requests += total;
         let mut done = 0;
-        let output: &mut dyn RunOutput = &mut KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() };
+        let output = &mut *self.output;
         output.progress(0, total);
         let usage = answer(&mut requests, &mut |index, result| {
             each(index, result, output)?;
@@ -568,52 +548,6 @@ impl<'a> Run<'a> {
             usage => self.usage += usage?,
         }
         Ok(())
-    }
-}
-
-/// The table that every method has which scores candidates.
-const SCORES: &str = "scores";
-
-/// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
-struct KeepingScores<'o> {
-    output: &'o mut dyn RunOutput,
-    scores: Option<&'o mut Vec<(usize, ScoreRow)>>,
-}
-
-impl RunOutput for KeepingScores<'_> {
-    fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
-        self.output.table(table, rows)
-    }
-
-    fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
-        if let (SCORES, Some(scores)) = (table, self.scores.as_mut()) {
-            scores.extend(rows.iter().filter_map(ScoreRow::from_row).map(|score| (index, score)));
-        }
-        self.output.rows(table, index, rows)
-    }
-
-    fn keeps_rows(&self) -> bool {
-        self.output.keeps_rows()
-    }
-
-    fn begin_stage(&mut self, stage: &'static str) {
-        self.output.begin_stage(stage);
-    }
-
-    fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
-        self.output.end_stage(stage)
-    }
-
-    fn progress(&mut self, done: usize, total: usize) {
-        self.output.progress(done, total);
-    }
-
-    fn measured(&mut self, metric: &str, done: usize, total: usize) {
-        self.output.measured(metric, done, total);
-    }
-
-    fn check(&mut self) -> Result<(), SinkError> {
-        self.output.check()
     }
 }
 

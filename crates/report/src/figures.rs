@@ -251,7 +251,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
         || "not defined".to_owned(),
         |rho| format!("{} over {}", fixed(rho, 3), counted(measure.map_or(0, |m| m.units.len()), "context")),
     );
-    let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
+    let pooled = attribute.pooled.figure.coefficient.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
         "Each point is a candidate: its gold score and what {} gave it. Spearman per context, averaged: {per_context}; \
          pooled over all n = {}: {pooled}.",

@@ -1,6 +1,6 @@
 //! What the labels in its samples promise of the scores of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::slice;
 
 use probity_data::{Preference, Sample};
@@ -8,7 +8,7 @@ use probity_stats::{Resampling, SelectionRule};
 use serde_json::{Value, json};
 
 use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_sections};
-use crate::rows::ScoreRow;
+use crate::scores::{AttributeScores, RunScores};
 use crate::section::Section;
 
 /// What is promised of a run unless `probity meta` is asked for something else.
@@ -43,20 +43,24 @@ impl Promises {
     /// Which pairs can be left to the method, how far its scores are from people's, and what it adds to the means of
     /// systems: by each attribute that candidates have gold scores of, and by preferences. Scores that are of no attribute
     /// are compared with the gold of those that were `asked` for. `None` without labels of what was scored.
-    pub fn new(method: &str, samples: &[Sample], asked: &[&str], scores: &[ScoreRow]) -> Option<Self> {
-        let attributes = attributes(scores, asked);
+    pub fn new(method: &str, samples: &[Sample], asked: &[&str], scores: &RunScores) -> Option<Self> {
+        let mut attributes: Vec<&AttributeScores> = scores.attributes.iter().filter(|one| one.is_scored()).collect();
+        // Those that were asked for in their order, then the others by name.
+        let place = |name: &str| asked.iter().position(|asked| *asked == name).unwrap_or(usize::MAX);
+        attributes.sort_by_key(|one| one.attribute.as_deref().map(|name| (place(name), name)));
         let mut found = Self { trusted: Vec::new(), to_label: ToLabel::default() };
-        for attribute in &attributes {
-            for gold in if attribute.is_empty() { asked } else { slice::from_ref(attribute) } {
+        for of in &attributes {
+            let own = of.attribute.as_deref();
+            for gold in own.as_ref().map_or(asked, slice::from_ref) {
                 let mut candidates = samples.iter().flat_map(|sample| &sample.candidates);
                 if candidates.any(|one| one.scores.contains_key(*gold)) {
-                    found.add(method, Some(gold), &judged_items(scores, samples, attribute, Some(gold)));
+                    found.add(method, Some(gold), &judged_items(&of.scores, samples, Some(gold)));
                 }
             }
         }
         // Preferences are about one thing: it is not said which of several attributes that is.
-        if let ([attribute], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
-            found.add(method, None, &judged_items(scores, samples, attribute, None));
+        if let ([of], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
+            found.add(method, None, &judged_items(&of.scores, samples, None));
         }
         (!found.trusted.is_empty()).then_some(found)
     }
@@ -82,38 +86,29 @@ pub fn has_gold(sample: &Sample) -> bool {
     sample.preference.is_some() || sample.candidates.iter().any(|one| !one.scores.is_empty())
 }
 
-/// The attributes that scores are of, each once: those that were `asked` for in their order, then the others by name.
-fn attributes<'s>(scores: &'s [ScoreRow], asked: &[&str]) -> Vec<&'s str> {
-    let found: BTreeSet<&str> = scores.iter().map(|one| one.attribute.as_str()).collect();
-    let mut found: Vec<&str> = found.into_iter().collect();
-    found.sort_by_key(|name| asked.iter().position(|asked| asked == name).unwrap_or(usize::MAX));
-    found
-}
-
-/// The scores of an attribute with people's beside them: gold scores of that name, or of preferences 1 of what they
-/// preferred and 0 of the others.
-fn judged_items<'r>(
-    scores: &'r [ScoreRow],
-    samples: &'r [Sample],
-    attribute: &str,
-    gold: Option<&str>,
-) -> JudgedItems<'r> {
-    let places: BTreeMap<&str, &Sample> = samples.iter().map(|sample| (sample.id.as_str(), sample)).collect();
+/// Scores with people's beside them: gold scores of an attribute, or of preferences 1 of what they preferred and 0 of the
+/// others.
+fn judged_items<'s>(scores: &[Vec<Option<f64>>], samples: &'s [Sample], gold: Option<&str>) -> JudgedItems<'s> {
     let mut items = JudgedItems::default();
-    for one in scores.iter().filter(|one| one.attribute == attribute) {
-        let Some(sample) = places.get(one.item.as_str()) else { continue };
-        let people = match (gold, &sample.preference) {
-            (Some(gold), _) => {
-                let found = sample.candidates.iter().find(|known| known.id == one.candidate);
-                found.and_then(|known| known.scores.get(gold).copied())
+    for (sample, scores) in samples.iter().zip(scores) {
+        for (candidate, score) in sample.candidates.iter().zip(scores) {
+            let people = match (gold, &sample.preference) {
+                (Some(gold), _) => candidate.scores.get(gold).copied(),
+                (None, Some(Preference::Candidate(id))) => Some(f64::from(u8::from(*id == candidate.id))),
+                (None, _) => None,
+            };
+            if let Some(score) = *score {
+                items.add(&sample.id, JudgedText { candidate: &candidate.id, score, people });
             }
-            (None, Some(Preference::Candidate(id))) => Some(f64::from(u8::from(*id == one.candidate))),
-            (None, _) => None,
-        };
-        items.add(&one.item, JudgedText { candidate: &one.candidate, score: one.score, people });
+        }
     }
     if gold.is_none() {
-        items.level_where(|item| places.get(item).is_some_and(|sample| sample.preference == Some(Preference::Tie)));
+        let ties: BTreeSet<&str> = samples
+            .iter()
+            .filter(|sample| sample.preference == Some(Preference::Tie))
+            .map(|sample| sample.id.as_str())
+            .collect();
+        items.level_where(|item| ties.contains(item));
     }
     items
 }

@@ -10,7 +10,7 @@ use super::subject::{Agreement, RowPlace, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::figures::{bounds, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodReport, Section, Signature, Trust};
+use crate::{Conclusion, Headline, MethodReport, RunScores, Section, Signature, Trust};
 
 /// Below so many labels what comes out is chance for a good part.
 const FEW_LABELS: usize = 50;
@@ -243,11 +243,13 @@ pub(super) fn report(
         Headline::new(one.subject.measure.title(), Some(one.subject.name()), used)
     });
     MethodReport {
-        values: json!({ "cross_validation": values, "featured": featured.count() }),
+        values: json!({ "featured": featured.count() }),
         sections,
-        signature,
         outcomes: featured.outcomes.clone(),
         headline: headline.collect(),
         verdict: verdict.collect(),
+        scores: RunScores { tells_agreement: true, ..RunScores::default() },
+        first_figures: [("cross_validation", values.into())].into(),
+        ..MethodReport::new(signature)
     }
 }

@@ -18,7 +18,9 @@ use crate::answer::Answer;
 use crate::conclusion::percent;
 use crate::figures::{Mass, mean, number};
 use crate::thresholds::FEW_UNITS;
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
+use crate::{
+    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust, gold,
+};
 
 /// The table of scores.
 const SCORES_TABLE: &str = "scores";
@@ -180,7 +182,9 @@ impl<'a> CritiqueFindings<'a> {
             .into_iter()
             .map(|(name, figures)| Headline::new("mean", Some(name), figures.of_critiques.figure.share));
         let headline = headline.collect();
-        Ok(MethodReport { values, sections, signature, outcomes: self.outcomes, headline, verdict })
+        let scores = RunScores::new(Some([0.0, 1.0]));
+        let outcomes = self.outcomes;
+        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {

@@ -20,7 +20,7 @@ use super::work::{ExaminationResults, RefEvalWork};
 use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
 
 /// The table of what came of each unit.
 const KNOWLEDGE: &str = "knowledge";
@@ -184,7 +184,15 @@ pub(super) fn report(
         Headline::new("accuracy", None, figures.accuracy.figure.share),
         Headline::new("coverage", None, figures.coverage.figure.share),
     ];
-    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    Ok(MethodReport {
+        values,
+        sections,
+        outcomes,
+        headline,
+        verdict,
+        scores: RunScores::new(Some([0.0, 1.0])),
+        ..MethodReport::new(signature)
+    })
 }
 
 /// The places of units by the round that covered them, those that are open last; thinned where they are many.

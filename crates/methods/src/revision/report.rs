@@ -20,7 +20,7 @@ use super::sections::{
 use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
 use crate::thresholds::{FEW_UNITS, SIGNIFICANT};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
 const DECISIONS: &str = "decisions";
@@ -194,7 +194,8 @@ impl Found<'_> {
             .filter(|one| one.calibrated.pairs > 0)
             .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
-        Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+        let scores = RunScores { tells_agreement: true, ..RunScores::default() };
+        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     /// What a reader must know of the pairs and the measures.
