@@ -93,7 +93,7 @@ pub fn lower_is_better(names: &[String]) -> String {
 }
 
 /// The sum and the number of scores by candidate id.
-pub fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, (f64, usize)> {
+pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>]) -> BTreeMap<&'s str, (f64, usize)> {
     let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (sample, scores) in samples.iter().zip(scores) {
         for (candidate, score) in sample.candidates.iter().zip(scores) {

@@ -297,7 +297,9 @@ fn report(
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
     let mut of_run = RunScores::default();
-    params.subject.attribute.iter().zip(scores).for_each(|(name, scores)| of_run.push(Some(name), scores));
+    for (name, scores) in params.subject.attribute.iter().zip(scores) {
+        of_run.push(Some(name), scores);
+    }
     Ok(MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
 }
 

@@ -79,7 +79,9 @@ impl Configured for MetaConfiguration {
         let MetaFindings { values, sections, headline, verdict, outcomes: counts, to_label } = found;
         run.write_to_label(&to_label)?;
         let mut outcomes = Outcomes::default();
-        counts.into_iter().for_each(|(name, count)| outcomes.add_several(name, count));
+        for (name, count) in counts {
+            outcomes.add_several(name, count);
+        }
         let names = inputs.metric_names();
         let signature = Signature::without_model(NAME)
             .with("metrics", &names)

@@ -78,13 +78,13 @@ impl fmt::Display for Trust {
 
 /// How scores are held against what people said.
 #[derive(Debug, Clone, Copy)]
-pub struct AgreementCase {
+pub(crate) struct AgreementCase {
     /// The share of what people judged that has no score, where it is known.
-    pub unscored: Option<f64>,
+    pub(crate) unscored: Option<f64>,
     /// What speaks against the scores besides.
-    pub answers: AnswerDoubts,
+    pub(crate) answers: AnswerDoubts,
     /// Of the intervals.
-    pub confidence: f64,
+    pub(crate) confidence: f64,
 }
 
 /// What a conclusion is drawn from.
@@ -123,7 +123,7 @@ pub struct ConclusionCase<'a> {
 }
 
 /// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
-pub fn agreement_with_gold(
+pub(crate) fn agreement_with_gold(
     figures: &AgreementFigures,
     contexts: &[Vec<SystemScore<'_>>],
     case: AgreementCase,
@@ -139,7 +139,7 @@ impl From<AgreementCase> for ConclusionCase<'_> {
 }
 
 /// The same of preferences, one choice of each sample.
-pub fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
+pub(crate) fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
     Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, &LabelWords::default())?))
 }
 

@@ -6,19 +6,19 @@ use probity_stats::{CheckedVerdict, order};
 
 /// A candidate's score, with people's where they gave one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct JudgedText<'a> {
+pub(crate) struct JudgedText<'a> {
     /// The candidate's id.
-    pub candidate: &'a str,
+    pub(crate) candidate: &'a str,
     /// Higher is better.
-    pub score: f64,
+    pub(crate) score: f64,
     /// People's; absent where they have given none.
-    pub people: Option<f64>,
+    pub(crate) people: Option<f64>,
 }
 
 /// Candidates with a score, by the ids of their items, and which of two people like better where they have said so of the
 /// pair.
 #[derive(Debug, Clone, Default)]
-pub struct JudgedItems<'a> {
+pub(crate) struct JudgedItems<'a> {
     items: BTreeMap<&'a str, Vec<JudgedText<'a>>>,
     /// By item, the one preferred and the other.
     preferred: BTreeSet<(&'a str, &'a str, &'a str)>,
@@ -41,24 +41,24 @@ pub(super) fn apart(first: &JudgedText<'_>, second: &JudgedText<'_>) -> f64 {
 
 impl<'a> JudgedItems<'a> {
     /// Adds a candidate of an item.
-    pub fn add(&mut self, item: &'a str, text: JudgedText<'a>) {
+    pub(crate) fn add(&mut self, item: &'a str, text: JudgedText<'a>) {
         let texts = self.items.entry(item).or_default();
         // By id, so that what is drawn of them does not depend on the order of rows.
         texts.insert(texts.partition_point(|before| before.candidate <= text.candidate), text);
     }
 
     /// Adds that people like one of a pair better.
-    pub fn prefer(&mut self, item: &'a str, preferred: &'a str, other: &'a str) {
+    pub(crate) fn prefer(&mut self, item: &'a str, preferred: &'a str, other: &'a str) {
         self.preferred.insert((item, preferred, other));
     }
 
     /// Adds that people see no difference between two.
-    pub fn level(&mut self, item: &'a str, one: &'a str, other: &'a str) {
+    pub(crate) fn level(&mut self, item: &'a str, one: &'a str, other: &'a str) {
         self.level.insert((item, one, other));
     }
 
     /// Adds that people see no difference between any two of the items that were added so far and are chosen.
-    pub fn level_where(&mut self, is_level: impl Fn(&str) -> bool) {
+    pub(crate) fn level_where(&mut self, is_level: impl Fn(&str) -> bool) {
         for (id, item) in self.items.iter().filter(|(id, _)| is_level(id)) {
             self.level.extend(pairs(item).map(|(first, second)| (*id, first.candidate, second.candidate)));
         }

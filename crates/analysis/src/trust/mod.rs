@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::conclusion::{AgreementCase, Conclusion, agreement_with_preferences};
 
 use items::apart;
-pub use items::{JudgedItems, JudgedText};
+pub(crate) use items::{JudgedItems, JudgedText};
 pub use promises::{Promises, has_gold};
 pub(crate) use sections::trust_sections;
 
@@ -28,13 +28,13 @@ const THRESHOLDS: usize = 50;
 
 /// What is promised, and how sure that is.
 #[derive(Debug, Clone, Copy)]
-pub struct Promise {
+pub(crate) struct Promise {
     /// Of pairs.
-    pub rule: SelectionRule,
+    pub(crate) rule: SelectionRule,
     /// Of intervals.
-    pub confidence: f64,
+    pub(crate) confidence: f64,
     /// What is drawn: a pair of each item, and the halves of the labels.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// How far a metric can be trusted with an attribute.
@@ -57,7 +57,7 @@ pub struct Trusted {
 /// A promise, or why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Promised<T, E> {
+pub(crate) enum Promised<T, E> {
     /// What is promised.
     Kept(T),
     /// Why nothing is.
@@ -72,7 +72,7 @@ impl<T, E> From<Result<T, E>> for Promised<T, E> {
 
 /// Pairs of candidates of one item, by how far their scores are apart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TrustedPairs {
+pub(crate) struct TrustedPairs {
     pub(crate) selection: Promised<Selection, NoSelection>,
     /// Pairs of all items, with labels or without, and those among them that are trusted.
     pub(crate) pairs: usize,
@@ -97,7 +97,7 @@ pub struct TrustedPairs {
 
 /// The mean of a system's scores by people, with the metric's help.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SystemMean {
+pub(crate) struct SystemMean {
     pub(crate) system: String,
     #[serde(flatten)]
     pub(crate) mean: PredictionPowered,
@@ -111,14 +111,14 @@ pub struct SystemMean {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToLabel {
     /// Pairs that are not left to the metric.
-    pub pairs: Vec<HandedBack>,
+    pub(crate) pairs: Vec<HandedBack>,
     /// Candidates whose labels narrow the intervals of systems' means.
-    pub scores: Vec<OpenScore>,
+    pub(crate) scores: Vec<OpenScore>,
 }
 
 /// A candidate that has no label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OpenScore {
+pub(crate) struct OpenScore {
     pub(crate) item: String,
     pub(crate) metric: String,
     pub(crate) attribute: String,
@@ -127,7 +127,7 @@ pub struct OpenScore {
 
 /// Two candidates of an item that are handed back.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HandedBack {
+pub(crate) struct HandedBack {
     pub(crate) item: String,
     pub(crate) metric: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,22 +140,22 @@ pub struct HandedBack {
 
 impl Trusted {
     /// Whether there are items without a label, which could be left to the metric.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.pairs.unlabelled > 0
     }
 
     /// What it is of: the metric, and the attribute where there is one.
-    pub fn about(&self) -> String {
+    pub(crate) fn about(&self) -> String {
         self.attribute.iter().fold(self.metric.clone(), |metric, attribute| format!("{metric}, {attribute}"))
     }
 
     /// How many items' pairs people have judged, where it is of that metric's preferences.
-    pub fn preferences_of(&self, metric: &str) -> Option<usize> {
+    pub(crate) fn preferences_of(&self, metric: &str) -> Option<usize> {
         (self.metric == metric && self.attribute.is_none()).then_some(self.pairs.labelled)
     }
 
     /// What the pairs that people have seen say of the metric, one of each item; absent without any.
-    pub fn agreement(&self, case: AgreementCase) -> Option<Conclusion> {
+    pub(crate) fn agreement(&self, case: AgreementCase) -> Option<Conclusion> {
         let TrustedPairs { labelled, disagreements, level, .. } = self.pairs;
         // Equal scores leave a pair to chance, here as in samples with preferences.
         let point = |place| match place {
@@ -169,7 +169,7 @@ impl Trusted {
     }
 
     /// Of a metric and an attribute, with what people should look at.
-    pub fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
+    pub(crate) fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
         let middle = items.middle();
         let (mut trusted, threshold) = of_pairs(items, attribute.is_some(), middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
