@@ -73,14 +73,7 @@ impl Method for Toy {
         let mut section = Section::new("Claims", ["claims", "texts"]);
         section.push([claimed.len().to_string(), summaries.parts.len().to_string()]);
         let values = json!({ "claims": claimed.len() });
-        Ok(MethodReport {
-            values,
-            sections: vec![section],
-            signature,
-            outcomes,
-            headline: Vec::new(),
-            verdict: Vec::new(),
-        })
+        Ok(MethodReport { values, sections: vec![section], outcomes, ..MethodReport::new(signature) })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-use probity_meta::Meta;
+use probity_methods::Meta;
 use probity_methods::{DynMethod, Metrics, methods};
 use probity_session::{ErrorText, GenerateLine, ScoreLine, Stage, UserConfig, UserConfigError};
 

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use probity_analysis::{GateOptions, GateOutcome, Gated, GatedScores, gate};
 use probity_lm::text::fixed;
-use probity_meta::{GateOptions, GateOutcome, Gated, GatedScores, gate};
 use probity_report::markdown_text;
 
 use crate::error::FileError;

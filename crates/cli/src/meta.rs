@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use probity_meta::Meta;
+use probity_methods::Meta;
 use probity_methods::RunSummary;
 use probity_options::OptionSpec;
 use probity_session::{Plan, Stage, stage_options};

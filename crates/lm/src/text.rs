@@ -1,6 +1,6 @@
-//! Numbers as people read them, in one form everywhere.
+//! Text for people: numbers in one form everywhere, hostile characters made visible.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 /// A whole number in groups of three digits: `12,345`.
 pub fn thousands(number: impl Display) -> String {
@@ -32,6 +32,34 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     // Rounded to zero, a number that was negative would keep its sign.
     let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
     if zero { text.trim_start_matches('-').to_owned() } else { text }
+}
+
+/// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks and tabs stay.
+pub fn visible(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !matches!(c, '\n' | '\t') && is_hostile(c) {
+            let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// As [`visible`], on one line.
+pub fn visible_line(text: &str) -> String {
+    visible(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// Whether a terminal or a page would obey it, or not show it.
+pub fn is_hostile(c: char) -> bool {
+    let bidirectional =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let hidden =
+        matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    // U+FFFE and U+FFFF cannot stand in XML.
+    c.is_control() || bidirectional || hidden || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The qualities that texts are judged by, and the words a prompt needs for each.
 
+use probity_analysis::Section;
+use probity_analysis::gold::GoldUse;
+
 /// A quality with its word forms and what a judge should look at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KnownAttribute {
@@ -128,6 +131,18 @@ pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
     probity_lm::nearest(attribute, alike).filter(|_| lookup(attribute).is_none())
 }
 
+/// Notes which attributes have no gold although it is wanted, with the known attribute that may be meant.
+pub(crate) fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Section) {
+    let absent = uses.iter().filter(|one| one.wanted && !one.present).map(|GoldUse { attribute, .. }| {
+        let meant = near_known_attribute(attribute);
+        meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
+    });
+    let absent: Vec<String> = absent.collect();
+    if !absent.is_empty() {
+        table.note(format!("the data have no gold scores for {}", absent.join(", ")));
+    }
+}
+
 /// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
 pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();
@@ -214,5 +229,16 @@ mod tests {
     #[test]
     fn known_attributes_are_sorted_and_unique() {
         assert!(KNOWN.windows(2).all(|pair| pair[0].name < pair[1].name));
+    }
+
+    #[test]
+    fn a_note_names_what_has_no_gold_with_the_nearest_attribute_and_only_where_gold_is_wanted() {
+        let noted = |wanted| {
+            let mut table = Section::new("t", ["c"]);
+            note_absent_gold(&[GoldUse { attribute: "qualty", present: false, wanted }], &mut table);
+            table.notes
+        };
+        assert_eq!(noted(true), ["the data have no gold scores for qualty (did you mean quality?)"]);
+        assert!(noted(false).is_empty(), "with --no-gold the data may well have them");
     }
 }

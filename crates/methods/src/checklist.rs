@@ -240,10 +240,6 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
         params.own().map(|path| Input { option: "checklist", path: path.to_owned() }).into_iter().collect()
     }
 
-    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
-        Some([0.0, 1.0])
-    }
-
     const JUDGES_CANDIDATES: bool = true;
 
     fn layout(params: &ChecklistParams) -> Option<&LayoutOptions> {
@@ -308,6 +304,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             names_attribute: true,
             no_gold: params.subject.no_gold,
             unit: &format!("mean P({yes})"),
+            within: Some([0.0, 1.0]),
             signed: false,
         };
         let mut report = pointwise.run(signature, run)?;

@@ -29,7 +29,7 @@ use crate::pairs::PairSelection;
 use crate::question::LayoutOptions;
 use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
 use crate::template::{PromptLayout, Template, TemplateError};
-use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, Section, Signature};
+use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature};
 use figures::{CellFigures, ComparisonCell};
 use judge::{ComparisonJudge, JudgedComparisons};
 
@@ -251,7 +251,7 @@ fn report(
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }
-    gold::notes(gold, &mut position);
+    crate::attributes::note_absent_gold(gold, &mut position);
 
     let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.subject.attribute.len())
         .map(|of| figures::mean_scores(&cells, of, ComparisonCell::scores))
@@ -292,7 +292,11 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    let mut of_run = RunScores::default();
+    for (name, scores) in params.subject.attribute.iter().zip(scores) {
+        of_run.push(Some(name), scores);
+    }
+    Ok(MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
 }
 
 /// What the verdicts on one attribute come to, over all templates.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use probity_analysis::{AnalysisError, UnknownGold};
 use probity_lm::{BoxedError, LabelError, LmError, SinkError};
 use probity_options::OptionError;
 
@@ -51,16 +52,9 @@ pub enum MethodError {
         LabelError,
     ),
     /// The data have gold scores, but none for this attribute.
-    #[error("no candidate has a gold score for `{attribute}`; the data have: {known}")]
-    #[diagnostic(help("{hint}"))]
-    NoGold {
-        /// The attribute asked for.
-        attribute: String,
-        /// The attributes that the data have scores for.
-        known: String,
-        /// The nearest name, and how to go on without gold.
-        hint: String,
-    },
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    NoGold(#[from] UnknownGold),
     /// A metric cannot be had, or could not score.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -116,6 +110,12 @@ impl From<LmError> for MethodError {
             LmError::Sink(source) => Self::Output(source),
             other => Self::Model(other),
         }
+    }
+}
+
+impl From<AnalysisError> for MethodError {
+    fn from(error: AnalysisError) -> Self {
+        Self::Other { option: Some(error.option()), source: Box::new(error) }
     }
 }
 

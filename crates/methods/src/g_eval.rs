@@ -96,10 +96,6 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     const JUDGES_CANDIDATES: bool = true;
 
-    fn scores_within(params: &GEvalParams) -> Option<[f64; 2]> {
-        Some([params.scale.min, params.scale.max].map(f64::from))
-    }
-
     fn layout(params: &GEvalParams) -> Option<&LayoutOptions> {
         Some(&params.layout)
     }
@@ -155,6 +151,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             names_attribute: true,
             no_gold: params.subject.no_gold,
             unit: "expected rating",
+            within: Some(params.scale.ends()),
             signed: false,
         };
         pointwise.run(signature, run)

@@ -98,6 +98,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             names_attribute: true,
             no_gold: params.subject.no_gold,
             unit,
+            within: None,
             signed: false,
         };
         pointwise.run(signature, run)

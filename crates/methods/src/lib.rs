@@ -13,21 +13,18 @@ mod builtin;
 mod chats;
 mod checklist;
 mod comparative;
-mod conclusion;
 mod defence;
 mod defended;
 mod error;
-mod figures;
 mod flags;
 mod g_eval;
-mod gold;
-mod gold_columns;
 mod gpt_score;
 #[cfg(test)]
 mod hostile;
 mod judge;
 mod learned;
 mod listed;
+mod meta;
 mod metacritique;
 mod method;
 mod metrics;
@@ -49,15 +46,17 @@ mod revision;
 mod reward;
 mod run;
 mod scale;
-mod section;
 mod stage;
 mod summary;
 mod template;
 #[cfg(test)]
 mod testing;
-mod trust;
 mod written;
 mod written_once;
+
+pub use probity_analysis::conclusion::{Conclusion, Trust};
+pub use probity_analysis::{Headline, RunScores, Section};
+use probity_analysis::{conclusion, figures, gold, thresholds};
 
 pub use attack::{Attack, AttackParams};
 pub use attributes::near_known_attribute;
@@ -66,16 +65,13 @@ pub use checklist::{Checklist, ChecklistParams};
 pub use comparative::{
     Budget, BudgetError, Comparative, ComparativeParams, DebiasMode, Decide, LabelWords, PairOrder, StopAt,
 };
-pub use conclusion::{
-    AgreementCase, AnswerDoubts, Conclusion, Trust, agreement_with_gold, agreement_with_preferences, best_agreement,
-};
 pub use defence::{Defence, DefenceError};
 pub use error::MethodError;
-pub use figures::lower_is_better;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
 pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
+pub use meta::Meta;
 pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
 pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
@@ -91,11 +87,6 @@ pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};
 pub use reward::{Reward, RewardParams};
 pub use run::{Cost, MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
-pub use section::Section;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
-pub use summary::{Headline, MethodReport, Outcomes, RunSummary, Signature, TemplateMark};
+pub use summary::{MethodReport, Outcomes, RunSummary, Signature, TemplateMark};
 pub use template::TemplateError;
-pub use trust::{
-    HandedBack, JudgedItems, JudgedText, OpenScore, Promise, Promised, SystemMean, ToLabel, Trusted, TrustedPairs,
-    trust_sections,
-};

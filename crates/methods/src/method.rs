@@ -3,18 +3,18 @@
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
+use probity_analysis::GoldColumns;
+use probity_analysis::trust::{Promises, has_gold};
 use probity_data::{LineError, Sample};
 use probity_lm::LanguageModel;
 use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::defended::defended;
 use crate::flags::Flags;
-use crate::gold_columns::GoldColumns;
 use crate::question::LayoutOptions;
-use crate::trust;
 use crate::{Builtin, MethodError, MethodReport, Run, RunSummary, StageSpec};
 
 /// A model that a method asks besides the one of its command.
@@ -98,20 +98,8 @@ pub trait Method {
     /// The switch with which it asks no model of its command, so that none must be named.
     const WITHOUT_MODEL: Option<&'static str> = None;
 
-    /// Between which values its scores lie, so that intervals of their means end there; `None` where they lie anywhere.
-    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
-        None
-    }
-
-    /// Whether its own tables hold its scores against people, so that a report need not do it for each score and
-    /// attribute.
-    const TELLS_AGREEMENT: bool = false;
-
-    /// Those of its values that stand at the head of `summary.json`, beside the values.
-    const FIRST_FIGURES: &'static [&'static str] = &[];
-
-    /// Whether it shows a model the candidates of samples and gives each a score. Such a method can be attacked, and what
-    /// candidates say can be changed before it is shown.
+    /// Whether it shows a model the candidates of samples and gives each a score, which it declares in
+    /// [`MethodReport::scores`]. Such a method can be attacked, and what candidates say can be changed before it is shown.
     const JUDGES_CANDIDATES: bool = false;
 
     /// Whether it asks again about prompts that begin as those before: then it pays to keep what they begin with.
@@ -348,24 +336,20 @@ impl<M: Method> Configured for WithOptions<M> {
         let shown = defended(defences, samples, run)?;
         run.begin(stages, &shown.samples);
         let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
-        if looks_at_gold && samples.iter().any(trust::has_gold) {
-            run.keep_scores();
-        }
         let mut report = M::run(params, &shown.samples, run)?;
         shown.tell(defences, &mut report);
-        if looks_at_gold {
+        if looks_at_gold && samples.iter().any(has_gold) {
             let asked = options["attribute"].as_array().into_iter().flatten();
             let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
-            trust::tell(M::NAME, samples, &asked, &mut report, run)?;
+            if let Some(promises) = Promises::new(M::NAME, samples, &asked, &report.scores) {
+                report.sections.extend(promises.sections(run.keeps_rows()));
+                report.values["trust"] = json!(promises.trusted);
+                run.write_to_label(&promises.to_label)?;
+            }
         }
         let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);
-        let named =
-            M::FIRST_FIGURES.iter().filter_map(|name| Some((*name, report.values.as_object_mut()?.remove(*name)?)));
-        let first_figures = named.collect();
-        let summary = RunSummary::new(M::NAME, report, run.cost());
-        let (scores_within, tells_agreement) = (M::scores_within(params), M::TELLS_AGREEMENT);
-        Ok(RunSummary { scores_within, tells_agreement, first_figures, ..summary })
+        Ok(RunSummary::new(M::NAME, report, run.cost()))
     }
 }

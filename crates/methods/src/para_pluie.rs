@@ -122,6 +122,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             names_attribute: false,
             no_gold: params.no_gold,
             unit: &format!("log P({yes}) − log P({no}), nats"),
+            within: None,
             signed: true,
         };
         pointwise.run(signature, run)

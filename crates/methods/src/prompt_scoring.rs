@@ -81,10 +81,6 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
 
     const JUDGES_CANDIDATES: bool = true;
 
-    fn scores_within(params: &PromptScoringParams) -> Option<[f64; 2]> {
-        Some([params.scale.min, params.scale.max].map(f64::from))
-    }
-
     fn layout(params: &PromptScoringParams) -> Option<&LayoutOptions> {
         Some(&params.layout)
     }
@@ -119,6 +115,7 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             names_attribute: true,
             no_gold: params.subject.no_gold,
             unit: "written score",
+            within: Some(params.scale.ends()),
             signed: false,
             layout: layout.clone(),
         };

@@ -52,7 +52,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use probity_lm::{LanguageModel, ScriptedModel};
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::testing::{configured, generated, run, sample};
@@ -215,23 +215,51 @@ mod tests {
         }
     }
 
+    /// Whose answers depend on the prompt alone.
+    fn noisy() -> ScriptedModel {
+        ScriptedModel::from_probabilities(|request| {
+            let text = request.prompt.text();
+            let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+            let count = if let probity_lm::Ask::Labels(labels) = &request.ask { labels.labels().len() } else { 1 };
+            (0..count).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
+        })
+        .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
+    }
+
+    #[test]
+    fn a_judging_method_declares_the_scores_of_its_table() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        let judges = |args: &&&str| method(args.split(' ').next().unwrap_or("")).is_some_and(|m| m.judges_candidates());
+        for args in ARGUMENTS.iter().chain(&["reward"]).filter(judges) {
+            let model = if *args == "reward" { noisy().with_classes(["LABEL_0"]) } else { noisy() };
+            let (summary, output) = run(args, &samples, &model);
+            let fields =
+                |row: &&Value| json!([row["attribute"], row["item"], row["candidate"], row["score"]]).to_string();
+            let mut written: Vec<String> = output.rows("scores").iter().map(fields).collect();
+            let mut declared = Vec::new();
+            for of in summary.expect("runs").scores.attributes {
+                for (sample, scores) in samples.iter().zip(of.scores) {
+                    let scored = sample.candidates.iter().zip(scores);
+                    declared.extend(
+                        scored.map(|(candidate, score)| {
+                            json!([of.attribute, sample.id, candidate.id, score]).to_string()
+                        }),
+                    );
+                }
+            }
+            written.sort_unstable();
+            declared.sort_unstable();
+            assert_eq!(declared, written, "{args}");
+            assert!(!written.is_empty(), "{args}");
+        }
+    }
+
     #[test]
     fn results_do_not_depend_on_the_order_of_answers() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        let probabilities = || {
-            ScriptedModel::from_probabilities(|request| {
-                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
-                let text = request.prompt.text();
-                let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
-                (0..labels.labels().len())
-                    .map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0)
-                    .collect()
-            })
-            .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
-        };
         for args in ARGUMENTS {
-            let (backward, rows) = run(args, &samples, &probabilities());
-            let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
+            let (backward, rows) = run(args, &samples, &noisy());
+            let (forward, same_rows) = run(args, &samples, &InOrder(noisy()));
             let values = |summary: crate::RunSummary| serde_json::to_value(summary).expect("plain values");
             assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
             for table in ["comparisons", "scores", "verdicts", "pairs", "revisions", "revised"] {

@@ -163,5 +163,5 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
     let verdict = vec![rows::conclusion(&tallies, use_truncated)];
-    MethodReport { values, sections: vec![section], signature, outcomes, headline, verdict }
+    MethodReport { values, sections: vec![section], outcomes, headline, verdict, ..MethodReport::new(signature) }
 }

@@ -385,10 +385,10 @@ impl SummaryParts {
         MethodReport {
             values: self.values,
             sections: self.sections,
-            signature,
             outcomes,
             headline: self.headline,
             verdict: self.verdict,
+            ..MethodReport::new(signature)
         }
     }
 }

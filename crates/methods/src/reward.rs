@@ -91,6 +91,7 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
             names_attribute: false,
             no_gold: params.no_gold,
             unit: &unit,
+            within: None,
             signed: !matches!(class, ScoredClass::Probability(..)),
         };
         pointwise.run(signature, run)

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use probity_analysis::trust::ToLabel;
 use probity_data::Sample;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
@@ -158,8 +159,6 @@ pub struct Run<'a> {
     /// The stages that are done in rounds, as far as they have come.
     rounds: Vec<RoundedStage>,
     quoted: Quoted,
-    /// What was written of scores, by its place, where somebody wants it.
-    scores: Option<Vec<(usize, WrittenScore)>>,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -187,7 +186,6 @@ impl<'a> Run<'a> {
             given: Vec::new(),
             rounds: Vec::new(),
             quoted: Quoted::default(),
-            scores: None,
             usage: Usage::default(),
             requests: 0,
             started: Instant::now(),
@@ -340,23 +338,16 @@ impl<'a> Run<'a> {
 
     /// Writes a row; see [`RunOutput::row`].
     pub fn row(&mut self, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), MethodError> {
-        write_row(&mut self.keeping(), table, index, row).map_err(MethodError::Output)
+        write_row(self.output, table, index, row).map_err(MethodError::Output)
     }
 
-    /// Keeps the scores that come.
-    pub(crate) fn keep_scores(&mut self) {
-        self.scores.get_or_insert_default();
-    }
-
-    /// The scores that were kept, in the table's order; absent where they were not to be.
-    pub(crate) fn take_scores(&mut self) -> Option<Vec<WrittenScore>> {
-        let mut scores = self.scores.take()?;
-        scores.sort_by_key(|(place, _)| *place);
-        Some(scores.into_iter().map(|(_, score)| score).collect())
-    }
-
-    fn keeping(&mut self) -> KeepingScores<'_> {
-        KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() }
+    /// Writes the tables of what people should look at, those that have rows.
+    pub(crate) fn write_to_label(&mut self, to_label: &ToLabel) -> Result<(), MethodError> {
+        for (table, rows) in to_label.tables().into_iter().filter(|(_, rows)| !rows.is_empty()) {
+            self.table(table, rows.len())?;
+            rows.iter().enumerate().try_for_each(|(index, row)| self.row(table, index, row))?;
+        }
+        Ok(())
     }
 
     /// Where rows go.
@@ -543,7 +534,7 @@ impl<'a> Run<'a> {
         }
         self.requests += total;
         let mut done = 0;
-        let output: &mut dyn RunOutput = &mut KeepingScores { output: &mut *self.output, scores: self.scores.as_mut() };
+        let output = &mut *self.output;
         output.progress(0, total);
         let usage = answer(&mut requests, &mut |index, result| {
             each(index, result, output)?;
@@ -557,70 +548,6 @@ impl<'a> Run<'a> {
             usage => self.usage += usage?,
         }
         Ok(())
-    }
-}
-
-/// The table that every method has which scores candidates.
-const SCORES: &str = "scores";
-
-/// A score in that table; rows without one are left out.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WrittenScore {
-    pub(crate) item: String,
-    /// Empty of methods that judge by none.
-    pub(crate) attribute: String,
-    pub(crate) candidate: String,
-    pub(crate) score: f64,
-}
-
-impl WrittenScore {
-    fn of(row: &Value) -> Option<Self> {
-        let text = |field: &str| row[field].as_str().map(str::to_owned);
-        let attribute = text("attribute").unwrap_or_default();
-        Some(Self { item: text("item")?, attribute, candidate: text("candidate")?, score: row["score"].as_f64()? })
-    }
-}
-
-/// An output that keeps the rows of scores besides: what labels promise is worked out from them when all are there.
-struct KeepingScores<'o> {
-    output: &'o mut dyn RunOutput,
-    scores: Option<&'o mut Vec<(usize, WrittenScore)>>,
-}
-
-impl RunOutput for KeepingScores<'_> {
-    fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
-        self.output.table(table, rows)
-    }
-
-    fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
-        if let (SCORES, Some(scores)) = (table, self.scores.as_mut()) {
-            scores.extend(rows.iter().filter_map(WrittenScore::of).map(|score| (index, score)));
-        }
-        self.output.rows(table, index, rows)
-    }
-
-    fn keeps_rows(&self) -> bool {
-        self.output.keeps_rows()
-    }
-
-    fn begin_stage(&mut self, stage: &'static str) {
-        self.output.begin_stage(stage);
-    }
-
-    fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
-        self.output.end_stage(stage)
-    }
-
-    fn progress(&mut self, done: usize, total: usize) {
-        self.output.progress(done, total);
-    }
-
-    fn measured(&mut self, metric: &str, done: usize, total: usize) {
-        self.output.measured(metric, done, total);
-    }
-
-    fn check(&mut self) -> Result<(), SinkError> {
-        self.output.check()
     }
 }
 

@@ -77,6 +77,11 @@ impl RatingScale {
         self.min..=self.max
     }
 
+    /// The lowest and the highest rating.
+    pub(crate) fn ends(self) -> [f64; 2] {
+        [self.min, self.max].map(f64::from)
+    }
+
     /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
     /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {

@@ -7,12 +7,10 @@ use probity_lm::{LanguageModel, ModelDescription, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Conclusion;
 use crate::defence::signed;
-use crate::figures::number;
 use crate::run::Cost;
-use crate::section::Section;
 use crate::template::{PromptLayout, Template};
+use crate::{Conclusion, Headline, RunScores, Section};
 
 /// What a number depends on, carried with it wherever it goes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -115,33 +113,6 @@ impl std::fmt::Display for Signature {
     }
 }
 
-/// A figure that stands for a run where there is room for one line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Headline {
-    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no
-    /// gold.
-    pub figure: Cow<'static, str>,
-    /// What was judged; absent where the method asks for no attribute.
-    pub attribute: Option<String>,
-    /// The figure; null where it is not defined.
-    pub value: Option<f64>,
-}
-
-impl Headline {
-    /// A figure with what it is.
-    pub fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
-        Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
-    }
-}
-
-/// `Spearman 0.412 (coherence)`, with a dash for what is not defined.
-impl std::fmt::Display for Headline {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.figure, number(self.value))?;
-        self.attribute.as_ref().map_or(Ok(()), |attribute| write!(f, " ({attribute})"))
-    }
-}
-
 /// What [`Method::run`](crate::Method::run) returns.
 #[derive(Debug, Clone)]
 pub struct MethodReport {
@@ -157,6 +128,26 @@ pub struct MethodReport {
     pub headline: Vec<Headline>,
     /// What it says of each attribute, or of what it made, and how far to trust it.
     pub verdict: Vec<Conclusion>,
+    /// The scores, where it gives candidates some.
+    pub scores: RunScores,
+    /// Those of its own figures that its users look for first, by name: they are at the head of `summary.json`.
+    pub first_figures: BTreeMap<&'static str, Value>,
+}
+
+impl MethodReport {
+    /// Without figures yet.
+    pub fn new(signature: Signature) -> Self {
+        Self {
+            values: Value::Null,
+            sections: Vec::new(),
+            signature,
+            outcomes: Outcomes::default(),
+            headline: Vec::new(),
+            verdict: Vec::new(),
+            scores: RunScores::default(),
+            first_figures: BTreeMap::new(),
+        }
+    }
 }
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
@@ -174,13 +165,10 @@ pub struct RunSummary {
     pub outcomes: Outcomes,
     /// Agreement with gold, or what there is instead: a figure for each attribute.
     pub headline: Vec<Headline>,
-    /// Between which values scores lie, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scores_within: Option<[f64; 2]>,
-    /// Whether the sections hold all scores against people.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub tells_agreement: bool,
-    /// Those of the method's own figures that its users look for first.
+    /// [`MethodReport::scores`].
+    #[serde(flatten)]
+    pub scores: RunScores,
+    /// [`MethodReport::first_figures`].
     #[serde(flatten)]
     pub first_figures: BTreeMap<&'static str, Value>,
     /// The method's own figures.
@@ -195,7 +183,7 @@ pub struct RunSummary {
 impl RunSummary {
     /// Of what a method or the like returned.
     pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
-        let MethodReport { values, sections, signature, outcomes, headline, verdict } = report;
+        let MethodReport { values, sections, signature, outcomes, headline, verdict, scores, first_figures } = report;
         Self {
             method,
             verdict,
@@ -203,9 +191,8 @@ impl RunSummary {
             signature,
             outcomes,
             headline,
-            scores_within: None,
-            tells_agreement: false,
-            first_figures: BTreeMap::new(),
+            scores,
+            first_figures,
             values,
             cost,
             sections,

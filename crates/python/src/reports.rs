@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 
-use probity_meta::GateOptions;
+use probity_analysis::GateOptions;
 use probity_report::{Options, ReportedRun, RunReport};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -52,6 +52,6 @@ pub(crate) fn gate(
 ) -> PyResult<Bound<'_, PyAny>> {
     let ((tolerance, minimum_effect), (unlike, missing)) = (bounds, allowed);
     let options = GateOptions { only: attribute, candidates, tolerance, minimum_effect, unlike, missing };
-    let gated = py.detach(|| probity_meta::gate(&run, baseline.as_deref(), &options).map_err(Failure::from))?;
+    let gated = py.detach(|| probity_analysis::gate(&run, baseline.as_deref(), &options).map_err(Failure::from))?;
     from_value(py, &json!(gated))
 }

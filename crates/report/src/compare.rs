@@ -1,12 +1,13 @@
 //! Several runs side by side, and whether their differences are more than chance.
 
+use probity_analysis::plot::ForestEstimate;
 use std::collections::BTreeMap;
 
 use probity_stats::{Resampling, order};
 use serde_json::Value;
 
 use crate::measures::{Attribute, Measure, Of, SamplePart, ratio};
-use crate::plot::{Figure, ForestEstimate, forest};
+use crate::plot::{Figure, forest};
 use crate::report::ReportPart;
 use crate::table::{ReportTable, TableCell};
 use crate::tables;

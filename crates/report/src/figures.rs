@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_analysis::plot::Plot;
 use probity_metrics::Direction;
 use probity_stats::{Resampling, quantile};
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use crate::facts::{FactPairs, RunFacts};
 use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
-use crate::plot::{BEATS, Bars, Figure, Plot, Spread, boxes, heat, histogram, scatter};
+use crate::plot::{BEATS, Bars, Figure, Spread, boxes, draw, heat, histogram, scatter};
 use crate::run::ReportedRun;
 use crate::table::fixed;
 use crate::tables;
@@ -92,7 +93,7 @@ fn of(attribute: &str) -> String {
 fn described(prefix: &str, run: &ReportedRun) -> Vec<Figure> {
     let sections = run.summary["sections"].as_array().into_iter().flatten();
     let plots = sections.filter_map(|section| section["plots"].as_array()).flatten();
-    plots.filter_map(|plot| Plot::deserialize(plot).ok()?.draw(prefix)).collect()
+    plots.filter_map(|plot| draw(&Plot::deserialize(plot).ok()?, prefix)).collect()
 }
 
 fn percent(share: f64) -> String {
@@ -229,7 +230,7 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
         || "not defined".to_owned(),
         |rho| format!("{} over {}", fixed(rho, 3), counted(measure.map_or(0, |m| m.units.len()), "context")),
     );
-    let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
+    let pooled = attribute.pooled.figure.coefficient.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
         "Each point is a candidate: its gold score and what {} gave it. Spearman per context, averaged: {per_context}; \
          pooled over all n = {}: {pooled}.",

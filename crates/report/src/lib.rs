@@ -29,7 +29,7 @@ pub mod text;
 pub use error::ReportError;
 pub use export::markdown_text;
 pub use page::policy_hash;
-pub use plot::{BiasEstimate, Drawing, Figure, ForestEstimate, LineAxis, Plot, Point, SERIES, Series, theme_style};
+pub use plot::{Figure, theme_style};
 pub use report::{Options, RunReport};
 pub use run::ReportedRun;
 pub use table::{ReportTable, TableCell};

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probity_metrics::{Direction, whole};
 use probity_stats::{
-    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, choice_point, jackknife,
-    pairwise_accuracy, per_context, ratio_interval, spearman, system_coverage, system_estimate,
+    Correlation, FigureEstimate, Interval, NoInterval, PooledCorrelation, Range, Resampling, SystemLevel, SystemScore,
+    choice_point, jackknife, pairwise_accuracy, per_context, pooled_correlation, ratio_interval, system_coverage,
+    system_estimate,
 };
 use serde::Serialize;
 
@@ -115,11 +116,10 @@ pub(crate) struct Attribute {
     /// As the run has them.
     pub(crate) scores: Vec<ScoredCandidate>,
     pub(crate) measures: BTreeMap<Of, Measure>,
-    pub(crate) pooled: Option<f64>,
-    pub(crate) pooled_interval: Result<Interval, NoInterval>,
-    pub(crate) system: Option<f64>,
-    pub(crate) system_interval: Result<Interval, NoInterval>,
-    pub(crate) systems: usize,
+    /// Spearman over all scores with gold.
+    pub(crate) pooled: FigureEstimate<PooledCorrelation>,
+    /// Spearman between systems.
+    pub(crate) system: FigureEstimate<SystemLevel>,
 }
 
 /// The attributes that have scores, in the order of the data; metrics before the parts that they also tell, and each
@@ -175,10 +175,7 @@ impl Attribute {
             measures.insert(Of::Score, measure(&|group| (sum(group), group.len() as f64)));
         }
         measures.retain(|_, measure| !measure.units.is_empty());
-        let with_gold: Vec<Vec<(f64, f64)>> =
-            groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
-        let (pooled, pooled_interval) = pooled(&with_gold, resampling);
-        let (system, system_interval, systems) = system_level(facts, &groups, resampling);
+        let with_gold: Vec<(Vec<f64>, Vec<f64>)> = groups.iter().map(|group| both(group).into_iter().unzip()).collect();
         Self {
             name: [attribute, metric].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "),
             metric: metric.to_owned(),
@@ -187,11 +184,8 @@ impl Attribute {
             within: if metric.is_empty() { facts.scores_within } else { Range::Unbounded },
             is_agreement: false,
             measures,
-            pooled,
-            pooled_interval,
-            system,
-            system_interval,
-            systems,
+            pooled: pooled_correlation(Correlation::Spearman, &with_gold, resampling.confidence),
+            system: system_level(facts, &groups, resampling),
             scores,
         }
     }
@@ -266,42 +260,17 @@ fn preference_unit(facts: &RunFacts, group: &[ScoredCandidate]) -> (f64, f64) {
     choice_point(&scores, own).map_or((0.0, 0.0), |choice| (choice.point, 1.0))
 }
 
-fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>) {
-    let rho = |groups: &mut dyn Iterator<Item = &Vec<(f64, f64)>>| {
-        let (scores, golds): (Vec<f64>, Vec<f64>) = groups.flatten().copied().unzip();
-        spearman(&scores, &golds)
-    };
-    let all: usize = groups.iter().map(Vec::len).sum();
-    let value = rho(&mut groups.iter());
-    let without = |kept: &[usize]| rho(&mut kept.iter().map(|group| &groups[*group]));
-    let interval = if all > POOLED_LIMIT {
-        Err(NoInterval::TooMany)
-    } else {
-        jackknife(groups.len(), resampling.confidence, Range::Correlation, without)
-    };
-    (value, interval)
-}
-
 fn system_level(
     facts: &RunFacts,
     groups: &[&[ScoredCandidate]],
     resampling: &Resampling,
-) -> (Option<f64>, Result<Interval, NoInterval>, usize) {
-    let contexts: Vec<Vec<SystemScore<'_>>> = groups
-        .iter()
-        .map(|group| {
-            let scores = group.iter().filter_map(|s| Some((s, s.gold?)));
-            scores
-                .map(|(s, gold)| SystemScore { system: facts.candidates.text(s.candidate), predicted: s.score, gold })
-                .collect()
-        })
-        .collect();
-    let coverage = system_coverage(&contexts);
-    let found = system_estimate(Correlation::Spearman, &contexts, coverage, resampling.confidence);
-    let level = found.figure;
-    // Two systems correlate with ±1 whatever they are.
-    let interval = found.interval.ok_or(found.no_interval.unwrap_or(NoInterval::Undefined));
-    (level.coefficient.filter(|_| level.systems > 2), interval, level.systems)
+) -> FigureEstimate<SystemLevel> {
+    let context = |group: &&[ScoredCandidate]| {
+        let scores = group.iter().filter_map(|s| Some((facts.candidates.text(s.candidate), s.score, s.gold?)));
+        scores.map(|(system, predicted, gold)| SystemScore { system, predicted, gold }).collect()
+    };
+    let contexts: Vec<Vec<SystemScore<'_>>> = groups.iter().map(context).collect();
+    system_estimate(Correlation::Spearman, &contexts, system_coverage(&contexts), resampling.confidence)
 }
 
 /// A straight line through `(gold, score)` with a band around it.

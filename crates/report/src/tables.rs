@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_metrics::Direction;
-use probity_stats::{Interval, NoInterval, Resampling};
+use probity_stats::{FigureEstimate, NoInterval, Resampling};
 use serde_json::Value;
 
 use crate::facts::RunFacts;
@@ -119,32 +119,35 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     let columns = [judged(attributes), "measure", "value", "n", "of"];
     let mut table = ReportTable::new(&format!("{prefix}-figures"), "Figures", columns);
     for attribute in attributes {
-        let mut add =
-            |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
-                if let (Some(_), Err(why)) = (value, interval) {
-                    without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
-                }
-                let value = value.map_or(TableCell::Missing, |value| {
-                    TableCell::Interval(value, interval.ok().map(|i| (i.low, i.high)))
-                });
-                table.rows.push(vec![
-                    TableCell::text(attribute.name.as_str()),
-                    TableCell::text(title),
-                    value,
-                    TableCell::Count(n as u64),
-                    TableCell::text(unit),
-                ]);
-            };
+        let mut add = |title: &str, estimate: FigureEstimate<Option<f64>>, n: usize, unit: &str| {
+            let FigureEstimate { figure: value, interval, no_interval, .. } = estimate;
+            if let (Some(_), Some(why)) = (value, no_interval) {
+                without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
+            }
+            let value =
+                value.map_or(TableCell::Missing, |value| TableCell::Interval(value, interval.map(|i| (i.low, i.high))));
+            table.rows.push(vec![
+                TableCell::text(attribute.name.as_str()),
+                TableCell::text(title),
+                value,
+                TableCell::Count(n as u64),
+                TableCell::text(unit),
+            ]);
+        };
         for (of, measure) in &attribute.measures {
             let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
-            add(of.title(), measure.value(), measure.interval(attribute.range(*of), resampling), n, of.unit());
+            let interval = measure.interval(attribute.range(*of), resampling);
+            add(of.title(), FigureEstimate::new(measure.value(), interval), n, of.unit());
         }
-        let with_gold = attribute.scores.iter().filter(|score| score.gold.is_some()).count();
-        if with_gold > 0 {
-            add("Spearman, pooled", attribute.pooled, attribute.pooled_interval, with_gold, "scores");
+        let (pooled, system) = (attribute.pooled, attribute.system);
+        if pooled.figure.n > 0 {
+            add("Spearman, pooled", pooled.of(pooled.figure.coefficient), pooled.figure.n, "scores");
         }
-        if attribute.systems > 0 {
-            add("Spearman of systems", attribute.system, attribute.system_interval, attribute.systems, "systems");
+        let systems = system.figure.systems;
+        if systems > 0 {
+            // Two systems correlate with ±1 whatever they are.
+            let coefficient = system.figure.coefficient.filter(|_| systems > 2);
+            add("Spearman of systems", system.of(coefficient), systems, "systems");
         }
     }
     table.note(interval_note(resampling));

@@ -1,7 +1,6 @@
 //! All that a stage can be, and which options it has.
 
-use probity_meta::Meta;
-use probity_methods::{DynMethod, Metrics, methods};
+use probity_methods::{DynMethod, Meta, Metrics, methods};
 use probity_options::{OptionSpec, specs};
 
 use crate::options::{ComputingOptions, DataOptions, ModelOptions, RunOptions};

@@ -123,7 +123,7 @@ impl CorrelatedContext<'_> {
             per_context: FigureEstimate::new(figure, interval).with_p(p),
             of_verdicts,
             system: self.system(of),
-            pooled: self.pooled(of),
+            pooled: pooled_correlation(of, self.lists, self.resampling.confidence),
         }
     }
 
@@ -134,28 +134,34 @@ impl CorrelatedContext<'_> {
         let interval = found.map(|found| found.interval(self.resampling.confidence));
         (figure.systems >= 2).then(|| FigureEstimate::new(figure, interval).with_p(p))
     }
+}
 
-    fn pooled(&self, of: Correlation) -> FigureEstimate<PooledCorrelation> {
-        // A context without scores is no unit: it would pass for one that changes nothing when it is left out.
-        let lists: Vec<&(Vec<f64>, Vec<f64>)> = self.lists.iter().filter(|(scores, _)| !scores.is_empty()).collect();
-        let (predicted, gold) = joined(lists.iter().copied());
-        let n = gold.len();
-        let figure = match of.test(&predicted, &gold) {
-            Ok(tested) => PooledCorrelation { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
-            Err(why) => PooledCorrelation { coefficient: None, p: None, undefined: Some(why), n },
-        };
-        let coefficient = |kept: &[usize]| {
-            let (predicted, gold) = joined(kept.iter().map(|context| lists[*context]));
-            of.coefficient(&predicted, &gold)
-        };
-        let found = match figure.coefficient {
-            None => Err(NoInterval::Undefined),
-            Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
-            Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
-        };
-        let p = found.as_ref().ok().map(|found| found.p(0.0));
-        FigureEstimate::new(figure, found.map(|found| found.interval(self.resampling.confidence))).with_p(p)
-    }
+/// A correlation over all scores, with its interval over whole contexts. Each list has the predicted and the gold scores of
+/// a context.
+pub fn pooled_correlation(
+    of: Correlation,
+    contexts: &[(Vec<f64>, Vec<f64>)],
+    confidence: f64,
+) -> FigureEstimate<PooledCorrelation> {
+    // A context without scores is no unit: it would pass for one that changes nothing when it is left out.
+    let lists: Vec<&(Vec<f64>, Vec<f64>)> = contexts.iter().filter(|(scores, _)| !scores.is_empty()).collect();
+    let (predicted, gold) = joined(lists.iter().copied());
+    let n = gold.len();
+    let figure = match of.test(&predicted, &gold) {
+        Ok(tested) => PooledCorrelation { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
+        Err(why) => PooledCorrelation { coefficient: None, p: None, undefined: Some(why), n },
+    };
+    let coefficient = |kept: &[usize]| {
+        let (predicted, gold) = joined(kept.iter().map(|context| lists[*context]));
+        of.coefficient(&predicted, &gold)
+    };
+    let found = match figure.coefficient {
+        None => Err(NoInterval::Undefined),
+        Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
+        Some(_) => Jackknifed::of(lists.len(), Range::Correlation, coefficient),
+    };
+    let p = found.as_ref().ok().map(|found| found.p(0.0));
+    FigureEstimate::new(figure, found.map(|found| found.interval(confidence))).with_p(p)
 }
 
 #[cfg(test)]

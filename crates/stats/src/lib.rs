@@ -33,7 +33,7 @@ pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{PositionBias, PositionDebias, order_gap, reweighted};
 pub use equal::{TIE_TOLERANCE, are_level, equalised, equalised_within, order};
-pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation};
+pub use figures::{AgreementFigures, CorrelationFigures, POOLED_LIMIT, PooledCorrelation, pooled_correlation};
 pub use interval::{
     FigureEstimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval, units_to_reach,
     verdict_interval,

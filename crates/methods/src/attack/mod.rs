@@ -210,11 +210,11 @@ fn report(
     MethodReport {
         values: json!({ "items": items.len(), "attacks": attacks.len(), "prompts": found }),
         sections: vec![of_prompts, report::attacks(found)],
-        signature,
         outcomes,
         headline: headline
             .map(|one| Headline::new("verdicts turned", Some(&one.method), one.turned.figure.share))
             .collect(),
         verdict: vec![report::conclusion(found, items.len())],
+        ..MethodReport::new(signature)
     }
 }

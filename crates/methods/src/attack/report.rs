@@ -1,7 +1,7 @@
 //! Attacks as tables, and what a reader should learn of them first.
 
+use probity_analysis::plot::{Drawing, ForestEstimate, Plot};
 use probity_lm::text::{counted, fixed};
-use probity_report::{Drawing, ForestEstimate, Plot};
 use probity_stats::{FigureEstimate, Interval};
 use serde_json::json;
 

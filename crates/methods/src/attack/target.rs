@@ -8,7 +8,7 @@ use probity_options::{GivenOptions, read_pair};
 use serde_json::Value;
 
 use super::options::AttackParams;
-use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, Staging, methods};
+use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging, methods};
 
 /// A method with the options that it was named with.
 pub(super) struct Target {
@@ -105,19 +105,23 @@ impl Target {
         let mut kept = KeptShares { output: run.output(), shares: BTreeMap::new() };
         kept.output.begin_stage(self.method.name());
         let mut nested = Run::new(model, &mut kept).with_staging(Staging { stands_in, ..Staging::default() });
-        nested.keep_scores();
         let ended = configured.run(samples, &mut nested);
-        let (cost, scores) = (nested.cost(), nested.take_scores().unwrap_or_default());
+        let cost = nested.cost();
         let shares = kept.shares;
         run.spend(&cost);
-        let (within, outcomes) = match ended {
-            Ok(summary) => (summary.scores_within, summary.outcomes),
+        let (of_run, outcomes) = match ended {
+            Ok(summary) => (summary.scores, summary.outcomes),
             // What comes behind is rehearsed too.
-            Err(MethodError::Rehearsed) => (None, Outcomes::default()),
+            Err(MethodError::Rehearsed) => (RunScores::default(), Outcomes::default()),
             Err(error) => return Err(error),
         };
-        let scores = scores.into_iter().map(|one| ((one.item, one.candidate), one.score)).collect();
-        Ok(TargetVerdicts { scores, shares, within: within.unwrap_or([0.0, 1.0]), outcomes })
+        let mut scores = Scores::new();
+        for (sample, of_sample) in of_run.attributes.iter().flat_map(|one| samples.iter().zip(&one.scores)) {
+            for (candidate, score) in sample.candidates.iter().zip(of_sample) {
+                scores.extend(score.map(|score| ((sample.id.clone(), candidate.id.clone()), score)));
+            }
+        }
+        Ok(TargetVerdicts { scores, shares, within: of_run.within.unwrap_or([0.0, 1.0]), outcomes })
     }
 }
 

@@ -2,8 +2,8 @@
 //! already made; nothing is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the
 //! run.
 
+use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
 use probity_data::Sample;
-use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use probity_stats::{
     Comparisons, Correlation, PairComparison, PairwiseAccuracy, PositionDebias as Weight, pairwise_accuracy,
     per_context, quantile,

@@ -123,11 +123,6 @@ rationale, and name_a, name_b, ties or min, max.";
 
     const STAGES: &'static [StageSpec] = &[StageSpec { name: VERDICTS, roles: &["model", "panel"] }];
 
-    fn scores_within(params: &Self::Params) -> Option<[f64; 2]> {
-        (params.judging.mode == Mode::Pointwise)
-            .then(|| [params.judging.scale.min, params.judging.scale.max].map(f64::from))
-    }
-
     const JUDGES_CANDIDATES: bool = true;
 
     fn layout(params: &JudgeParams) -> Option<&LayoutOptions> {

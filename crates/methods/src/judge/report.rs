@@ -14,7 +14,7 @@ use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
-use crate::{Headline, MethodReport, Outcomes, Section, Signature};
+use crate::{Headline, MethodReport, Outcomes, RunScores, Section, Signature};
 
 /// What the panel is called beside its judges.
 const PANEL: &str = "panel";
@@ -240,7 +240,7 @@ impl<'s> JudgeResults<'s> {
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
         outcomes.notes(signature.model.as_ref(), &mut table);
-        gold::notes(gold, &mut table);
+        crate::attributes::note_absent_gold(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
         headline.extend(overall.clone().filter_map(|one| {
@@ -255,13 +255,13 @@ impl<'s> JudgeResults<'s> {
             }));
         }
         let (agreement, agreement_table) = self.agreement();
-        let mut systems = gold::systems_section(if self.params.judging.mode == Mode::Pairwise {
-            "share of pairs won"
-        } else {
-            "rating"
-        });
+        let is_rating = self.params.judging.mode == Mode::Pointwise;
+        let mut systems = gold::systems_section(if is_rating { "rating" } else { "share of pairs won" });
+        let mut scores = RunScores::new(is_rating.then(|| self.params.judging.scale.ends()));
         for attribute in 0..self.params.judging.attribute.len() {
-            gold::push_systems(self.samples, self.attribute(attribute), &self.panel_scores(attribute), &mut systems);
+            let (name, of_panel) = (self.attribute(attribute), self.panel_scores(attribute));
+            gold::push_systems(self.samples, name, &of_panel, &mut systems);
+            scores.push(Some(name), of_panel);
         }
         let values = json!({
             "items": self.samples.len(),
@@ -285,7 +285,7 @@ impl<'s> JudgeResults<'s> {
                 let case = ConclusionCase {
                     about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
                     samples: self.samples,
-                    scores: &self.panel_scores(attribute),
+                    scores: &scores.attributes[attribute].scores,
                     gold: agreement_with_gold[attribute].as_ref(),
                     attribute: Some(self.attribute(attribute)),
                     preferences: !self.params.no_gold,
@@ -301,7 +301,7 @@ impl<'s> JudgeResults<'s> {
             .collect();
         let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
         sections.retain(|section| !section.rows.is_empty());
-        MethodReport { values, sections, signature, outcomes, headline, verdict }
+        MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
     }
 
     /// Of all questions to all judges.

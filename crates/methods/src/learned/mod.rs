@@ -69,8 +69,6 @@ learnt, a row for each attribute) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = gpt_score::TEMPLATES;
     const STAGES: &'static [StageSpec] = STAGES;
-    const TELLS_AGREEMENT: bool = true;
-    const FIRST_FIGURES: &'static [&'static str] = &["cross_validation"];
 
     fn inputs(params: &LearnParams) -> Vec<Input> {
         params.scores.iter().map(|path| Input { option: "scores", path: path.clone() }).collect()

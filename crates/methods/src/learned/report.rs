@@ -9,14 +9,11 @@ use super::study::{Study, WayFigures};
 use super::subject::{Agreement, RowPlace, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
 use crate::figures::{bounds, number};
-use crate::{Conclusion, Headline, MethodReport, Section, Signature, Trust};
+use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
+use crate::{Conclusion, Headline, MethodReport, RunScores, Section, Signature, Trust};
 
 /// Below so many labels what comes out is chance for a good part.
 const FEW_LABELS: usize = 50;
-/// Labels that are left aside in more than this share are told at once.
-const MANY_LACK: f64 = 0.1;
-/// Below so many contexts too.
-const FEW_CONTEXTS: usize = 10;
 
 /// An attribute with what is known of its head.
 pub(super) struct LearntSubject<'a> {
@@ -102,7 +99,7 @@ impl<'a> LearntSubject<'a> {
             )
         };
         let all = subject.labels() + subject.without_features;
-        let many_lack = subject.without_features as f64 > MANY_LACK * all as f64;
+        let many_lack = subject.without_features as f64 > MANY_UNSCORED * all as f64;
         let unseen = study.unseen.as_ref().and_then(|unseen| beaten(&unseen.ways));
         let (trust, because) = match () {
             () if !head.is_clear => {
@@ -121,8 +118,8 @@ impl<'a> LearntSubject<'a> {
                 let why = format!("fewer than {FEW_LABELS} labels: other ones might have come to something else");
                 (Trust::Caution, why)
             }
-            () if subject.contexts < FEW_CONTEXTS => {
-                (Trust::Caution, format!("labels of fewer than {FEW_CONTEXTS} contexts"))
+            () if subject.contexts < FEW_UNITS => {
+                (Trust::Caution, format!("labels of fewer than {FEW_UNITS} contexts"))
             }
             () if !head.usable => (Trust::Caution, "that the head is better is not shown".to_owned()),
             () if unseen.is_some() => {
@@ -246,11 +243,13 @@ pub(super) fn report(
         Headline::new(one.subject.measure.title(), Some(one.subject.name()), used)
     });
     MethodReport {
-        values: json!({ "cross_validation": values, "featured": featured.count() }),
+        values: json!({ "featured": featured.count() }),
         sections,
-        signature,
         outcomes: featured.outcomes.clone(),
         headline: headline.collect(),
         verdict: verdict.collect(),
+        scores: RunScores { tells_agreement: true, ..RunScores::default() },
+        first_figures: [("cross_validation", values.into())].into(),
+        ..MethodReport::new(signature)
     }
 }

@@ -212,7 +212,7 @@ pub(super) fn score(
     let sections = [table, systems, against].into_iter().filter(|section| !section.rows.is_empty()).collect();
     let values = json!({ "scores": values, "gold": figures });
     let outcomes = featured.outcomes.clone();
-    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    Ok(MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) })
 }
 
 /// What a reader must know of a head's scores of these texts.

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use probity_data::{Preference, Sample};
 use probity_learn::{FeatureTable, MOST, Objective};
 use probity_lm::text::counted;
-use probity_stats::{Correlation, Interval, NoInterval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context};
+use probity_stats::{
+    CONFIDENCE, Correlation, Interval, NoInterval, POOLED_LIMIT, Range, jackknife, mean_interval, per_context,
+};
 use serde::{Deserialize, Serialize};
 
 use super::table::FeaturedCandidates;
 use crate::MethodError;
 use crate::figures::mean;
 
-/// How sure intervals are.
-const CONFIDENCE: f64 = 0.95;
 /// What preferences are called beside attributes.
 pub(super) const PREFERENCE: &str = "preference";
 

@@ -13,14 +13,13 @@ use super::options::Unread;
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally, harmonic};
 use crate::Section;
 use crate::figures::{ShareFigure, bounds, mean, number};
+use crate::thresholds::FEW_UNITS;
 
 /// What the importer calls critiques that people wrote.
 pub(super) const HUMAN: &str = "human";
 
 /// More rows of a table are left to `summary.json`.
 const SHOWN: usize = 40;
-/// Over fewer samples nobody is called the best.
-const FEW_COMPARED: usize = 10;
 /// Who wins so many draws is clear of the other.
 const CLEAR: f64 = 0.975;
 /// Pairs of systems that share fewer samples are left to `summary.json`: a draw of so few says nothing.
@@ -153,16 +152,16 @@ impl Leaderboard {
     /// Why the first system cannot be called the best; nothing where it can, or where there is no other.
     pub(super) fn doubt(&self) -> Option<String> {
         let [first, next, ..] = self.systems.as_slice() else {
-            let few = self.together[0].critiques < FEW_COMPARED;
-            return few.then(|| format!("there are fewer than {FEW_COMPARED} critiques"));
+            let few = self.together[0].critiques < FEW_UNITS;
+            return few.then(|| format!("there are fewer than {FEW_UNITS} critiques"));
         };
         let of = |pair: &&SystemPair| (pair.first == first.system) && (pair.second == next.system);
         match self.pairs.iter().find(of) {
-            Some(pair) if pair.samples >= FEW_COMPARED && pair.first_wins >= CLEAR => None,
-            Some(pair) if pair.samples >= FEW_COMPARED => {
+            Some(pair) if pair.samples >= FEW_UNITS && pair.first_wins >= CLEAR => None,
+            Some(pair) if pair.samples >= FEW_UNITS => {
                 Some("which system is first turns with the samples drawn".to_owned())
             }
-            _ => Some(format!("the first two systems share fewer than {FEW_COMPARED} samples")),
+            _ => Some(format!("the first two systems share fewer than {FEW_UNITS} samples")),
         }
     }
 

@@ -70,10 +70,6 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
-        Some([0.0, 1.0])
-    }
-
     const STAGES: &'static [StageSpec] = &[
         StageSpec { name: REFERENCES, roles: &["model"] },
         StageSpec { name: AIUS, roles: &["model"] },

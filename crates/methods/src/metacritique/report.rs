@@ -17,7 +17,10 @@ use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally};
 use crate::answer::Answer;
 use crate::conclusion::percent;
 use crate::figures::{Mass, mean, number};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust, gold};
+use crate::thresholds::FEW_UNITS;
+use crate::{
+    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust, gold,
+};
 
 /// The table of scores.
 const SCORES_TABLE: &str = "scores";
@@ -179,7 +182,9 @@ impl<'a> CritiqueFindings<'a> {
             .into_iter()
             .map(|(name, figures)| Headline::new("mean", Some(name), figures.of_critiques.figure.share));
         let headline = headline.collect();
-        Ok(MethodReport { values, sections, signature, outcomes: self.outcomes, headline, verdict })
+        let scores = RunScores::new(Some([0.0, 1.0]));
+        let outcomes = self.outcomes;
+        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
@@ -458,9 +463,6 @@ fn best(board: &Leaderboard) -> Option<String> {
     Some(format!("; {called}: {} with F1 {}{clear}", first.system, fixed(first.f1.of_critiques.figure.share?, 3)))
 }
 
-/// Agreement over fewer samples is a beginning.
-const FEW_SAMPLES: usize = 10;
-
 /// Of a judge's labels in one task, over all critiques.
 fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     if figures.critiques != "all" {
@@ -478,9 +480,9 @@ fn of_task(figures: &AccuracyFigures) -> Option<Conclusion> {
     let unread = figures.claims - figures.read;
     // Where all is the same whatever is left out there is no interval: of agreement without exception that is no fault.
     let is_perfect = figures.kappa == Some(1.0) && unread == 0;
-    let (trust, because) = if is_perfect && figures.samples >= FEW_SAMPLES {
+    let (trust, because) = if is_perfect && figures.samples >= FEW_UNITS {
         (Trust::Reliable, format!("it says what people say of every claim of {}", counted(figures.samples, "sample")))
-    } else if figures.samples < FEW_SAMPLES && (is_perfect || !chance && above) {
+    } else if figures.samples < FEW_UNITS && (is_perfect || !chance && above) {
         (Trust::Caution, format!("it was held against people in only {}", counted(figures.samples, "sample")))
     } else if figures.kappa_interval.is_none() {
         (Trust::Unreliable, "Cohen's κ has no interval: too few samples, or labels that are all the same".to_owned())

@@ -115,10 +115,10 @@ pub(super) fn report(
     MethodReport {
         values: json!({"samples": samples, "candidates": candidates, "metrics": metrics}),
         sections: sections(samples, candidates, metrics),
-        signature,
         outcomes,
         headline: whole.map(|entry| Headline::new(entry.metric.clone(), None, entry.corpus)).collect(),
         verdict,
+        ..MethodReport::new(signature)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use probity_analysis::AttributeScores;
 use probity_data::{Candidate, Preference, Sample};
 use probity_lm::text::fixed;
 use probity_stats::{Correlation, choice_point, per_context};
@@ -144,20 +145,21 @@ pub(super) fn tell_baselines(found: &mut Conclusion, samples: &[Sample], attribu
 }
 
 /// Says of each attribute's conclusion where its scores order texts as those of an earlier one do.
-pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[(&str, Vec<Vec<Option<f64>>>)]) {
-    for (place, (name, scores)) in asked.iter().enumerate() {
-        let alike =
-            asked[..place].iter().filter_map(|(other, before)| Some((other, rank_correlation(before, scores)?)));
+pub(super) fn tell_repeated(verdict: &mut [Conclusion], asked: &[AttributeScores]) {
+    for (place, one) in asked.iter().enumerate() {
+        let alike = asked[..place]
+            .iter()
+            .filter_map(|before| Some((before.attribute.as_deref()?, rank_correlation(&before.scores, &one.scores)?)));
         let Some((other, rho)) = alike.filter(|(_, rho)| *rho >= ALIKE).max_by(|a, b| a.1.total_cmp(&b.1)) else {
             continue;
         };
-        for found in verdict.iter_mut().filter(|found| found.about.as_deref() == Some(name)) {
+        for found in verdict.iter_mut().filter(|found| found.about == one.attribute) {
             let because = &found.because;
             found.because = format!(
                 "{because}; but these scores order texts as those of {other} do (Spearman {}): one score under two names",
                 fixed(rho, 3)
             );
-            found.figures["same_as"] = (*other).into();
+            found.figures["same_as"] = other.into();
         }
     }
 }
@@ -265,7 +267,9 @@ mod tests {
             first.iter().map(|row| row.iter().map(|score| score.map(|score| score + 0.007)).collect()).collect();
         let turned = first.iter().map(|row| row.iter().map(|score| score.map(|score| -score)).collect()).collect();
         let mut verdict = ["coherence", "fluency", "brevity"].map(|about| conclusion(about, Trust::Reliable));
-        tell_repeated(&mut verdict, &[("coherence", first), ("fluency", moved), ("brevity", turned)]);
+        let named = [("coherence", first), ("fluency", moved), ("brevity", turned)];
+        let asked = named.map(|(name, scores)| AttributeScores { attribute: Some(name.to_owned()), scores });
+        tell_repeated(&mut verdict, &asked);
         let said = |place: usize| verdict[place].because.contains("one score under two names");
         assert_eq!([said(0), said(1), said(2)], [false, true, false]);
         assert_eq!(verdict[1].figures["same_as"], "coherence");

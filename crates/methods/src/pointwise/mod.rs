@@ -45,6 +45,8 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) no_gold: bool,
     /// What the score is, for the table's head.
     pub(crate) unit: &'a str,
+    /// Between which values scores are; see [`RunScores::within`](crate::RunScores::within).
+    pub(crate) within: Option<[f64; 2]>,
     /// Scores lie on either side of zero, and which side says something.
     pub(crate) signed: bool,
 }

@@ -11,7 +11,7 @@ use super::{CandidatePlace, Pointwise};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
-use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
+use crate::{Conclusion, Headline, MethodReport, Outcomes, RunScores, Section, Signature};
 
 /// What stands for an attribute where the prompt names none.
 const NO_ATTRIBUTE: &str = "–";
@@ -131,7 +131,7 @@ impl Pointwise<'_> {
             outcomes.add(&row.outcome);
         }
         let mut tables = PointwiseTables::new(self);
-        let mut asked: Vec<(&str, Vec<Vec<Option<f64>>>)> = Vec::new();
+        let mut of_run = RunScores::new(self.within);
         for (group, templates) in self.templates.iter().enumerate() {
             let of_group: Vec<(&CandidatePlace, &PointwiseRow<'_>)> =
                 places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
@@ -143,13 +143,13 @@ impl Pointwise<'_> {
             let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
             let name = if self.names_attribute { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
             tables.add(self, name, &figures, &scores, gold);
-            asked.push((name, scores));
+            of_run.push((name != NO_ATTRIBUTE).then_some(name), scores);
             signature = signature.with_templates(templates);
         }
-        tell_repeated(&mut tables.verdict, &asked);
+        tell_repeated(&mut tables.verdict, &of_run.attributes);
         tables.note(self, rows);
         outcomes.notes(signature.model.as_ref(), &mut tables.scores);
-        gold::notes(gold, &mut tables.scores);
+        crate::attributes::note_absent_gold(gold, &mut tables.scores);
         if gold.is_empty() && !self.no_gold {
             gold::note_unused(self.samples, &mut tables.scores);
         }
@@ -171,7 +171,8 @@ impl Pointwise<'_> {
         let sections = [tables.scores, questions, tables.systems, tables.gold];
         let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
         let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
-        MethodReport { values, sections, signature, outcomes, headline, verdict: tables.verdict }
+        let verdict = tables.verdict;
+        MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
 use probity_lm::text::fixed;
-use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use probity_stats::{FigureEstimate, Interval, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 

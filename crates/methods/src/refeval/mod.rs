@@ -95,10 +95,6 @@ of each document) and `summary.json`.";
         documents.chain(files).collect()
     }
 
-    fn scores_within(_: &Self::Params) -> Option<[f64; 2]> {
-        Some([0.0, 1.0])
-    }
-
     const STAGES: &'static [StageSpec] = &[
         StageSpec { name: UNITS, roles: &["model"] },
         StageSpec { name: WEIGHTED, roles: &["model"] },

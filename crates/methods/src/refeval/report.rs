@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use probity_analysis::plot::{Drawing, Plot, Point, SERIES, Series};
 use probity_data::{Candidate, Sample};
 use probity_lm::text::{counted, fixed, thousands};
-use probity_report::{Drawing, Plot, Point, SERIES, Series};
 use serde::Serialize;
 use serde_json::json;
 
@@ -20,7 +20,8 @@ use super::units::{PassageUnits, Unit};
 use super::work::{ExaminationResults, RefEvalWork};
 use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
 
 /// The table of what came of each unit.
 const KNOWLEDGE: &str = "knowledge";
@@ -87,10 +88,6 @@ struct DocumentRow<'a> {
 
 /// Of so many judgements a judge that can tell what is not said finds more than this share.
 const FEW_JUDGEMENTS: usize = 50;
-/// Fewer units that people judged say nothing of a judge.
-const FEW_CHECKED: usize = 10;
-/// More than this share of the units left out is much.
-const MUCH: f64 = 0.1;
 const HARDLY: f64 = 0.02;
 
 /// More points than this are thinned evenly for the map.
@@ -188,7 +185,15 @@ pub(super) fn report(
         Headline::new("accuracy", None, figures.accuracy.figure.share),
         Headline::new("coverage", None, figures.coverage.figure.share),
     ];
-    Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+    Ok(MethodReport {
+        values,
+        sections,
+        outcomes,
+        headline,
+        verdict,
+        scores: RunScores::new(Some([0.0, 1.0])),
+        ..MethodReport::new(signature)
+    })
 }
 
 /// The places of units by the round that covered them, those that are open last (the paper's Figure 5); thinned where
@@ -394,7 +399,7 @@ fn conclusion(
     } else if let Some(people) = people.filter(|people| people.units > 0) {
         let (trust, why) = against_people(people);
         // Whatever the judge is worth, an examination that leaves much out says little of what is known.
-        let is_partial = never as f64 > MUCH * tally.units as f64;
+        let is_partial = never as f64 > MANY_UNSCORED * tally.units as f64;
         if trust == Trust::Reliable && is_partial {
             (Trust::Caution, format!("{never} of {} units were never asked for; {why}", tally.units))
         } else {
@@ -429,10 +434,10 @@ fn against_people(people: &VerdictAgreement) -> (Trust, String) {
         number(*majority)
     );
     match (kappa, kappa_interval) {
-        _ if *units < FEW_CHECKED => (
+        _ if *units < FEW_UNITS => (
             Trust::Caution,
             format!(
-                "only {} checked, and {FEW_CHECKED} would say more",
+                "only {} checked, and {FEW_UNITS} would say more",
                 if *units == 1 { "one unit was".to_owned() } else { format!("{units} units were") }
             ),
         ),

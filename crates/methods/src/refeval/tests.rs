@@ -166,7 +166,7 @@ fn who_knows_seven_of_ten_comes_out_at_seven_of_ten() {
     assert_eq!(output.rows("knowledge").len(), 200);
     // Every document has the same shares as all of them.
     let scores = output.rows("scores");
-    assert_eq!((scores.len(), summary.scores_within), (30, Some([0.0, 1.0])));
+    assert_eq!((scores.len(), summary.scores.within), (30, Some([0.0, 1.0])));
     for (attribute, wanted) in
         [("accuracy by document", 0.7), ("coverage by document", 0.75), ("recall by document", 0.525)]
     {

@@ -1,9 +1,9 @@
 //! The tables of all evaluators: agreement with preferences, by subset, and with gold scores.
 
+use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
 use probity_data::Sample;
 use probity_lm::Outcome;
 use probity_metrics::Direction;
-use probity_report::{Drawing, LineAxis, Plot, Point, Series};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -83,7 +83,6 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
-    const TELLS_AGREEMENT: bool = true;
     const WITHOUT_MODEL: Option<&'static str> = Some("no_judge");
 
     fn models(params: &RevisionParams) -> Vec<RoleModel> {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probity_analysis::plot::{Drawing, Plot};
 use probity_lm::text::{counted, fixed};
-use probity_report::{Drawing, Plot};
 use probity_stats::{Interval, order, pearson};
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +20,8 @@ use super::sections::{
 };
 use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, Section, Signature, Trust};
+use crate::thresholds::{FEW_UNITS, SIGNIFICANT};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
 
 const SCORES: &str = "scores";
 const DECISIONS: &str = "decisions";
@@ -36,8 +37,6 @@ const HYBRID: [&[&str]; 4] = [
 const HYBRID_NAME: &str = "hybrid";
 /// κ above this is more than weak.
 const FAIR: f64 = 0.4;
-/// Agreement over fewer groups is a beginning.
-const FEW_GROUPS: usize = 10;
 
 /// Forms of one kind, where they were filled in, without and with the author's own revision.
 pub(super) struct FormResults<'a> {
@@ -198,7 +197,8 @@ impl Found<'_> {
             .filter(|one| one.calibrated.pairs > 0)
             .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
-        Ok(MethodReport { values, sections, signature, outcomes, headline, verdict })
+        let scores = RunScores { tells_agreement: true, ..RunScores::default() };
+        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     /// What a reader must know of the pairs and the measures.
@@ -498,7 +498,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
     let is_level = |of: Option<f64>| of.is_some_and(|of| order(of, kappa) == std::cmp::Ordering::Equal);
     let level = found.iter().filter(|one| is_level(value(one))).count() - 1;
     // The best of many is by chance the better the more there are.
-    let sure = judged.kappa_interval(decided, 1.0 - 0.05 / figures.len() as f64);
+    let sure = judged.kappa_interval(decided, 1.0 - SIGNIFICANT / figures.len() as f64);
     let guess = majority(decided.iter().map(|one| one.human));
     let accuracy = found_best.accuracy.figure.value;
     let pairs = counted(found_best.pairs, "pair");
@@ -538,7 +538,7 @@ fn conclusion(figures: &[EvaluatorFigures], judged: &JudgedPairs<'_>) -> Conclus
                 ),
             )
         }
-        Some(_) if found.groups < FEW_GROUPS => {
+        Some(_) if found.groups < FEW_UNITS => {
             (Trust::Caution, format!("it was held against people in only {}", counted(found.groups, "paragraph")))
         }
         Some(_) if kappa < FAIR => (

@@ -1,7 +1,7 @@
 //! The tables of a study for people.
 
+use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, SERIES, Series};
 use probity_lm::text::fixed;
-use probity_report::{Drawing, LineAxis, Plot, Point, SERIES, Series};
 
 use super::cascade::CascadeResults;
 use super::evaluators::AnswerAccuracy;

@@ -1,8 +1,9 @@
 //! The first place's share of wins, before and after debiasing.
 
 use maud::html;
+use probity_analysis::plot::BiasEstimate;
 
-use super::{Axis, BiasEstimate, Figure, WIDTH, label, unit, x_axis};
+use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 use crate::table::fixed;
 
 /// One row for each estimate.

@@ -1,8 +1,9 @@
 //! Estimates with their intervals, one below the other.
 
 use maud::html;
+use probity_analysis::plot::ForestEstimate;
 
-use super::{Axis, Figure, ForestEstimate, WIDTH, label, unit, x_axis};
+use super::{Axis, Figure, WIDTH, label, unit, x_axis};
 use crate::table::fixed;
 
 /// One row an estimate; a broken line at `reference` where the axis reaches it.

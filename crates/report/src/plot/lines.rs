@@ -3,12 +3,10 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
+use probity_analysis::plot::{LineAxis, Point, SERIES, Series};
 
-use super::{Axis, Figure, LineAxis, Point, Series, WIDTH, label, unit, x_axis, y_axis};
+use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
 use crate::text::visible_line;
-
-/// The number of series that look different.
-pub const SERIES: usize = 6;
 
 /// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the
 /// others.

@@ -1,9 +1,10 @@
 //! Points of a plane, by groups.
 
 use maud::html;
+use probity_analysis::plot::Series;
 
 use super::lines::legend;
-use super::{Axis, Figure, Series, WIDTH, unit};
+use super::{Axis, Figure, WIDTH, unit};
 
 /// Nothing where no group has a point. The axes have no names: only what lies near what says something.
 pub(crate) fn map(id: String, title: String, caption: String, groups: &[Series]) -> Option<Figure> {

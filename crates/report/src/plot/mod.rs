@@ -5,7 +5,7 @@
 
 mod bias;
 mod boxes;
-mod data;
+mod draw;
 mod forest;
 mod heat;
 mod histogram;
@@ -19,11 +19,10 @@ use probity_lm::text::fixed;
 
 pub(crate) use bias::bias;
 pub(crate) use boxes::{Spread, boxes};
-pub use data::{BiasEstimate, Drawing, ForestEstimate, LineAxis, Plot, Point, Series};
+pub(crate) use draw::draw;
 pub(crate) use forest::forest;
 pub(crate) use heat::{BEATS, CORRELATES, heat};
 pub(crate) use histogram::{Bars, histogram};
-pub use lines::SERIES;
 pub(crate) use lines::lines;
 pub(crate) use map::map;
 pub use palette::theme_style;

@@ -1,7 +1,7 @@
 //! The table and the plot of position bias.
 
+use probity_analysis::plot::{BiasEstimate, Drawing, Plot};
 use probity_lm::text::counted;
-use probity_report::{BiasEstimate, Drawing, Plot};
 use probity_stats::{EXACT_SEARCH, PositionBias};
 
 use super::super::options::{ComparativeParams, DebiasMode};

@@ -1,0 +1,317 @@
+//! What a run says, how far that can be trusted, and why: what anybody reads first.
+
+use std::fmt;
+
+use probity_data::Sample;
+use probity_lm::text::{counted, fixed, thousands};
+use probity_metrics::Direction;
+use probity_options::name;
+use probity_stats::{AgreementFigures, CONFIDENCE, ChoicePoint, Interval, SystemScore, order};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use smart_default::SmartDefault;
+
+pub use best::best_agreement;
+pub use doubts::AnswerDoubts;
+pub use winner::is_position;
+
+use crate::figures::mean;
+use agreement::{LabelWords, accuracy};
+
+/// What a run says of one attribute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Conclusion {
+    /// The attribute, or what else it is about; absent where there is one alone.
+    pub about: Option<String>,
+    /// In a sentence: who won, where systems are compared; else what was found.
+    pub says: String,
+    /// Behind who won: how the scores agree with labels. Absent without labels, and where `says` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<String>,
+    /// How far to trust it.
+    pub trust: Trust,
+    /// Why no further.
+    pub because: String,
+    /// The figures behind the sentence.
+    pub figures: Value,
+}
+
+/// How far to trust a conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// It was held against gold scores or preferences, and is clear of chance and of weak agreement.
+    Reliable,
+    /// It may hold; see why.
+    Caution,
+    /// It does not tell anything about the texts.
+    Unreliable,
+}
+
+impl Conclusion {
+    /// Where nothing that was scored can be held against what people said.
+    pub fn without_agreement() -> Self {
+        Self {
+            about: None,
+            says: "No verdict: no figure of agreement with people is defined".to_owned(),
+            agreement: None,
+            trust: Trust::Unreliable,
+            because: "there is nothing to trust; the tables say why".to_owned(),
+            figures: json!({}),
+        }
+    }
+
+    fn winner_text(&self) -> Option<&str> {
+        self.agreement.as_ref().map(|_| self.says.as_str())
+    }
+
+    fn agreement_text(&self) -> &str {
+        self.agreement.as_ref().unwrap_or(&self.says)
+    }
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(self))
+    }
+}
+
+/// How scores are held against what people said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgreementCase {
+    /// The share of what people judged that has no score, where it is known.
+    pub(crate) unscored: Option<f64>,
+    /// What speaks against the scores besides.
+    pub(crate) answers: AnswerDoubts,
+    /// Of the intervals.
+    pub(crate) confidence: f64,
+}
+
+/// What a conclusion is drawn from.
+#[derive(SmartDefault)]
+pub struct ConclusionCase<'a> {
+    /// The attribute, or what else it is about; absent where there is one alone.
+    pub about: Option<String>,
+    /// The samples that were judged.
+    pub samples: &'a [Sample],
+    /// By sample and candidate; higher is better, whatever the scores' own direction is.
+    pub scores: &'a [Vec<Option<f64>>],
+    /// What gave the scores, in a word.
+    #[default("judge")]
+    pub judge: &'static str,
+    /// In which direction the scores themselves get better; means are told as they are.
+    pub direction: Direction,
+    /// Agreement with gold scores.
+    pub gold: Option<&'a AgreementFigures>,
+    /// Of which attribute these gold scores are.
+    pub attribute: Option<&'a str>,
+    /// The candidates with gold, context by context, where they are not in samples.
+    pub contexts: Option<&'a [Vec<SystemScore<'a>>]>,
+    /// The same of the scores before debiasing, where `gold` is of debiased ones.
+    pub as_judged: Option<&'a AgreementFigures>,
+    /// Whether the scores are debiased.
+    pub debiased: bool,
+    /// Whether preferences in the samples may be looked at.
+    pub preferences: bool,
+    /// What speaks against the scores besides.
+    pub answers: AnswerDoubts,
+    /// The share without a score of what people judged; of the candidates, where it is not known.
+    pub unscored: Option<f64>,
+    /// Of the intervals.
+    #[default(CONFIDENCE)]
+    pub confidence: f64,
+}
+
+/// What agreement with gold scores says of whoever gave the scores; nothing where no correlation is defined.
+pub(crate) fn agreement_with_gold(
+    figures: &AgreementFigures,
+    contexts: &[Vec<SystemScore<'_>>],
+    case: AgreementCase,
+) -> Option<Conclusion> {
+    ConclusionCase { gold: Some(figures), contexts: Some(contexts), ..ConclusionCase::from(case) }.labelled()
+}
+
+impl From<AgreementCase> for ConclusionCase<'_> {
+    fn from(case: AgreementCase) -> Self {
+        let AgreementCase { unscored, answers, confidence } = case;
+        Self { answers, unscored, confidence, ..Self::default() }
+    }
+}
+
+/// The same of preferences, one choice of each sample.
+pub(crate) fn agreement_with_preferences(choices: &[ChoicePoint], case: AgreementCase) -> Option<Conclusion> {
+    Some(ConclusionCase::from(case).concluded(accuracy(choices, case.confidence, &LabelWords::default())?))
+}
+
+/// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
+struct Finding {
+    says: String,
+    figures: Value,
+    doubt: Doubt,
+}
+
+impl Finding {
+    fn new(says: impl Into<String>, figures: Value, doubt: Doubt) -> Self {
+        Self { says: says.into(), figures, doubt }
+    }
+
+    /// Agreement with gold scores together with agreement with preferences, which are labels as well. Preferences that
+    /// the scores are against make them unreliable; too few to tell leave the word as it is.
+    fn and(self, preferred: Self) -> Self {
+        let is_against = preferred.figures["interval"]["high"].as_f64() < preferred.figures["chance"].as_f64();
+        let doubt = match (self.doubt, preferred.doubt) {
+            (_, Doubt::Unreliable(why)) if is_against => Doubt::Unreliable(why),
+            (own, Doubt::Mute(_))
+            | (own @ Doubt::Unreliable(_), Doubt::Unreliable(_))
+            | (own @ (Doubt::None | Doubt::Caution(_) | Doubt::Mute(_)), Doubt::None) => own,
+            (Doubt::Unreliable(gold), _) => {
+                Doubt::Caution(format!("by gold scores {gold}; by preferences it is better than chance"))
+            }
+            (Doubt::Caution(gold) | Doubt::Mute(gold), Doubt::Caution(why) | Doubt::Unreliable(why)) => {
+                Doubt::Caution(format!("{gold}; by preferences {why}"))
+            }
+            (Doubt::None, Doubt::Caution(why) | Doubt::Unreliable(why)) => {
+                Doubt::Caution(format!("by preferences {why}"))
+            }
+        };
+        let mut figures = self.figures;
+        figures["preferences"] = preferred.figures;
+        Self { says: format!("{}. {}", self.says, preferred.says), figures, doubt }
+    }
+}
+
+enum Doubt {
+    /// It was held against gold scores or preferences, and is clear of chance.
+    None,
+    Caution(String),
+    /// The labels cannot tell: what the scores say counts as it does without labels.
+    Mute(String),
+    Unreliable(String),
+}
+
+/// What speaks against scores that have no labels.
+const NO_GOLD: &str = "held against no gold";
+
+impl ConclusionCase<'_> {
+    /// What a reader should know first: who won, and how the scores agree with labels.
+    pub fn conclusion(&self) -> Conclusion {
+        let winner = || self.winner(!self.answers.outweigh_scores());
+        self.labelled().unwrap_or_else(|| self.concluded(winner().unwrap_or_else(|| self.nothing_compared())))
+    }
+
+    /// The same where there are labels.
+    pub fn labelled(&self) -> Option<Conclusion> {
+        let said = self.agreement()?;
+        let is_mute = matches!(said.doubt, Doubt::Mute(_));
+        let mut found = self.concluded(said);
+        let Some(winner) = self.winner(found.trust != Trust::Unreliable) else { return Some(found) };
+        match &winner.doubt {
+            Doubt::Caution(why) if is_mute && !why.ends_with(NO_GOLD) => {
+                found.because = format!("{}; {why}", found.because);
+            }
+            _ => {}
+        }
+        if let (Some(all), Value::Object(more)) = (found.figures.as_object_mut(), &winner.figures) {
+            all.extend(more.clone());
+        }
+        found.agreement = Some(std::mem::replace(&mut found.says, winner.says));
+        Some(found)
+    }
+
+    /// What people's judgement says of the scores, where there is any.
+    fn agreement(&self) -> Option<Finding> {
+        let labels = self.labels();
+        let is_scored = self.scores.iter().flatten().any(Option::is_some);
+        let found = match (self.correlation(), self.preference(labels)) {
+            (Some(gold), Some(preferred)) if labels.has_more_than_gold() => gold.and(preferred),
+            // Gold scores before preferences: they say more.
+            (gold, preferred) => gold.or(preferred).or_else(|| labels.none_tells(self.judge).filter(|_| is_scored))?,
+        };
+        Some(labels.noted(found))
+    }
+
+    fn concluded(&self, said: Finding) -> Conclusion {
+        let (trust, because) = self.trust(&said);
+        let Finding { says, mut figures, .. } = said;
+        if self.answers != AnswerDoubts::default() {
+            figures[AnswerDoubts::FIELD] = json!(self.answers);
+        }
+        Conclusion { about: self.about.clone(), says, agreement: None, trust, because, figures }
+    }
+
+    /// The share of candidates without a score.
+    fn without_score(&self) -> Option<f64> {
+        mean(self.scores.iter().flatten().map(|score| f64::from(u8::from(score.is_none()))))
+    }
+
+    /// Whether no sample's candidates are told apart; where each has one alone, there is nothing to tell apart.
+    fn is_level(&self) -> bool {
+        let several: Vec<Vec<f64>> =
+            self.scores.iter().map(|scores| scores.iter().flatten().copied().collect()).collect();
+        let mut several = several.iter().filter(|scores| scores.len() > 1).peekable();
+        let level = |scores: &Vec<f64>| scores.iter().all(|other| order(scores[0], *other).is_eq());
+        several.peek().is_some() && several.all(level)
+    }
+
+    /// Where no two candidates of a sample have scores.
+    fn nothing_compared(&self) -> Finding {
+        let scored: usize = self.scores.iter().flatten().flatten().count();
+        let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
+        let figures = json!({ "scored": scored, "candidates": all });
+        if scored == 0 {
+            let says = format!("No verdict: none of {} has a score", counted(all, "candidate"));
+            let doubt = Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned());
+            return Finding::new(says, figures, doubt);
+        }
+        let [all, samples] = [counted(all, "candidate"), counted(self.samples.len(), "sample")];
+        let says = format!("With scores: {} of {all} in {samples}; no sample has two to compare", thousands(scored));
+        Finding::new(says, figures, Doubt::Caution(format!("the scores were {NO_GOLD}")))
+    }
+}
+
+/// 1 where the first is greater, ½ where rounding alone parts them.
+fn point(first: f64, second: f64) -> f64 {
+    match order(first, second) {
+        std::cmp::Ordering::Greater => 1.0,
+        std::cmp::Ordering::Equal => 0.5,
+        std::cmp::Ordering::Less => 0.0,
+    }
+}
+
+/// `33.3 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// `50 %`, `33.3 %`.
+fn short_percent(share: f64, space: char) -> String {
+    let number = format!("{:.1}", 100.0 * share);
+    format!("{}{space}%", number.strip_suffix(".0").unwrap_or(&number))
+}
+
+fn percents(interval: Option<Interval>, confidence: f64) -> String {
+    let of = level(confidence);
+    interval.map(|i| format!(" [{:.1}, {:.1}{of}]", 100.0 * i.low, 100.0 * i.high)).unwrap_or_default()
+}
+
+fn bracket(interval: Option<Interval>, confidence: f64) -> String {
+    let of = level(confidence);
+    interval.map(|i| format!(" [{}, {}{of}]", fixed(i.low, 3), fixed(i.high, 3))).unwrap_or_default()
+}
+
+/// An interval's level, where it is not the usual one.
+fn level(confidence: f64) -> String {
+    if confidence == CONFIDENCE { String::new() } else { format!("; at {}", short_percent(confidence, '\u{a0}')) }
+}
+
+mod agreement;
+mod best;
+mod carried;
+mod doubts;
+mod labels;
+mod winner;
+
+#[cfg(test)]
+mod label_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! Predicted scores against the gold scores in the data, and by system.
+
+use std::collections::BTreeSet;
+
+use probity_data::{Candidate, Sample};
+use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, verdict_interval};
+use serde::Serialize;
+
+use crate::error::UnknownGold;
+use crate::figures::{bounds, mean, number, sums_by_id};
+use crate::section::Section;
+
+/// More systems than this are left to the files.
+const SYSTEMS_SHOWN: usize = 40;
+
+/// Whether an attribute's gold scores are there to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoldUse<'a> {
+    /// The attribute.
+    pub attribute: &'a str,
+    /// Some candidate has a score for it, and gold is wanted.
+    pub present: bool,
+    /// Scores are compared with gold where it is present; not with `--no-gold`.
+    pub wanted: bool,
+}
+
+/// Which attributes have gold. Data without any gold scores are fine, and so is one attribute without them beside one
+/// that has them; data that have scores, but none for any of the attributes, or for one that is spelt nearly like
+/// another's name, are most likely asked for by a wrong name, which is an error.
+pub fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bool) -> Result<Vec<GoldUse<'a>>, UnknownGold> {
+    let known = attributes_of(samples);
+    let is_present = |attribute: &String| known.contains(attribute.as_str());
+    if !no_gold && !known.is_empty() {
+        let none = !attributes.iter().any(is_present);
+        let is_wrong = |attribute: &&String| !is_present(attribute) && (none || nearest(attribute, &known).is_some());
+        // Judged all the same, a misspelt attribute would cost a run and agree with nothing.
+        if let Some(attribute) = attributes.iter().find(is_wrong) {
+            return Err(unknown(attribute, &known, "to judge without comparing with gold, add --no-gold"));
+        }
+    }
+    let wanted = !no_gold;
+    let gold_use = |name: &'a String| GoldUse { attribute: name, present: wanted && is_present(name), wanted };
+    Ok(attributes.iter().map(gold_use).collect())
+}
+
+/// What candidates have scores for.
+fn attributes_of(samples: &[Sample]) -> BTreeSet<&str> {
+    samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect()
+}
+
+/// An error where no candidate has a score for one of these, which are what is wanted; `go_on` says what to do without.
+pub fn refuse_unknown(samples: &[Sample], attributes: &[String], go_on: &str) -> Result<(), UnknownGold> {
+    let known = attributes_of(samples);
+    let absent = attributes.iter().find(|attribute| !known.contains(attribute.as_str()));
+    absent.map_or(Ok(()), |attribute| Err(unknown(attribute, &known, go_on)))
+}
+
+fn nearest<'a>(attribute: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
+    probity_lm::nearest(attribute, known.iter().copied())
+}
+
+fn shown(name: &str) -> String {
+    format!("`{}`", name.escape_debug())
+}
+
+fn listed(names: &BTreeSet<&str>) -> String {
+    names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ")
+}
+
+fn unknown(attribute: &str, known: &BTreeSet<&str>, go_on: &str) -> UnknownGold {
+    let hint = nearest(attribute, known)
+        .map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
+    let known = listed(known);
+    let known = if known.is_empty() { "none".to_owned() } else { known };
+    UnknownGold { attribute: attribute.to_owned(), known, hint }
+}
+
+/// Compares `scores[item][candidate]` with gold over the candidates that have both.
+pub fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> AgreementFigures {
+    AgreementFigures::of(&contexts(samples, attribute, scores), &Resampling::default())
+}
+
+/// The same candidates, context by context.
+pub fn contexts<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Vec<Vec<SystemScore<'a>>> {
+    let score = |candidate: &'a Candidate, predicted: Option<f64>| {
+        Some(SystemScore { system: &candidate.id, predicted: predicted?, gold: *candidate.scores.get(attribute)? })
+    };
+    let context = |(sample, scores): (&'a Sample, &Vec<Option<f64>>)| {
+        let scored = sample.candidates.iter().zip(scores);
+        let mut found: Vec<_> = scored.filter_map(|(candidate, predicted)| score(candidate, *predicted)).collect();
+        found.sort_by(|a, b| a.system.cmp(b.system));
+        found
+    };
+    // By ids: groups of the jackknife, and sums to their last digit, do not depend on the order of the data.
+    let mut by_id: Vec<(&Sample, &Vec<Option<f64>>)> = samples.iter().zip(scores).collect();
+    by_id.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    by_id.into_iter().map(context).collect()
+}
+
+/// Agreement with preferences. A best score that k candidates share counts as 1/k: a tie between two as half. What was not
+/// decided does not count and is told.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct PreferenceAgreement {
+    /// The mean point; `None` of no sample.
+    pub accuracy: Option<f64>,
+    /// Its interval.
+    pub interval: Option<Interval>,
+    /// Samples on which the preferred candidate alone has the best score.
+    pub correct: usize,
+    /// Samples on which it shares the best score.
+    pub tied: usize,
+    /// The other samples.
+    pub wrong: usize,
+}
+
+impl PreferenceAgreement {
+    /// Of the points of samples, from 0 to 1.
+    pub fn of(points: &[f64]) -> Self {
+        let count = |is: fn(f64) -> bool| points.iter().filter(|point| is(**point)).count();
+        Self {
+            accuracy: mean(points.iter().copied()),
+            interval: verdict_interval(points, CONFIDENCE).ok(),
+            correct: count(|point| point == 1.0),
+            tied: count(|point| point > 0.0 && point < 1.0),
+            wrong: count(|point| point == 0.0),
+        }
+    }
+}
+
+/// An empty table for [`push`].
+pub fn section() -> Section {
+    let columns = [
+        "attribute", "scores", "Spearman per context", "95 % interval", "Kendall", "contexts", "skipped",
+        "system level", "systems", "pairwise accuracy", "pairs",
+    ];
+    let mut section = Section::new("Against gold", columns);
+    section.note(
+        "Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two \
+         scores.",
+    );
+    section.note(
+        "Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: Spearman \
+         between means.",
+    );
+    section.note(
+        "summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and accuracy with \
+         ties.",
+    );
+    section
+}
+
+/// Adds a row to a table of [`section`].
+pub fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &mut Section) {
+    let spearman = figures.spearman.per_context;
+    let system = figures.spearman.system.map(|system| system.figure);
+    let pairwise = figures.pairwise;
+    table.push([
+        attribute.to_owned(),
+        scores.to_owned(),
+        number(spearman.figure.mean),
+        bounds(spearman.interval),
+        number(figures.kendall.per_context.figure.mean),
+        spearman.figure.contexts.to_string(),
+        spearman.figure.skipped().to_string(),
+        number(system.and_then(|s| s.coefficient)),
+        system.map_or_else(|| "–".to_owned(), |s| s.systems.to_string()),
+        number(pairwise.accuracy),
+        (pairwise.correct + pairwise.wrong + pairwise.tied).to_string(),
+    ]);
+}
+
+/// An empty table for [`push_systems`].
+pub fn systems_section(unit: &str) -> Section {
+    Section::new(&format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
+}
+
+/// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
+/// are none or too many.
+pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Section) {
+    // An id that occurs once is the name of a text: a table of them would be the table of scores again.
+    let recurring = sums_by_id(samples, scores).into_iter().filter(|(_, (_, n))| *n >= 2);
+    let mut means: Vec<(&str, f64, usize)> = recurring.map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
+    if means.len() > SYSTEMS_SHOWN {
+        table.note(format!("{attribute}: {} candidate ids, not listed", means.len()));
+        return;
+    }
+    means.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    for (id, mean, n) in means {
+        table.push([attribute.to_owned(), id.to_owned(), number(Some(mean)), n.to_string()]);
+    }
+}
+
+/// Where no attribute was asked for: what the data have gold of, which the scores could be held against.
+pub fn note_unused(samples: &[Sample], table: &mut Section) {
+    let known = listed(&attributes_of(samples));
+    if !known.is_empty() {
+        table.note(format!("the data have gold scores for {known}; --attribute NAME holds these scores against them"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    #[test]
+    fn a_misspelt_attribute_is_an_error_with_the_nearest_name() {
+        let samples = [sample("a", &[1.0])];
+        let error = uses(&samples, &["coherance".to_owned()], false).expect_err("unknown").hint;
+        assert!(error.contains("did you mean `coherence`?") && error.contains("--no-gold"), "{error}");
+        let error = uses(&samples, &["zzz".to_owned()], false).expect_err("unknown").hint;
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn one_attribute_may_lack_gold_beside_one_that_has_it_but_not_by_a_slip() {
+        let samples = [sample("a", &[1.0])];
+        let asked = |names: [&str; 2]| {
+            uses(&samples, &names.map(str::to_owned), false)
+                .map(|found| found.into_iter().map(|one| one.present).collect::<Vec<_>>())
+        };
+        assert_eq!(asked(["tone", "coherence"]).expect("one has gold"), [false, true]);
+        assert!(asked(["coherence", "coherance"]).expect_err("a slip").hint.contains("did you mean `coherence`?"));
+        assert!(asked(["tone", "style"]).is_err(), "none has gold");
+    }
+
+    #[test]
+    fn gold_is_not_needed_where_there_is_none_or_none_is_wanted() {
+        let attribute = ["tone".to_owned()];
+        let absent = |wanted| Ok(vec![GoldUse { attribute: "tone", present: false, wanted }]);
+        let mut bare = sample("a", &[1.0]);
+        assert_eq!(uses(&[bare.clone()], &attribute, true).map_err(|e| e.to_string()), absent(false));
+        bare.candidates[0].scores.clear();
+        assert_eq!(uses(&[bare], &attribute, false).map_err(|e| e.to_string()), absent(true));
+    }
+
+    #[test]
+    fn systems_count_only_where_ids_recur() {
+        let samples = [sample("a", &[1.0, 2.0]), sample("b", &[1.0, 3.0])];
+        let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), None]];
+        let figures = against(&samples, "coherence", &scores);
+        assert_eq!(figures.spearman.system, None, "only one system has two contexts");
+        let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), Some(0.9)]];
+        assert_eq!(
+            against(&samples, "coherence", &scores).spearman.system.and_then(|s| s.figure.coefficient),
+            Some(1.0)
+        );
+        assert_eq!(against(&samples[..1], "coherence", &scores).spearman.system, None, "one context");
+    }
+}

@@ -1,0 +1,43 @@
+//! A metric's scores with gold beside them, as what labels promise is worked out from.
+
+use probity_data::Preference;
+
+use super::align::AlignedScores;
+use super::people::{GoldScores, PairVerdict};
+use crate::trust::{JudgedItems, JudgedText};
+
+/// Of preferences people's score is 1 of what they preferred and 0 of the others, between which nothing is known.
+pub(crate) fn judged_items<'a>(
+    one: &AlignedScores<'a>,
+    gold: &'a GoldScores,
+    attribute: Option<&str>,
+) -> JudgedItems<'a> {
+    let mut items = JudgedItems::default();
+    for row in &one.metric.rows {
+        let Some(score) = row.score else { continue };
+        let people = gold.find(&row.item, row.candidate.as_deref()).and_then(|(item, candidate)| {
+            let (item, candidate) = (&gold.items[item], &gold.items[item].candidates[candidate]);
+            match (attribute, &item.preference) {
+                (Some(attribute), _) => candidate.scores.get(attribute).copied(),
+                (None, Some(Preference::Candidate(id))) => {
+                    Some(f64::from(u8::from(candidate.id.as_deref() == Some(id.as_str()))))
+                }
+                (None, _) => None,
+            }
+        });
+        let candidate = row.candidate.as_deref().unwrap_or_default();
+        items.add(&row.item, JudgedText { candidate, score: one.metric.direction.upwards(score), people });
+    }
+    if attribute.is_none() {
+        let is_tie = |item: &str| gold.item(item).is_some_and(|item| item.preference == Some(Preference::Tie));
+        items.level_where(is_tie);
+    }
+    for pair in gold.labelled.iter().filter(|pair| pair.attribute.as_deref() == attribute) {
+        match pair.verdict {
+            PairVerdict::First => items.prefer(&pair.item, &pair.i, &pair.j),
+            PairVerdict::Second => items.prefer(&pair.item, &pair.j, &pair.i),
+            PairVerdict::Level => items.level(&pair.item, &pair.i, &pair.j),
+        }
+    }
+    items
+}

@@ -1,0 +1,131 @@
+//! Any scores compared with what people said: the figures of `meta`.
+
+mod align;
+mod evaluate;
+mod judged;
+mod options;
+mod people;
+mod preference;
+mod scores;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use probity_data::{is_score_table, read_labels};
+use probity_store::SAMPLES;
+use serde_json::{Value, json};
+
+use crate::conclusion::Conclusion;
+use crate::error::AnalysisError;
+use crate::headline::Headline;
+use crate::section::Section;
+use crate::trust::ToLabel;
+use align::AlignedScores;
+use evaluate::Evaluation;
+use people::GoldScores;
+use scores::{AllScores, MetricPair};
+use tables::sections;
+
+pub use options::MetaParams;
+pub(crate) use scores::{SCORES, file_of, unknown};
+
+/// Scores, and the gold that they are compared with.
+pub struct MetaInputs {
+    metrics: AllScores,
+    gold: GoldScores,
+    pairs: Vec<MetricPair>,
+}
+
+/// What the comparison of scores with gold found.
+pub struct MetaFindings {
+    /// All figures.
+    pub values: Value,
+    /// The same as tables.
+    pub sections: Vec<Section>,
+    /// A figure for each metric and attribute.
+    pub headline: Vec<Headline>,
+    /// Which metrics agree best with people, and how far to trust that.
+    pub verdict: Vec<Conclusion>,
+    /// How many scores ended how, by name.
+    pub outcomes: [(&'static str, usize); 5],
+    /// What people should look at.
+    pub to_label: ToLabel,
+}
+
+impl MetaParams {
+    /// The files that are read, each with the option that names it.
+    pub fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let scores = self.scores.iter().map(|path| ("scores", file_of(path)));
+        let labels = self.labels.iter().map(|path| ("labels", path.clone()));
+        scores.chain(self.gold_path().map(|path| ("gold", path))).chain(labels).collect()
+    }
+
+    /// `--gold`, or the samples of the first run that kept any.
+    fn gold_path(&self) -> Option<PathBuf> {
+        let kept = || self.scores.iter().map(|path| path.join(SAMPLES)).find(|path| path.is_file());
+        self.gold.clone().or_else(kept)
+    }
+}
+
+impl MetaInputs {
+    /// Reads all files and checks that each metric has a score of something in gold.
+    ///
+    /// # Errors
+    /// If a file cannot be read, an option names what is not there, or a metric has no score with gold.
+    pub fn read(params: &MetaParams) -> Result<Self, AnalysisError> {
+        let metrics = AllScores::read(&params.scores)?.chosen(&params.metric)?;
+        let gold = match params.gold_path() {
+            Some(path) if is_score_table(&path) => GoldScores::of_table(&path)?,
+            Some(path) => GoldScores::of_samples(params.read.samples(&path).map_err(AnalysisError::Gold)?, &path),
+            None if params.labels.is_empty() => return Err(AnalysisError::NoGold),
+            None => GoldScores::default(),
+        };
+        let labels = params.labels.iter().map(|path| read_labels(path)).collect::<Result<Vec<_>, _>>();
+        let scored = metrics.list.iter().flat_map(|metric| &metric.rows);
+        let scored = scored.filter_map(|row| Some((row.item.as_str(), row.candidate.as_deref()?))).collect();
+        let gold = gold.with_labels(&labels.map_err(AnalysisError::Labels)?, &scored)?.chosen(&params.attribute)?;
+        let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
+        let inputs = Self { metrics, gold, pairs };
+        inputs.aligned()?;
+        Ok(inputs)
+    }
+
+    /// The names of the metrics, separated by commas.
+    pub fn metric_names(&self) -> String {
+        self.metrics.names().join(",")
+    }
+
+    /// All figures. `keeps_rows`: whether the rows of [`MetaFindings::to_label`] are written to files, which the tables
+    /// then name. `going_on` is called between figures, which can take long; its error ends the work.
+    ///
+    /// # Errors
+    /// If a pair of metrics has no score in common, or by `going_on`.
+    pub fn evaluate<E: From<AnalysisError>>(
+        &self,
+        params: &MetaParams,
+        keeps_rows: bool,
+        going_on: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<MetaFindings, E> {
+        let (aligned, resampling) = (self.aligned()?, params.resampling());
+        let mut evaluation = Evaluation::of(&aligned, &self.gold, &resampling, going_on)?;
+        if params.average {
+            evaluation.average();
+        }
+        evaluation.compare(&self.pairs, &aligned, &self.gold, &resampling)?;
+        let to_label = evaluation.trust(&aligned, &self.gold, params.promise());
+        Ok(MetaFindings {
+            values: json!(evaluation),
+            sections: sections(&evaluation, &resampling, params.details, keeps_rows),
+            headline: evaluation.headline(),
+            verdict: evaluation.conclusions(),
+            outcomes: evaluation.outcomes(),
+            to_label,
+        })
+    }
+
+    fn aligned(&self) -> Result<Vec<AlignedScores<'_>>, AnalysisError> {
+        self.metrics.list.iter().map(|metric| AlignedScores::new(metric, &self.gold)).collect()
+    }
+}

@@ -1,0 +1,24 @@
+//! What several tests share.
+
+use std::collections::BTreeMap;
+
+use probity_data::{Candidate, Sample};
+
+/// A sample whose candidates `0`, `1` … have these gold scores for coherence.
+pub(crate) fn sample(id: &str, golds: &[f64]) -> Sample {
+    let candidate = |(k, gold): (usize, &f64)| Candidate {
+        id: k.to_string(),
+        text: "t".into(),
+        scores: BTreeMap::from([("coherence".to_owned(), *gold)]),
+    };
+    let candidates = golds.iter().enumerate().map(candidate).collect();
+    Sample {
+        id: id.into(),
+        context: "".into(),
+        instruction: None,
+        texts: BTreeMap::new(),
+        candidates,
+        references: Vec::new(),
+        preference: None,
+    }
+}

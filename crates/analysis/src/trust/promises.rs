@@ -1,0 +1,114 @@
+//! What the labels in its samples promise of the scores of a run.
+
+use std::collections::BTreeSet;
+use std::slice;
+
+use probity_data::{Preference, Sample};
+use probity_stats::{Resampling, SelectionRule};
+use serde_json::{Value, json};
+
+use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_sections};
+use crate::scores::{AttributeScores, RunScores};
+use crate::section::Section;
+
+/// What is promised of a run unless `probity meta` is asked for something else.
+fn promise() -> Promise {
+    let rule = SelectionRule::new(0.2, 0.1).expect("both are shares");
+    Promise { rule, confidence: Resampling::default().confidence, seed: 0 }
+}
+
+impl ToLabel {
+    /// Adds what is to be looked at of another metric or attribute.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.pairs.extend(more.pairs);
+        self.scores.extend(more.scores);
+    }
+
+    /// The rows of both tables: pairs that people should look at, and candidates.
+    pub fn tables(&self) -> [(&'static str, Vec<Value>); 2] {
+        let pairs = self.pairs.iter().map(|pair| json!(pair)).collect();
+        [("to_label", pairs), ("scores_to_label", self.scores.iter().map(|one| json!(one)).collect())]
+    }
+}
+
+/// What labels promise of the scores of a run.
+pub struct Promises {
+    /// By attribute; absent attribute of preferences.
+    pub trusted: Vec<Trusted>,
+    /// What people should look at.
+    pub to_label: ToLabel,
+}
+
+impl Promises {
+    /// Which pairs can be left to the method, how far its scores are from people's, and what it adds to the means of
+    /// systems: by each attribute that candidates have gold scores of, and by preferences. Scores that are of no attribute
+    /// are compared with the gold of those that were `asked` for. `None` without labels of what was scored.
+    pub fn new(method: &str, samples: &[Sample], asked: &[&str], scores: &RunScores) -> Option<Self> {
+        let mut attributes: Vec<&AttributeScores> = scores.attributes.iter().filter(|one| one.is_scored()).collect();
+        // Those that were asked for in their order, then the others by name.
+        let place = |name: &str| asked.iter().position(|asked| *asked == name).unwrap_or(usize::MAX);
+        attributes.sort_by_key(|one| one.attribute.as_deref().map(|name| (place(name), name)));
+        let mut found = Self { trusted: Vec::new(), to_label: ToLabel::default() };
+        for of in &attributes {
+            let own = of.attribute.as_deref();
+            for gold in own.as_ref().map_or(asked, slice::from_ref) {
+                let mut candidates = samples.iter().flat_map(|sample| &sample.candidates);
+                if candidates.any(|one| one.scores.contains_key(*gold)) {
+                    found.add(method, Some(gold), &judged_items(&of.scores, samples, Some(gold)));
+                }
+            }
+        }
+        // Preferences are about one thing: it is not said which of several attributes that is.
+        if let ([of], true) = (&attributes[..], samples.iter().any(|sample| sample.preference.is_some())) {
+            found.add(method, None, &judged_items(&of.scores, samples, None));
+        }
+        (!found.trusted.is_empty()).then_some(found)
+    }
+
+    fn add(&mut self, method: &str, attribute: Option<&str>, items: &JudgedItems<'_>) {
+        let (trusted, more) = Trusted::of(method, attribute, items, promise());
+        self.trusted.push(trusted);
+        self.to_label.extend(more);
+    }
+
+    /// The tables. `keeps_rows`: whether the rows of [`Self::to_label`] are written to files, which the tables then name.
+    pub fn sections(&self, keeps_rows: bool) -> Vec<Section> {
+        let mut sections = trust_sections(&self.trusted, keeps_rows);
+        if let Some(first) = sections.first_mut().filter(|first| !first.rows.is_empty()) {
+            first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
+        }
+        sections
+    }
+}
+
+/// Whether people have said something of a sample.
+pub fn has_gold(sample: &Sample) -> bool {
+    sample.preference.is_some() || sample.candidates.iter().any(|one| !one.scores.is_empty())
+}
+
+/// Scores with people's beside them: gold scores of an attribute, or of preferences 1 of what they preferred and 0 of the
+/// others.
+fn judged_items<'s>(scores: &[Vec<Option<f64>>], samples: &'s [Sample], gold: Option<&str>) -> JudgedItems<'s> {
+    let mut items = JudgedItems::default();
+    for (sample, scores) in samples.iter().zip(scores) {
+        for (candidate, score) in sample.candidates.iter().zip(scores) {
+            let people = match (gold, &sample.preference) {
+                (Some(gold), _) => candidate.scores.get(gold).copied(),
+                (None, Some(Preference::Candidate(id))) => Some(f64::from(u8::from(*id == candidate.id))),
+                (None, _) => None,
+            };
+            if let Some(score) = *score {
+                items.add(&sample.id, JudgedText { candidate: &candidate.id, score, people });
+            }
+        }
+    }
+    if gold.is_none() {
+        let ties: BTreeSet<&str> = samples
+            .iter()
+            .filter(|sample| sample.preference == Some(Preference::Tie))
+            .map(|sample| sample.id.as_str())
+            .collect();
+        items.level_where(|item| ties.contains(item));
+    }
+    items
+}

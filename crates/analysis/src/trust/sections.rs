@@ -1,0 +1,271 @@
+//! What labels promise, as tables for people.
+
+use probity_lm::text::{counted, fixed, thousands};
+use probity_stats::{Interval, NoSelection, Selection};
+
+use super::{Promised, SystemMean, Trusted, TrustedPairs};
+use crate::section::Section;
+
+/// The tables that have rows. `kept`: whether the run writes the pairs to label to a file, which notes then name.
+pub(crate) fn trust_sections(found: &[Trusted], kept: bool) -> Vec<Section> {
+    let mut sections = vec![left_to_it(found, kept), reaches(found), with_help(found)];
+    sections.retain(|section| !section.notes.is_empty());
+    sections
+}
+
+fn heads(one: &Trusted) -> [String; 2] {
+    [one.metric.clone(), one.attribute.clone().unwrap_or_else(|| "preference".to_owned())]
+}
+
+fn percent(of: usize, all: usize) -> String {
+    if all == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * of as f64 / all as f64) }
+}
+
+fn estimate(value: f64, Interval { low, high }: Interval) -> String {
+    format!("{} [{}, {}]", fixed(value, 3), fixed(low, 3), fixed(high, 3))
+}
+
+/// How many labels more may promise something: `4 to 26`. No number is beyond the items that are left to label.
+fn still_needed(pairs: &TrustedPairs) -> String {
+    let Promised::Broken(_) = pairs.selection else { return "none".to_owned() };
+    let left = pairs.unlabelled;
+    let (least, most) = (pairs.labels_needed_at_least.unwrap_or(1), pairs.labels_still_needed);
+    match most {
+        _ if least > left => "more than are left".to_owned(),
+        Some(most) if most <= least => thousands(most),
+        Some(most) if most <= left => format!("{} to {}", thousands(least), thousands(most)),
+        _ => format!("{} or more", thousands(least)),
+    }
+}
+
+/// That the items left without a label may not be enough; nothing where they are.
+fn too_few_items(pairs: &TrustedPairs) -> Option<String> {
+    let left = pairs.unlabelled;
+    let most = pairs.labels_still_needed.filter(|most| *most > left)?;
+    if left == 0 {
+        return Some("all items are labelled, so more samples are needed".to_owned());
+    }
+    let are = if left == 1 { "1 item is".to_owned() } else { format!("{} items are", thousands(left)) };
+    let if_so = match pairs.selection {
+        Promised::Broken(NoSelection::Disagrees { .. }) => " if as many disagree as until now",
+        _ => "",
+    };
+    Some(format!(
+        "{} are needed{if_so}, one of each item, and {are} left without one: more samples are needed",
+        counted(most, "more label"),
+    ))
+}
+
+/// Where the pairs to label are, and what to do with them.
+fn where_to_label(kept: bool) -> &'static str {
+    if kept {
+        "`probity label --tasks` of this run's to_label.jsonl shows them, and `probity meta --labels` reads the labels"
+    } else {
+        "with --out FOLDER they are written to FOLDER/to_label.jsonl, which `probity label --tasks` shows"
+    }
+}
+
+fn left_to_it(found: &[Trusted], kept: bool) -> Section {
+    let columns = [
+        "metric", "attribute", "labels", "right alone", "left to it", "from a difference of", "right on these",
+        "wrong at most", "labels still needed",
+    ];
+    let mut section = Section::new("Which pairs can be left to it", columns);
+    for one in found.iter().filter(|one| one.pairs.labelled > 0) {
+        let pairs = &one.pairs;
+        let about = heads(one).join(", ");
+        if let Promised::Broken(why @ NoSelection::TooFew { .. }) = &pairs.selection {
+            let next = too_few_items(pairs).or_else(|| {
+                let needed = counted(pairs.labels_still_needed?, "more pair");
+                Some(format!("label at least {needed}, each of another item: {}", where_to_label(kept)))
+            });
+            section.note(format!("{about}: {why}{}", next.map(|next| format!("; {next}")).unwrap_or_default()));
+            continue;
+        }
+        let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);
+        let selected = match &pairs.selection {
+            Promised::Kept(Selection { threshold, labelled, disagreements, bound }) => [
+                percent(pairs.kept, pairs.pairs),
+                fixed(*threshold, 3),
+                percent(labelled - disagreements, *labelled),
+                format!("{:.1} %", 100.0 * bound),
+            ],
+            Promised::Broken(_) => ["none", "–", "–", "–"].map(str::to_owned),
+        };
+        let needed = still_needed(pairs);
+        section.push(heads(one).into_iter().chain([pairs.labelled.to_string(), alone]).chain(selected).chain([needed]));
+        if let Promised::Broken(why) = &pairs.selection {
+            section.note(format!("{about}: {why}"));
+            section.notes.extend(too_few_items(pairs).map(|few| format!("{about}: {few}")));
+        }
+    }
+    if section.rows.is_empty() {
+        section.columns.clear();
+        return section;
+    }
+    section.note(
+        "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
+         δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these.",
+    );
+    if found.iter().any(|one| matches!(one.pairs.selection, Promised::Broken(_)) && one.pairs.unlabelled > 0) {
+        section.note(
+            "Labels still needed: of pairs of the surer half, which come first among those to label. The smaller number is \
+             enough if all agree, the larger if as many disagree as until now; a label of a less sure pair may change \
+             nothing.",
+        );
+    }
+    if found.iter().any(|one| matches!(one.pairs.selection, Promised::Kept(_))) {
+        section.note(
+            "δ is over all labels that might have been drawn. Of a judge that is too weak for α chance alone has anything \
+             left to it, and where it has, people disagree with more than α in up to half of the cases (docs/promises.md).",
+        );
+    }
+    section.note(
+        "δ is of one look at labels whose number was fixed beforehand: who asks for more until something is trusted is \
+         misled more often (docs/promises.md).",
+    );
+    section.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
+        format!("Nobody has seen the pairs that are not left to it: {}.", where_to_label(kept))
+    } else if found.iter().any(|one| one.pairs.unlabelled > 0) {
+        "All pairs that nobody has seen can be left to it.".to_owned()
+    } else {
+        "No pair is left that nobody has seen, so there is nothing to label; judge samples without gold beside these."
+            .to_owned()
+    });
+    section
+}
+
+fn reaches(found: &[Trusted]) -> Section {
+    let columns = ["metric", "attribute", "items", "people's score is about", "within"];
+    let mut section = Section::new("How far people's scores lie from it", columns);
+    for one in found {
+        match &one.scores {
+            Some(Promised::Kept(found)) => {
+                let sign = if found.slope < 0.0 { "−" } else { "+" };
+                let line = format!("{} {sign} {} · score", fixed(found.intercept, 3), fixed(found.slope.abs(), 3));
+                let cells = [found.items.to_string(), line, format!("± {}", fixed(found.reach, 3))];
+                section.push(heads(one).into_iter().chain(cells));
+            }
+            Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
+            None => {}
+        }
+    }
+    if section.rows.is_empty() {
+        section.columns.clear();
+        return section;
+    }
+    section.note(
+        "By split conformal prediction: the line is of a fifth of the items with labels, the reach of the others; it is \
+         of a text of a new item.",
+    );
+    section
+}
+
+/// Of so many systems, the best ones, the mean is shown; summary.json has all.
+const SHOWN_SYSTEMS: usize = 3;
+
+fn with_help(found: &[Trusted]) -> Section {
+    let columns = [
+        "metric", "attribute", "system", "labels", "without", "labels alone", "with its help", "width", "λ",
+        "labels to tell",
+    ];
+    let mut section = Section::new("Means of systems, from labels and with its help", columns);
+    for one in found {
+        for SystemMean { system, mean, labels_to_tell } in one.systems.iter().take(SHOWN_SYSTEMS).chain(&one.lead) {
+            let (alone, interval) = mean.labels_alone;
+            let cells = [
+                system.clone(),
+                mean.labels.to_string(),
+                mean.unlabelled.to_string(),
+                estimate(alone, interval),
+                estimate(mean.value, mean.interval),
+                fixed(mean.width, 2),
+                fixed(mean.lambda, 2),
+                labels_to_tell.map_or_else(String::new, thousands),
+            ];
+            section.push(heads(one).into_iter().chain(cells));
+        }
+    }
+    if section.rows.is_empty() {
+        return Section::default();
+    }
+    section.note(
+        "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
+         Width: of its interval against that of the labels alone; 1 says that the scores bring nothing. \
+         Labels to tell: of a lead that its interval leaves open, how many would tell it from 0; nothing where all items do not.",
+    );
+    section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs that nothing is promised of.
+    fn broken(why: NoSelection, needed: [Option<usize>; 2], unlabelled: usize) -> Trusted {
+        let pairs = TrustedPairs {
+            selection: Promised::Broken(why),
+            pairs: 30,
+            kept: 0,
+            labelled: 12,
+            disagreements: 2,
+            level: 0,
+            handed_back: unlabelled,
+            unlabelled,
+            labels_still_needed: needed[1],
+            labels_needed_at_least: needed[0],
+        };
+        Trusted { metric: "compare".into(), attribute: None, pairs, scores: None, systems: Vec::new(), lead: None }
+    }
+
+    fn disagrees(needed: [Option<usize>; 2], unlabelled: usize) -> Section {
+        let why = NoSelection::Disagrees { labelled: 11, disagreements: 2, bound: 0.4 };
+        left_to_it(&[broken(why, needed, unlabelled)], true)
+    }
+
+    #[test]
+    fn no_more_labels_are_asked_for_than_there_are_items_left() {
+        for (needed, unlabelled, cell, more) in [
+            ([Some(4), Some(26)], 40, "4 to 26", None),
+            (
+                [Some(4), Some(836)],
+                18,
+                "4 or more",
+                Some("836 more labels are needed if as many disagree as until now"),
+            ),
+            (
+                [Some(4), Some(836)],
+                1,
+                "more than are left",
+                Some("1 item is left without one: more samples are needed"),
+            ),
+            ([Some(4), None], 18, "4 or more", None),
+            ([Some(4), Some(4)], 18, "4", None),
+            ([Some(4), Some(26)], 0, "more than are left", Some("all items are labelled, so more samples are needed")),
+        ] {
+            let section = disagrees(needed, unlabelled);
+            assert_eq!(section.rows[0].last().map(String::as_str), Some(cell), "{needed:?} {unlabelled}");
+            let notes = section.notes.join("\n");
+            assert_eq!(notes.contains("more samples are needed"), more.is_some(), "{notes}");
+            assert!(more.is_none_or(|more| notes.contains(more)), "{notes}");
+        }
+    }
+
+    #[test]
+    fn hints_name_a_file_to_label_only_where_one_is_written() {
+        let why = NoSelection::TooFew { labels: 9, needed: 11 };
+        let note = |unlabelled, kept| left_to_it(&[broken(why, [Some(2), Some(2)], unlabelled)], kept).notes.join("\n");
+        let start = "compare, preference: 9 of the 11 labels that a promise takes even where all agree; ";
+        assert_eq!(
+            note(18, true),
+            format!(
+                "{start}label at least 2 more pairs, each of another item: `probity label --tasks` of this run's \
+                 to_label.jsonl shows them, and `probity meta --labels` reads the labels"
+            )
+        );
+        let without = note(18, false);
+        assert!(without.contains("with --out FOLDER they are written to FOLDER/to_label.jsonl"), "{without}");
+        assert!(note(1, true).contains("2 more labels are needed, one of each item, and 1 item is left"));
+        assert!(note(0, true).ends_with("all items are labelled, so more samples are needed"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Scores against gold as a stage of plans.
+
+use parking_lot::Mutex;
+use probity_analysis::{MetaFindings, MetaInputs, MetaParams};
+use probity_data::Sample;
+use probity_options::{GivenOptions, OptionSpec, read, specs};
+use serde_json::{Value, json};
+
+use crate::{Configured, DynMethod, Input, MethodError, MethodReport, Needs, Outcomes, Run, RunSummary, Signature};
+
+const NAME: &str = "meta";
+
+/// Scores held against gold.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta;
+
+impl DynMethod for Meta {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "Hold scores against gold: correlations, accuracy of pairs, tests between metrics"
+    }
+
+    fn long_about(&self) -> &'static str {
+        "\
+Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+
+Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
+columns item, candidate and either metric and score or one column for each metric. Gold comes from samples (their \
+candidates' scores and preferences) or from another such table. Both are matched by item and candidate.
+
+For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
+(candidate ids) and over all scores, with p-values and intervals over contexts; accuracy of pairs, also with ties and \
+the ε at which metric scores are best taken for equal. What cannot be computed, constant scores for example, is \
+undefined and said so. Scores that rounding alone tells apart (by 1e-12 of the largest) are equal: in ranks, \
+correlations and accuracy alike."
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { model: false, samples: false }
+    }
+
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<MetaParams>()
+    }
+
+    fn with(&self, given: &GivenOptions) -> Result<Box<dyn Configured>, MethodError> {
+        Ok(Box::new(MetaConfiguration { params: read(given)?, rehearsed: Mutex::default() }))
+    }
+}
+
+struct MetaConfiguration {
+    params: MetaParams,
+    /// What a rehearsal has read. A run takes it: what comes through a pipe is gone, and what was hashed for the
+    /// manifest in between is what was read.
+    rehearsed: Mutex<Option<MetaInputs>>,
+}
+
+impl Configured for MetaConfiguration {
+    fn options_in_force(&self) -> Value {
+        json!(self.params)
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        self.params.files().into_iter().map(|(option, path)| Input { option, path }).collect()
+    }
+
+    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
+        let params = &self.params;
+        let read_before = self.rehearsed.lock().take();
+        let inputs = read_before.map_or_else(|| MetaInputs::read(params), Ok)?;
+        if run.is_rehearsal() {
+            *self.rehearsed.lock() = Some(inputs);
+            return Err(MethodError::Rehearsed);
+        }
+        let found = inputs.evaluate(params, run.keeps_rows(), &mut || run.check())?;
+        let MetaFindings { values, sections, headline, verdict, outcomes: counts, to_label } = found;
+        run.write_to_label(&to_label)?;
+        let mut outcomes = Outcomes::default();
+        for (name, count) in counts {
+            outcomes.add_several(name, count);
+        }
+        let names = inputs.metric_names();
+        let signature = Signature::without_model(NAME)
+            .with("metrics", &names)
+            .with("rounds", &params.rounds)
+            .with("confidence", &params.confidence)
+            .with("seed", &params.seed)
+            .with("alpha", &params.alpha)
+            .with("delta", &params.delta);
+        let report = MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) };
+        let summary = RunSummary::new(NAME, report, run.cost());
+        // What changes figures most is first.
+        let signature_line = format!(
+            "{NAME}|version:{}|metrics:{names}|rounds:{}|confidence:{}|seed:{}|alpha:{}|delta:{}",
+            summary.signature.version, params.rounds, params.confidence, params.seed, params.alpha, params.delta
+        );
+        Ok(RunSummary { signature_line, ..summary })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{MemoryOutput, Staging};
+
+    #[test]
+    fn a_rehearsal_reads_and_a_run_compares_what_it_has_read() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n");
+        write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n1,c,2\n");
+        let given = json!({"scores": [folder.path().join("scores.csv")], "gold": folder.path().join("gold.csv")});
+        let meta = Meta.with(given.as_object().expect("options")).unwrap_or_else(|error| panic!("{error}"));
+        let options: Vec<&str> = meta.inputs().iter().map(|input| input.option).collect();
+        assert_eq!(options, ["scores", "gold"]);
+        let mut output = MemoryOutput::default();
+        let staging = Staging { stands_in: true, ..Staging::default() };
+        let rehearsed = meta.run(&[], &mut Run::without_model(&mut output).with_staging(staging));
+        assert!(matches!(rehearsed, Err(MethodError::Rehearsed)));
+        // As of a pipe, which gives its bytes once.
+        fs::remove_file(folder.path().join("gold.csv")).expect("there");
+        let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
+        assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));
+        assert!(summary.signature_line.starts_with("meta|version:"), "{}", summary.signature_line);
+    }
+}
