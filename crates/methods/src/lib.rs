@@ -50,6 +50,7 @@ mod reward;
 mod run;
 mod scale;
 mod section;
+mod signing;
 mod stage;
 mod summary;
 mod template;

@@ -48,7 +48,7 @@ pub use merge::Shards;
 pub use model_pool::ModelPool;
 pub use option_files::unreadable_files;
 pub use options::{
-    AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
+    AskOptions, ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
     RunOptions, StageTable, StageTableError, computing_in_force,
 };
 pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};

@@ -79,7 +79,11 @@ fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongV
         }
         DeValue::Array(_) => Err(WrongValue::Kind { expected: "one value", found: "a list" }),
         DeValue::Table(pairs) if option.is_list && form.contains('=') => {
-            pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), scalar(value.get_ref())?))).collect()
+            let text = |value: &DeValue<'_>| match value {
+                DeValue::Boolean(on) if !option.keys.is_empty() => Ok(if *on { "yes" } else { "no" }.to_owned()),
+                value => scalar(value),
+            };
+            pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), text(value.get_ref())?))).collect()
         }
         value if option.is_list && form.ends_with(",…") => Ok(one(value)?.split(',').map(str::to_owned).collect()),
         value => Ok(vec![one(value)?]),
