@@ -164,8 +164,10 @@ fn options_that_the_machine_cannot_follow_are_reported() {
     let (input, model) = (world.file("r.jsonl", lines(&[request])), tiny().display().to_string());
     let base = ["logprobs", "--model", &model, "--input", &input, "--dry-run"];
     for device in ["cpu", "candle-cpu"] {
-        let told =
-            world.run(&[&base[..], &["--device", device, "--compute", "cache-budget=500000GB"]].concat()).exits(0).stderr;
+        let told = world
+            .run(&[&base[..], &["--device", device, "--compute", "cache-budget=500000GB"]].concat())
+            .exits(0)
+            .stderr;
         let line = "warning: --compute cache-budget=500000.0GB is more than the ";
         assert!(told.contains(line) && told.contains(&format!(" that were free on {device} before")), "{told}");
     }

@@ -41,6 +41,9 @@ pub(crate) fn show() -> miette::Result<Completed> {
     if !compute.is_empty() {
         rows.push(["compute".to_owned(), compute, from("", true)]);
     }
-    print(&table(&["default", "value", "from"].map(str::to_owned), &rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
+    print(&table(
+        &["default", "value", "from"].map(str::to_owned),
+        &rows.into_iter().map(Vec::from).collect::<Vec<_>>(),
+    ))?;
     Ok(Completed::Success)
 }

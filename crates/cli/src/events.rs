@@ -222,7 +222,8 @@ fn part_text(part: &PlannedPart) -> String {
     let budget = options.cache_budget.unwrap_or(0);
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
-    let how = if options.share_prefixes { "with shared beginnings computed once" } else { "with --compute no-sharing=yes" };
+    let how =
+        if options.share_prefixes { "with shared beginnings computed once" } else { "with --compute no-sharing=yes" };
     // How texts take turns depends on where each ends, which nobody knows yet.
     let cache = if plan.generated > 0 {
         format!("about {} of keys and values", size(peak))

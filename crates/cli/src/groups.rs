@@ -27,10 +27,11 @@ const GROUPS: [(&str, &[&str]); 3] = [
 
 /// What few people change: shown by `--help` alone.
 const RARE: [&str; 34] = [
-    "adapter", "adjective", "answer_prefix", "analysis_runs", "cache", "compute", "cost_match", "cycles", "data_format", "device",
-    "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass", "no_store", "progress",
-    "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed", "similarity", "steps_template",
-    "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify", "aspect", "seq2seq",
+    "adapter", "adjective", "answer_prefix", "analysis_runs", "cache", "compute", "cost_match", "cycles",
+    "data_format", "device", "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass",
+    "no_store", "progress", "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed",
+    "similarity", "steps_template", "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify",
+    "aspect", "seq2seq",
 ];
 
 /// The command of a method: its options in groups, and of those in `-h` what people choose.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use probity_options::{GivenOptions, OptionKind, OptionSpec, Options, read, specs};
-use probity_session::{ErrorText, UserConfig};
+use probity_session::{ErrorText, SessionError, UserConfig};
 use serde_json::Value;
 
 /// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
@@ -33,7 +33,8 @@ impl<P: Options> clap::Args for Typed<P> {
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let told = |error: probity_options::OptionError| {
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}\n", ErrorText::of(&error)))
+            let told = ErrorText::of(&SessionError::from(error));
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{told}\n"))
         };
         read(&given(matches, &specs::<P>())).map(Self).map_err(told)
     }

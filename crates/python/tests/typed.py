@@ -14,6 +14,6 @@ columns: list[str] = run.scores.columns
 page: pathlib.Path = run.report()
 probity.meta(scores=[run, run], gold=run.samples)
 probity.compare("x.jsonl", attribute="a", compute=["threads=2"], isa="plain")
-probity.compare("x.jsonl", attribute="a", compute={"thread": 2})  # type: ignore[typeddict-unknown-key]
+probity.compare("x.jsonl", attribute="a", compute={"thread": 2})  # type: ignore[arg-type]
 probity.compare("x.jsonl", attribut="a")  # type: ignore[call-arg]
 probity.compare("x.jsonl", attribute="a", precision="half")  # type: ignore[arg-type]

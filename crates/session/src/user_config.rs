@@ -46,7 +46,9 @@ pub enum UserConfigError {
     },
     /// It says something else.
     #[error("{}: {why}", path.display())]
-    #[diagnostic(help("it may say model = \"NAME\" and runs = \"DIR\", and under [compute] keys of --compute, such as threads = 4"))]
+    #[diagnostic(help(
+        "it may say model = \"NAME\" and runs = \"DIR\", and under [compute] keys of --compute, such as threads = 4"
+    ))]
     Content {
         /// The file.
         path: PathBuf,
@@ -97,9 +99,8 @@ impl UserConfig {
     /// The same for a command with these options: what it is given itself counts.
     pub fn add_compute(&self, specs: &[OptionSpec], given: &mut GivenOptions) {
         if !self.compute.is_empty() && specs.iter().any(|spec| spec.field == COMPUTE) {
-            let is_own = |pair: &String| {
-                pair.split_once('=').is_none_or(|(key, _)| !given.contains_key(&key.replace('-', "_")))
-            };
+            let is_own =
+                |pair: &String| pair.split_once('=').is_none_or(|(key, _)| !given.contains_key(&key.replace('-', "_")));
             let mut pairs: Vec<Value> = self.compute().into_iter().filter(is_own).map(Value::from).collect();
             match given.remove(COMPUTE) {
                 Some(Value::Array(own)) => pairs.extend(own),
