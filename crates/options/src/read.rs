@@ -406,9 +406,9 @@ mod tests {
         }
         for (text, field, told) in [
             (r#"{"compute": ["threads=2"]}"#, "compute", "there is no option `threads`"),
-            (r#"{"compute": ["thread-count=0"]}"#, "compute", "`thread-count` cannot be `0`: 0 is below 1"),
+            (r#"{"compute": ["thread-count=0"]}"#, "compute", "`thread-count` cannot be `0`: 0 is not in 1..="),
             (r#"{"compute": "off=yes"}"#, "compute", "expected a list of KEY=VALUE"),
-            (r#"{"thread_count": 0}"#, "thread_count", "0 is below 1"),
+            (r#"{"thread_count": 0}"#, "thread_count", "0 is not in 1..="),
             (r#"{"thread_count": 3, "compute": ["thread-count=2"]}"#, "thread_count", "another value in `compute`: 2"),
         ] {
             let error = read::<Keyed>(&given(text)).expect_err(text);

@@ -280,8 +280,8 @@ fn with_keys(help: String, keys: &[OptionSpec]) -> String {
             OptionKind::Choice(choices) => choices.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join("|"),
             _ => key.form.clone(),
         };
-        let default = key.typed_defaults().into_iter().filter(|_| key.kind != OptionKind::Flag);
-        let default: String = default.map(|default| format!(" [default: {default}]")).collect();
+        let default = key.typed_defaults().pop().filter(|_| key.kind != OptionKind::Flag);
+        let default = default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
         format!("- {}={form}: {}{default}", key.name(), key.description())
     };
     if keys.is_empty() {

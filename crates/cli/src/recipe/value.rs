@@ -147,6 +147,7 @@ mod tests {
     use serde_json::json;
     use toml::de::DeTable;
 
+    use super::super::keys;
     use super::*;
 
     /// A line of a recipe in that folder as an option of a method; or what is told of it.
@@ -154,8 +155,8 @@ mod tests {
         let table = DeTable::parse(line).expect("TOML");
         let (key, given) = table.get_ref().iter().next().expect("a key");
         let options = stage_options(stage_kind(method).expect("a method"));
-        let option = options.iter().find(|option| option.name() == *key.get_ref()).expect("an option");
-        value(option, given.get_ref(), Path::new(folder)).map_err(|error| ErrorText::of(&error).to_string())
+        value(keys::find(&options, key.get_ref()).expect("an option"), given.get_ref(), Path::new(folder))
+            .map_err(|error| ErrorText::of(&error).to_string())
     }
 
     fn read(line: &str) -> Result<Value, String> {
@@ -187,6 +188,9 @@ mod tests {
         }
         assert_eq!(read("question = \"7\""), Ok(json!(["7"])));
         assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));
+        assert_eq!(read("compute = { threads = 2, no-sharing = true }"), Ok(json!(["no-sharing=yes", "threads=2"])));
+        assert_eq!(read("compute = [\"isa=plain\"]"), Ok(json!(["isa=plain"])));
+        assert!(refused("compute = { thread = 2 }").contains("there is no option `thread`; did you mean `threads`?"));
         assert_eq!(read("limit = 7"), Ok(json!(7)));
     }
 }
