@@ -54,7 +54,7 @@ pub enum OptionCause {
         /// The option's name.
         option: String,
         /// The value there.
-        value: Value,
+        value: String,
     },
     /// It cannot have its value.
     #[error(transparent)]
@@ -191,7 +191,10 @@ fn with_objects(given: &GivenOptions, specs: &[OptionSpec]) -> Result<GivenOptio
             key.check(&value).map_err(|why| wrong(&key.field, why.into()))?;
             match object.insert(key.field.clone(), value.clone()) {
                 Some(other) if other != value => {
-                    return Err(wrong(&key.field, OptionCause::Twice { option: spec.name(), value: other }));
+                    return Err(wrong(
+                        &key.field,
+                        OptionCause::Twice { option: spec.name(), value: other.to_string() },
+                    ));
                 }
                 _ => {}
             }
