@@ -106,7 +106,7 @@ impl DerefMut for Pages {
 /// The system gave no memory for activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("the system gives no memory for the {bytes} bytes of a step of it")]
-#[diagnostic(help("give it a smaller --token-budget, or the process more memory"))]
+#[diagnostic(help("give it a smaller --compute token-budget, or the process more memory"))]
 pub struct NoMemory {
     /// What was asked for.
     pub bytes: usize,

@@ -92,6 +92,10 @@ fn no_option_of_the_computation_changes_an_answer() {
         &["--token-budget", "5"],
         &["--cache-budget", "300kB"],
         &["--threads", "3", "--no-sharing", "--isa", "plain", "--token-budget", "64"],
+        &[
+            "--compute", "threads=3", "--compute", "no-sharing=yes", "--compute", "isa=plain", "--compute",
+            "token-budget=64",
+        ],
     ] {
         assert_eq!(run(more), expected, "{more:?}");
     }
@@ -102,8 +106,10 @@ fn the_manifest_says_how_the_model_was_run() {
     let world = World::new();
     let input = world.file("r.jsonl", lines(&[json!({"id": "1", "prompt": "x", "continuation": " y"})]));
     let model = tiny().display().to_string();
-    let more =
-        ["--isa", "plain", "--token-budget", "77", "--cache-budget", "3MiB", "--threads", "2", "--manifest", "m.json"];
+    let more = [
+        "--compute", "isa=plain", "--token-budget", "77", "--compute", "cache-budget=3MiB", "--compute", "threads=1",
+        "--compute", "threads=2", "--threads", "2", "--manifest", "m.json",
+    ];
     world.run(&[&["logprobs", "--model", &model, "--input", &input][..], &more].concat()).exits(0);
     let manifest: Value = serde_json::from_str(&world.read("m.json")).expect("JSON");
     let options = &manifest["arguments_in_force"];
@@ -130,4 +136,21 @@ fn an_unknown_instruction_set_lists_the_known_and_sizes_need_a_unit_that_is_one(
     world
         .run(&["logprobs", "--model", "m", "--input", "i", "--cache-budget", "2Gold"])
         .fails_with(&["--cache-budget", "GiB"]);
+    let keys = "its options are threads, no-sharing, token-budget, cache-budget, draft, side-by-side, isa";
+    for (more, told) in [
+        (
+            &["--compute", "thread=2"][..],
+            &["--compute", "there is no option `thread`; did you mean `threads`?", keys][..],
+        ),
+        (&["--compute", "threads"], &["--compute", "`threads` has no value", "write KEY=VALUE", keys]),
+        (&["--compute", "threads=0"], &["--compute", "`threads` cannot be `0`", "1..=1024", "hint: threads: "]),
+        (&["--compute", "draft=on"], &["--compute", "`draft` cannot be `on`", "hint: it may be lookup, off"]),
+        (&["--compute", "isa=sse"], &["--compute", "`isa` cannot be `sse`", "plain, avx2", "hint: isa: "]),
+        (
+            &["--compute", "threads=2", "--threads", "3"],
+            &["--threads", "another value in `compute`: 2", "hint: give it once"],
+        ),
+    ] {
+        world.run(&[&["logprobs", "--model", "m", "--input", "i"], more].concat()).fails_with(told);
+    }
 }

@@ -93,7 +93,7 @@ fn each_device_that_holds_layers_has_lines_of_its_own() {
     let copies = told("candle-cpu+candle-cpu,candle-cpu+candle-cpu");
     assert!(copies.contains(" of each copy, divided over 2 devices"), "{copies}");
     assert!(copies.contains(" on each of candle-cpu,candle-cpu (layers 1 to 2), with"), "{copies}");
-    let tokens = ["--token-budget", "1000000000000", "--device", "candle-cpu+candle-cpu"];
+    let tokens = ["--compute", "token-budget=1000000000000", "--device", "candle-cpu+candle-cpu"];
     let base = ["logprobs", "--model", &model, "--input", &input, "--out", "a.jsonl"];
     world.run(&[&base[..], &tokens].concat()).fails_with(&["the model needs ", " GB on candle-cpu (layers 1 to 2), "]);
 }
@@ -103,10 +103,10 @@ fn what_does_not_fit_on_a_device_is_refused_before_it_is_loaded() {
     let world = World::new();
     let request = json!({"id": "0", "tokens": [5, 6, 7], "continuation": "y"});
     let (input, model) = (world.file("r.jsonl", lines(&[request])), tiny().display().to_string());
-    let base = ["logprobs", "--model", &model, "--input", &input, "--token-budget", "1000000000000"];
+    let base = ["logprobs", "--model", &model, "--input", &input, "--compute", "token-budget=1000000000000"];
     for more in [&["--dry-run"][..], &["--out", "a.jsonl"]] {
         let ran = world.run(&[&base[..], &["--device", "candle-cpu"], more].concat());
-        ran.fails_with(&["the model needs ", " GB on candle-cpu, ", "--token-budget 1024; or "]);
+        ran.fails_with(&["the model needs ", " GB on candle-cpu, ", "--compute token-budget=1024; or "]);
     }
     world.run(&[&base[..], &["--out", "b.jsonl"]].concat()).exits(0);
 }
@@ -143,15 +143,15 @@ fn a_cache_budget_that_is_too_small_says_what_is_needed() {
     let input = world.file("r.jsonl", lines(&[request(0, 100), request(1, 180), request(2, 300)]));
     let model = tiny().display().to_string();
     let base = ["logprobs", "--model", &model, "--device", "candle-cpu", "--input", &input, "--dry-run"];
-    let told = world.run(&[&base[..], &["--cache-budget", "2kB"]].concat()).exits(0);
-    for part in ["there is room for the keys and values of ", ", which takes --cache-budget "] {
+    let told = world.run(&[&base[..], &["--compute", "cache-budget=2kB"]].concat()).exits(0);
+    for part in ["there is room for the keys and values of ", ", which takes --compute cache-budget="] {
         assert!(told.stderr.contains(part), "{}", told.stderr);
     }
     assert!(told.stdout.contains("nothing to compute") && !told.stdout.contains("tokens/s"), "{}", told.stdout);
     let line = told.stdout.lines().find(|line| line.starts_with("too long")).expect("a line");
-    let budget = line.split_once("--cache-budget ").expect("a hint").1.split(' ').next().expect("a size");
+    let budget = line.split_once("--compute cache-budget=").expect("a hint").1.split(' ').next().expect("a size");
     // The longest is beyond what the model can see.
-    let told = world.run(&[&base[..], &["--cache-budget", budget]].concat()).exits(0).stdout;
+    let told = world.run(&[&base[..], &["--compute", &format!("cache-budget={budget}")]].concat()).exits(0).stdout;
     let line = told.lines().find(|line| line.starts_with("too long")).expect("a line");
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["too", "long", "1"], "{told}");
 }
@@ -164,14 +164,16 @@ fn options_that_the_machine_cannot_follow_are_reported() {
     let (input, model) = (world.file("r.jsonl", lines(&[request])), tiny().display().to_string());
     let base = ["logprobs", "--model", &model, "--input", &input, "--dry-run"];
     for device in ["cpu", "candle-cpu"] {
-        let told =
-            world.run(&[&base[..], &["--device", device, "--cache-budget", "500000GB"]].concat()).exits(0).stderr;
-        let line = "warning: --cache-budget 500000.0GB is more than the ";
+        let told = world
+            .run(&[&base[..], &["--device", device, "--compute", "cache-budget=500000GB"]].concat())
+            .exits(0)
+            .stderr;
+        let line = "warning: --compute cache-budget=500000.0GB is more than the ";
         assert!(told.contains(line) && told.contains(&format!(" that were free on {device} before")), "{told}");
     }
     let copies = ["--device", "candle-cpu,candle-cpu"];
-    let few = world.run(&[&base[..], &copies, &["--threads", "1"]].concat()).exits(0).stderr;
-    assert!(few.contains("each copy has one thread at least: 2 threads, not --threads 1"), "{few}");
-    let enough = world.run(&[&base[..], &copies, &["--threads", "2"]].concat()).exits(0).stderr;
+    let few = world.run(&[&base[..], &copies, &["--compute", "threads=1"]].concat()).exits(0).stderr;
+    assert!(few.contains("each copy has one thread at least: 2 threads, not --compute threads=1"), "{few}");
+    let enough = world.run(&[&base[..], &copies, &["--compute", "threads=2"]].concat()).exits(0).stderr;
     assert!(!enough.contains("each copy has"), "{enough}");
 }

@@ -76,7 +76,7 @@ fn a_command_and_its_recipe_are_the_same_run() {
         ];
         let typed = world.run(&[&base[..], options].concat()).exits(0);
         let text = format!(
-            "{}min-mass = 1e-3\ncache-budget = \"1GiB\"\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
+            "{}min-mass = 1e-3\ncompute = {{cache-budget = \"1GiB\", no-sharing = false}}\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
              = 2\nout = \"{{run}}-recipe\"\n{keys}\n",
             model_at(&model_path)
         );

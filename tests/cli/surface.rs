@@ -23,8 +23,8 @@ fn help_lists_every_command_and_each_has_help_of_its_own() {
         assert!(own.stdout.contains("Usage: probity ") && own.stdout.len() > 200, "{}", own.stdout);
     }
     let compare = world.run(&["compare", "--help"]).exits(0).stdout;
-    let options = "--attribute --pairs --rank --debias --precision --seed --threads --isa --token-budget \
-                   --cache-budget --limit --map --data-format --out --dry-run";
+    let options =
+        "--attribute --pairs --rank --debias --precision --seed --compute --limit --map --data-format --out --dry-run";
     for option in options.split(' ') {
         assert!(compare.contains(option), "{option}\n{compare}");
     }
@@ -178,17 +178,19 @@ fn short_help_shows_what_people_choose_and_long_help_everything_in_groups() {
         let (short, long) =
             (world.run(&[method, "-h"]).exits(0).stdout, world.run(&[method, "--help"]).exits(0).stdout);
         assert!(
-            count(&short) <= 32 && count(&short) + 12 < count(&long),
+            count(&short) <= 32 && count(&short) + 8 < count(&long),
             "{method}: {} of {}",
             count(&short),
             count(&long)
         );
         assert!(
-            !short.contains("--token-budget") && long.contains("--token-budget") && short.contains("--help everything"),
+            !short.contains("--compute") && short.contains("--help everything") && !long.contains("--token-budget"),
             "{short}"
         );
-        for heading in ["Prompt:", "Model:", "Data and output:", "Computing (results do not depend on it):"] {
-            assert!(long.contains(heading), "{method}: {heading}");
+        for part in
+            ["Prompt:", "Model:", "Data and output:", "--compute <KEY=VALUE>", "- token-budget=N:", "- isa=NAME:"]
+        {
+            assert_eq!(long.matches(part).count(), 1, "{method}: {part}");
         }
     }
 }
@@ -211,6 +213,24 @@ fn defaults_come_from_the_environment_and_behind_it_from_a_file() {
     let judged = ["gpt-score", "--data", &data, "--attribute", "coherence"];
     run(&[], &judged).exits(0);
     assert_eq!(std::fs::read_dir(world.path("kept")).expect("there").count(), 1);
+    let computing =
+        world.file("computing.toml", format!("model = {model:?}\n[compute]\nthreads = 1\nno-sharing = true\n"));
+    for (out, more, threads) in [
+        ("c", &[][..], 1),
+        ("d", &["--compute", "threads=2"], 2),
+        ("e", &["--threads", "2", "--compute", "isa=plain"], 2),
+    ] {
+        run(&[("PROBITY_CONFIG", &computing)], &[&judged[..], &["--out", out], more].concat()).exits(0);
+        let manifest: serde_json::Value =
+            serde_json::from_str(&world.read(&format!("{out}/manifest.json"))).expect("JSON");
+        let options = &manifest["arguments_in_force"]["model"];
+        assert_eq!((&options["threads"], &options["share_prefixes"]), (&threads.into(), &false.into()), "{manifest}");
+    }
+    let shown = run(&[("PROBITY_CONFIG", &computing)], &["config"]).exits(0).stdout;
+    assert!(shown.contains("no-sharing=yes, threads=1"), "{shown}");
+    let broken = world.file("broken.toml", "[compute]\nthread = 1\n");
+    let refused = run(&[("PROBITY_CONFIG", &broken)], &judged).exits(2);
+    assert!(refused.stderr.contains("[compute]: there is no option `thread`"), "{}", refused.stderr);
     run(&[("PROBITY_MODEL", "no-such-model")], &judged).fails_with(&["no-such-model"]);
     let shown = run(&[("PROBITY_RUNS", "elsewhere")], &["config"]).exits(0).stdout;
     assert!(

@@ -12,6 +12,8 @@ The file holds what commands take where they are not told otherwise:
 
   model = \"smollm2-135m-instruct\"   # --model
   runs = \"runs\"                     # the folder of runs without --out
+  [compute]                         # keys of --compute, also for the runs of recipes
+  threads = 4
 
 $PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
 
@@ -27,7 +29,7 @@ pub(crate) fn show() -> miette::Result<Completed> {
         () if in_file => "the file".to_owned(),
         () => "built in".to_owned(),
     };
-    let rows = [
+    let mut rows = vec![
         [
             "model".to_owned(),
             all.model.clone().unwrap_or_else(|| "– (--model is needed)".to_owned()),
@@ -35,6 +37,13 @@ pub(crate) fn show() -> miette::Result<Completed> {
         ],
         ["runs".to_owned(), all.runs().display().to_string(), from("PROBITY_RUNS", file.runs.is_some())],
     ];
-    print(&table(&["default", "value", "from"].map(str::to_owned), &rows.map(Vec::from)))?;
+    let compute = all.compute().join(", ");
+    if !compute.is_empty() {
+        rows.push(["compute".to_owned(), compute, from("", true)]);
+    }
+    print(&table(
+        &["default", "value", "from"].map(str::to_owned),
+        &rows.into_iter().map(Vec::from).collect::<Vec<_>>(),
+    ))?;
     Ok(Completed::Success)
 }

@@ -194,7 +194,7 @@ fn dry_run_text(dry_run: &DryRun) -> String {
 /// How many questions do not fit, and with which memory they would.
 fn too_long_text(plan: &PlannedCost) -> String {
     let needed = plan.cache_needed.map(|bytes| ByteSize(bytes).rounded_up());
-    let needed = needed.map(|budget| format!("; with --cache-budget {budget} more of them fit"));
+    let needed = needed.map(|budget| format!("; with --compute cache-budget={budget} more of them fit"));
     format!("{}{}", thousands(plan.too_long), needed.unwrap_or_default())
 }
 
@@ -222,7 +222,8 @@ fn part_text(part: &PlannedPart) -> String {
     let budget = options.cache_budget.unwrap_or(0);
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
-    let how = if options.share_prefixes { "with shared beginnings computed once" } else { "with --no-sharing" };
+    let how =
+        if options.share_prefixes { "with shared beginnings computed once" } else { "with --compute no-sharing=yes" };
     // How texts take turns depends on where each ends, which nobody knows yet.
     let cache = if plan.generated > 0 {
         format!("about {} of keys and values", size(peak))
@@ -274,7 +275,7 @@ fn part_text(part: &PlannedPart) -> String {
     }
     if plan.generated > 0 {
         let guesses = match options.drafting {
-            Drafting::Lookup => "tokens that are guessed in vain (none with --draft off), and ",
+            Drafting::Lookup => "tokens that are guessed in vain (none with --compute draft=off), and ",
             Drafting::Off => "",
         };
         lines.push(format!(

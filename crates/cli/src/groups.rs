@@ -7,7 +7,7 @@ use probity_metrics::metrics;
 use probity_runtime::hub::known_models;
 
 /// Headings with the options below them; options that are in none stay where they are.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Prompt",
         &[
@@ -23,18 +23,15 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Reviser", &["aspect", "diversify", "good_draft", "reviser_template", "use_truncated", "export_sets"]),
-    (
-        "Computing (results do not depend on it)",
-        &["threads", "no_sharing", "token_budget", "cache_budget", "draft", "side_by_side", "isa"],
-    ),
 ];
 
 /// What few people change: shown by `--help` alone.
-const RARE: [&str; 33] = [
-    "adapter", "adjective", "answer_prefix", "analysis_runs", "cache", "cost_match", "cycles", "data_format", "device",
-    "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass", "no_store", "progress",
-    "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed", "similarity", "steps_template",
-    "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify", "aspect", "seq2seq",
+const RARE: [&str; 34] = [
+    "adapter", "adjective", "answer_prefix", "analysis_runs", "cache", "compute", "cost_match", "cycles",
+    "data_format", "device", "export_sets", "format", "good_draft", "label_words", "max_tokens", "min_mass",
+    "no_store", "progress", "prompt_words", "rate", "revision_tokens", "reviser_template", "rubric", "seed",
+    "similarity", "steps_template", "steps_tokens", "strict", "temperature", "ties", "use_truncated", "diversify",
+    "aspect", "seq2seq",
 ];
 
 /// The command of a method: its options in groups, and of those in `-h` what people choose.
@@ -43,14 +40,11 @@ pub(crate) fn grouped(command: Command) -> Command {
         .mut_args(|argument| {
             let id = argument.get_id().as_str().to_owned();
             let group = GROUPS.iter().find(|(_, ids)| ids.contains(&id.as_str()));
-            let hidden =
-                // Results are the same whatever these say: -h asks nobody to choose.
-                RARE.contains(&id.as_str()) || group.is_some_and(|(heading, _)| heading.starts_with("Computing"));
             let argument = match group {
                 Some((heading, _)) => argument.help_heading(*heading),
                 None => argument,
             };
-            argument.hide_short_help(hidden)
+            argument.hide_short_help(RARE.contains(&id.as_str()))
         })
         .after_help("-h shows what people choose, --help everything.")
 }

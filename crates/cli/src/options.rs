@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use probity_options::{GivenOptions, OptionKind, OptionSpec, Options, read, specs};
-use probity_session::ErrorText;
+use probity_session::{ErrorText, SessionError, UserConfig};
 use serde_json::Value;
 
 /// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
@@ -33,7 +33,8 @@ impl<P: Options> clap::Args for Typed<P> {
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let told = |error: probity_options::OptionError| {
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}\n", ErrorText::of(&error)))
+            let told = ErrorText::of(&SessionError::from(error));
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{told}\n"))
         };
         read(&given(matches, &specs::<P>())).map(Self).map_err(told)
     }
@@ -85,13 +86,18 @@ impl<S: OptionSet> FromArgMatches for TypedGiven<S> {
 
 /// The command with these options too.
 pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
-    specs.iter().fold(command, |command, spec| command.arg(argument(spec)))
+    // A key of an option is understood as an option too, as it was before it became a key.
+    let with_keys = |command: Command, spec: &OptionSpec| {
+        command.arg(argument(spec)).args(spec.keys.iter().map(|key| argument(key).hide(true)))
+    };
+    specs.iter().fold(command, with_keys)
 }
 
-/// What was typed, by field; what was not is left to the defaults of whoever reads it.
+/// What was typed, by field, and what the user's file says of how to compute; the rest is left to the defaults of whoever
+/// reads it.
 pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions {
     let mut given = GivenOptions::new();
-    for spec in specs {
+    for spec in specs.iter().flat_map(|spec| std::iter::once(spec).chain(&spec.keys)) {
         let id = spec.field.as_str();
         // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the
         // model of the configuration comes as the default of a required option.
@@ -109,6 +115,8 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> GivenOptions 
         let value = if spec.is_list { Some(Value::Array(values.collect())) } else { values.next() };
         given.extend(value.map(|value| (id.to_owned(), value)));
     }
+    // A file that cannot be read was an error before anything was parsed.
+    UserConfig::load().unwrap_or_default().add_compute(specs, &mut given);
     given
 }
 

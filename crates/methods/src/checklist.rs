@@ -170,34 +170,34 @@ pub struct ChecklistParams {
     pub subject: SubjectOptions,
     /// A question that Yes answers in the text's favour, or @FILE with one on each line. May be given several times.
     /// Needed for an attribute without a built-in checklist.
-    #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "TEXT|@FILE", "signed" = "questions"))]
     pub question: Vec<String>,
     /// Checklists of your own: in TOML, a table for each attribute with a list `questions`, or the `questions.jsonl` of
     /// a run. Every attribute that is asked about must be there. `generate` lets the model itself write the questions,
     /// once for each attribute.
-    #[schemars(extend("form" = "FILE|generate"))]
+    #[schemars(extend("form" = "FILE|generate", "signed" = "questions"))]
     pub checklist: Option<PathBuf>,
     /// What the attribute means, or @FILE, for --checklist generate. Needed there for an attribute that is not built in.
-    #[schemars(extend("form" = "TEXT|@FILE"))]
+    #[schemars(extend("form" = "TEXT|@FILE", "signed" = "questions"))]
     pub criteria: Option<String>,
     /// The prompt of --checklist generate: the built-in template (questions) or a file of your own.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default("questions".to_owned())]
     pub questions_template: String,
     /// The longest checklist of --checklist generate, in tokens; one that does not end before is an error.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed" = "changed"))]
     #[default(512)]
     pub questions_tokens: u32,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// The two answers, that in the text's favour first. Each counts with and without a space before it.
-    #[schemars(extend("form" = "YES,NO"))]
+    #[schemars(extend("form" = "YES,NO", "signed" = "labels"))]
     #[default(LabelWords::new("Yes", "No"))]
     pub label_words: LabelWords,
 }
@@ -286,10 +286,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
         let templates = load(&asked)?;
         let hashes: Vec<String> =
             asked.iter().map(|questions| short_hash(questions.iter().map(String::as_str))).collect();
-        let signature = params
-            .subject
-            .sign(Signature::new(Self::NAME, run.model()))
-            .with("labels", &params.label_words)
+        let signature = Signature::of_options(Self::NAME, run.model(), params)
             // They stand in the prompt and not in the template, so the template's hash does not cover them.
             .with("questions", &hashes.join(","))
             .with_layout(&layout);

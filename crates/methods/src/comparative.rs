@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::LabelSet;
-use probity_options::name;
 use probity_stats::{AgreementFigures, RankMethod};
 use serde_json::json;
 
@@ -204,24 +203,11 @@ fn signature(
     templates: &[Vec<Template>],
     run: &Run<'_>,
 ) -> Signature {
-    let mut signature = params
-        .subject
-        .sign(Signature::new(Comparative::NAME, run.model()))
-        .with("attributes", &params.subject.attribute.join(","))
-        .with("labels", &params.label_words)
-        .with_layout(layout)
-        .with("rank", &rank)
-        .with("debias", &name(&params.debias))
-        .with("decide", &params.decide)
-        .with("seed", &params.seed);
-    signature = match params.budget {
-        None => signature.with("pairs", &params.pairs),
-        Some(budget) => {
-            let of_budget = signature.with("budget", &budget).with("choose", &name(&params.choose));
-            let of_budget = of_budget.with("stop", &name(&params.stop));
-            if budget == Budget::Auto { of_budget.with("sure", &params.sure) } else { of_budget }
-        }
-    };
+    let mut signature =
+        Signature::of_options(Comparative::NAME, run.model(), params).with_layout(layout).with("rank", &rank);
+    if params.budget == Some(Budget::Auto) {
+        signature = signature.with("sure", &params.sure);
+    }
     // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);

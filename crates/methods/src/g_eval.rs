@@ -45,11 +45,11 @@ pub struct GEvalParams {
     #[schemars(extend("form" = "TEXT|@FILE|generate"))]
     pub steps: Option<String>,
     /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default("steps".to_owned())]
     pub steps_template: String,
     /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed" = "changed"))]
     #[default(512)]
     pub steps_tokens: u32,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
@@ -58,7 +58,7 @@ pub struct GEvalParams {
     pub scale: RatingScale,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
@@ -122,10 +122,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             templates = load(params, &settings, &layout)?;
         }
         let hash = |name: &str| short_hash(settings.iter().map(|settings| settings[name].as_str()));
-        let signature = params
-            .subject
-            .sign(Signature::new(Self::NAME, run.model()))
-            .with("scale", &params.scale)
+        let signature = Signature::of_options(Self::NAME, run.model(), params)
             .with("criteria", &hash("criteria"))
             // Criteria and steps stand in the prompt and not in the template, so the template's hash does not cover
             // them.

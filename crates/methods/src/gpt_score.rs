@@ -26,7 +26,7 @@ pub struct GptScoreParams {
     pub reduce: Reduce,
     /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given
     /// several times; scores are averaged over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
 }
@@ -80,12 +80,11 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
-        let (name, unit) = match params.reduce {
-            Reduce::Mean => ("mean", "log P per token, nats"),
-            Reduce::Sum => ("sum", "log P, nats"),
+        let unit = match params.reduce {
+            Reduce::Mean => "log P per token, nats",
+            Reduce::Sum => "log P, nats",
         };
-        let signature = Signature::new(Self::NAME, run.model()).with("reduce", name).with("format", layout.name());
-        let signature = params.subject.sign(signature);
+        let signature = Signature::of_options(Self::NAME, run.model(), params).with("format", layout.name());
         let reduce = params.reduce;
         let read = move |answer: &ContinuationAnswer| score(answer, reduce);
         let pointwise = Pointwise {

@@ -46,6 +46,7 @@ mod revision;
 mod reward;
 mod run;
 mod scale;
+mod signing;
 mod stage;
 mod summary;
 mod template;

@@ -29,14 +29,14 @@ pub struct ParaPluieParams {
     pub against: Against,
     /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times;
     /// scores are averaged.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// The two answers whose probabilities count. Each counts with and without a space before it.
-    #[schemars(extend("form" = "YES,NO"))]
+    #[schemars(extend("form" = "YES,NO", "signed" = "labels"))]
     #[default(LabelWords::new("Yes", "No"))]
     pub label_words: LabelWords,
     /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges
@@ -44,9 +44,10 @@ pub struct ParaPluieParams {
     #[schemars(extend("form" = "YES,NO"))]
     pub prompt_words: Option<LabelWords>,
     /// Compare the scores with these gold scores. May be given several times.
-    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME", "scores" = false))]
     pub attribute: Vec<String>,
     /// Do not compare the result with gold scores even where --attribute is given.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 
@@ -107,9 +108,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             Against::Context => OtherText::Context,
             Against::Reference => OtherText::References,
         };
-        let signature = Signature::new(Self::NAME, run.model())
+        let signature = Signature::of_options(Self::NAME, run.model(), params)
             .with("against", &format!("{other:?}").to_lowercase())
-            .with("labels", &params.label_words)
             .with("prompt-words", params.prompt_words.as_ref().unwrap_or(&params.label_words))
             .with_layout(&layout);
         let pointwise = Pointwise {

@@ -36,7 +36,7 @@ pub struct PromptScoringParams {
     pub scale: RatingScale,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
@@ -44,13 +44,14 @@ pub struct PromptScoringParams {
     pub layout: LayoutOptions,
     /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each
     /// step.
-    #[schemars(range(min = 1), extend("form" = "K"))]
+    #[schemars(range(min = 1), extend("form" = "K", "signed" = "decoding"))]
     pub samples: Option<u16>,
     /// Longest answer, in tokens.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(5)]
     pub max_tokens: u16,
     /// Seed of sampled answers.
+    #[schemars(extend("signed" = "changed"))]
     #[default(0)]
     pub seed: u64,
 }
@@ -119,10 +120,9 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             signed: false,
             layout: layout.clone(),
         };
-        let signature = params.subject.sign(Signature::new(Self::NAME, run.model())).with_layout(&layout);
+        let signature = Signature::of_options(Self::NAME, run.model(), params).with_layout(&layout);
         let decoding = params.samples.map_or_else(|| "greedy".to_owned(), |k| format!("samples:{k}"));
-        let mut signature =
-            signature.with("scale", &params.scale).with("max-tokens", &params.max_tokens).with("decoding", &decoding);
+        let mut signature = signature.with("decoding", &decoding);
         if params.samples.is_some() {
             signature = signature.with("temperature", &TEMPERATURE).with("seed", &params.seed);
         }

@@ -37,7 +37,7 @@ pub struct SubjectOptions {
     /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; of known ones a prompt that
     /// speaks of a text that is ADJECTIVE uses fitting forms. May be given several times; each attribute is judged by
     /// itself.
-    #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
@@ -48,6 +48,7 @@ pub struct SubjectOptions {
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 

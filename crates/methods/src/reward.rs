@@ -28,17 +28,18 @@ const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATER
 pub struct RewardParams {
     /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
     /// itself where there is one alone, and the value where the head is one of regression.
-    #[schemars(length(min = 1), extend("form" = "NAME"))]
+    #[schemars(length(min = 1), extend("form" = "NAME", "signed" = "class"))]
     pub class_name: Option<String>,
     /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
     /// several times; scores are averaged over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// Compare the scores with these gold scores. May be given several times.
-    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME", "scores" = false))]
     pub attribute: Vec<String>,
     /// Do not compare the result with gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 
@@ -75,10 +76,7 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
         let layout = layout(run.model());
         let load = |choice: &String| Template::load(choice, TEMPLATES, BTreeMap::new(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
-        let mut signature = Signature::new(Self::NAME, run.model()).with("format", layout.name());
-        if let Some(class) = &params.class_name {
-            signature = signature.with("class", class);
-        }
+        let signature = Signature::of_options(Self::NAME, run.model(), params).with("format", layout.name());
         let unit = class.unit(run.model().description());
         let read = move |answer: &ClassAnswer| class.score(answer);
         let pointwise = Pointwise {

@@ -20,7 +20,7 @@ pub struct Signature {
     /// The version of probity.
     pub version: &'static str,
     /// The settings that change scores (attribute, template hashes, label words, pairs, ranking, seed …), by name.
-    pub settings: BTreeMap<&'static str, String>,
+    pub settings: BTreeMap<Cow<'static, str>, String>,
     /// The prompt templates.
     pub templates: Vec<TemplateMark>,
     /// The model and its arithmetic; absent where none was asked.
@@ -67,7 +67,7 @@ impl Signature {
     /// The same with a setting.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
-        self.settings.insert(name, value.to_string());
+        self.settings.insert(name.into(), value.to_string());
         self
     }
 
@@ -278,11 +278,11 @@ impl Outcomes {
                 "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => &format!(
                         "the prompt with its answer does not fit the model's context of {tokens} tokens, or where a row's \
-                         `limit` is less, the memory for keys and values (--cache-budget); shorten the context or use a \
+                         `limit` is less, the memory for keys and values (--compute cache-budget); shorten the context or use a \
                          model with a longer one"
                     ),
                     None => {
-                        "the prompt's keys and values do not fit the memory set aside for them; raise --cache-budget"
+                        "the prompt's keys and values do not fit the memory set aside for them; raise --compute cache-budget"
                     }
                 },
                 "altered" => {

@@ -6,11 +6,13 @@ use serde_json::Value;
 use crate::{OptionKind, OptionSpec};
 
 /// Why a text is no option of these.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("{why}")]
 pub struct PairProblem {
     /// What is wrong.
     pub why: String,
     /// What to write instead.
+    #[help]
     pub hint: String,
 }
 

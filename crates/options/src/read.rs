@@ -3,6 +3,7 @@
 use probity_lm::{did_you_mean, nearest};
 use serde_json::{Map, Value};
 
+use crate::pair::{PairProblem, read_pair};
 use crate::spec::{OptionKind, OptionSpec, Options, specs};
 
 /// Options that were given, by field.
@@ -45,6 +46,15 @@ pub enum OptionCause {
     Alone {
         /// The other's name.
         other: String,
+    },
+    /// It is a key of an option that gives it another value.
+    #[error("it has another value in `{option}`: {value}")]
+    #[diagnostic(help("give it once"))]
+    Twice {
+        /// The option's name.
+        option: String,
+        /// The value there.
+        value: String,
     },
     /// It cannot have its value.
     #[error(transparent)]
@@ -101,6 +111,10 @@ pub enum ValueError {
     /// A list without an item.
     #[error("there is none")]
     NoItem,
+    /// A text that is no `KEY=VALUE` of the option's keys.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Pair(#[from] PairProblem),
     /// The type that reads it refuses it.
     #[error("{source}")]
     Refused {
@@ -137,6 +151,7 @@ fn is_whole(text: &str) -> bool {
 /// The first option that is unknown, missing, out of its bounds, or refused by its type.
 pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     let specs = specs::<P>();
+    let given = &with_objects(given, &specs)?;
     for field in given.keys() {
         if specs.iter().all(|spec| spec.field != *field) {
             let near = nearest(field, specs.iter().map(|spec| spec.field.as_str())).map(str::to_owned);
@@ -145,9 +160,9 @@ pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     }
     for spec in &specs {
         match given.get(&spec.field) {
-            Some(value) => spec.check(value).map_err(|why| wrong(&spec.field, why.into()))?,
+            Some(value) if spec.keys.is_empty() => spec.check(value).map_err(|why| wrong(&spec.field, why.into()))?,
             None if spec.is_required => return Err(wrong(&spec.field, OptionCause::Missing)),
-            None => {}
+            _ => {}
         }
     }
     for spec in &specs {
@@ -163,6 +178,30 @@ pub fn read<P: Options>(given: &GivenOptions) -> Result<P, OptionError> {
     // Each was read by itself before, so that what is left is nobody's in particular.
     let refused = |source| wrong("", ValueError::Refused { source, hint: None }.into());
     P::deserialize(Value::Object(given.clone())).map_err(refused)
+}
+
+/// The same with an object for each option that has keys, of its pairs and of what is given of its keys as options.
+fn with_objects(given: &GivenOptions, specs: &[OptionSpec]) -> Result<GivenOptions, OptionError> {
+    let mut given = given.clone();
+    for spec in specs.iter().filter(|spec| !spec.keys.is_empty()) {
+        let pairs = given.remove(&spec.field).unwrap_or_default();
+        let mut object = spec.object(&pairs).map_err(|why| wrong(&spec.field, why.into()))?;
+        for key in &spec.keys {
+            let Some(value) = given.remove(&key.field) else { continue };
+            key.check(&value).map_err(|why| wrong(&key.field, why.into()))?;
+            match object.insert(key.field.clone(), value.clone()) {
+                Some(other) if other != value => {
+                    return Err(wrong(
+                        &key.field,
+                        OptionCause::Twice { option: spec.name(), value: other.to_string() },
+                    ));
+                }
+                _ => {}
+            }
+        }
+        given.insert(spec.field.clone(), Value::Object(object));
+    }
+    Ok(given)
 }
 
 fn wrong(field: &str, cause: OptionCause) -> OptionError {
@@ -207,10 +246,27 @@ impl OptionSpec {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, value: &Value) -> Result<(), ValueError> {
+        if !self.keys.is_empty() {
+            return self.object(value).map(drop);
+        }
         check::kind(self, value)?;
         check::bounds(self, value)?;
         let hint = || self.extension("hint").and_then(Value::as_str).map(str::to_owned);
-        (self.accepts)(&self.field, value).map_err(|source| ValueError::Refused { source, hint: hint() })
+        self.accepts(value).map_err(|source| ValueError::Refused { source, hint: hint() })
+    }
+
+    /// The object that a list of `KEY=VALUE` is; of a key's values the last counts.
+    fn object(&self, pairs: &Value) -> Result<GivenOptions, ValueError> {
+        let pairs = match pairs {
+            Value::Null => &[],
+            Value::Array(pairs) => pairs.as_slice(),
+            _ => return Err(ValueError::Form { expected: "a list of KEY=VALUE" }),
+        };
+        let read = |pair: &Value| {
+            let pair = pair.as_str().ok_or(ValueError::Form { expected: "a list of KEY=VALUE" })?;
+            Ok(read_pair(&self.name(), &self.keys, pair)?)
+        };
+        pairs.iter().map(read).collect()
     }
 }
 
@@ -320,6 +376,49 @@ mod tests {
         #[schemars(range(min = 1, max = 9))]
         few: u32,
         short: u16,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Keyed {
+        seed: u64,
+        /// How.
+        compute: Keys,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Keys {
+        /// Many.
+        #[schemars(range(min = 1), extend("form" = "N"))]
+        thread_count: Option<u32>,
+        off: bool,
+    }
+
+    #[test]
+    fn the_keys_of_an_option_are_pairs_or_options() {
+        let given = |text: &str| serde_json::from_str::<GivenOptions>(text).expect("an object");
+        let expected = Keyed { seed: 1, compute: Keys { thread_count: Some(2), off: true } };
+        for text in [
+            r#"{"seed": 1, "compute": ["thread-count=2", "off=yes"]}"#,
+            r#"{"seed": 1, "compute": ["off=no", "thread-count=2", "off=yes"]}"#,
+            r#"{"seed": 1, "thread_count": 2, "off": true}"#,
+            r#"{"seed": 1, "thread_count": 2, "compute": ["thread-count=2", "off=yes"]}"#,
+        ] {
+            assert_eq!(read::<Keyed>(&given(text)).expect(text), expected, "{text}");
+        }
+        for (text, field, told) in [
+            (r#"{"compute": ["threads=2"]}"#, "compute", "there is no option `threads`"),
+            (r#"{"compute": ["thread-count=0"]}"#, "compute", "`thread-count` cannot be `0`: 0 is not in 1..="),
+            (r#"{"compute": "off=yes"}"#, "compute", "expected a list of KEY=VALUE"),
+            (r#"{"thread_count": 0}"#, "thread_count", "0 is not in 1..="),
+            (r#"{"thread_count": 3, "compute": ["thread-count=2"]}"#, "thread_count", "another value in `compute`: 2"),
+        ] {
+            let error = read::<Keyed>(&given(text)).expect_err(text);
+            assert!(error.field == field && error.to_string().contains(told), "{text}: {}: {error}", error.field);
+        }
+        let help = "How.\n\nKeys:\n- thread-count=N: Many\n- off=yes: ";
+        assert_eq!(specs::<Keyed>()[1].help, help);
     }
 
     #[test]

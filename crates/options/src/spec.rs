@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::read::check;
 
@@ -12,7 +12,7 @@ use crate::read::check;
 ///
 /// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an
 /// empty list that must have an item, an empty text) must be given. Fields that are types of this kind themselves are
-/// flattened. Bounds are schemars' (`range`, `length`), `#[schemars(extend("form" = "N"))]` says how help writes the
+/// flattened, or else are one option with a key for each of their fields ([`OptionSpec::keys`]). Bounds are schemars' (`range`, `length`), `#[schemars(extend("form" = "N"))]` says how help writes the
 /// value, and `"hint"` what to do where the field's own type refuses one.
 pub trait Options: Default + Serialize + DeserializeOwned + JsonSchema {}
 
@@ -60,6 +60,8 @@ pub struct OptionSpec {
     pub form: String,
     /// It may be given several times.
     pub is_list: bool,
+    /// The keys of an option that is given as `KEY=VALUE`, once for each; their fields are accepted as options too.
+    pub keys: Vec<OptionSpec>,
     /// It must be given.
     pub is_required: bool,
     /// The field of another option, where that may be given in its place.
@@ -68,8 +70,13 @@ pub struct OptionSpec {
     pub default: Value,
     /// Bounds that the kind does not hold.
     pub(crate) schema: Value,
-    pub(crate) accepts: fn(&str, &Value) -> Result<(), serde_json::Error>,
+    /// Of a key, the field of its option.
+    within: Option<String>,
+    accepts: Accepts,
 }
+
+/// Whether a type reads this value of that field, all others having their defaults.
+type Accepts = fn(&str, &Value) -> Result<(), serde_json::Error>;
 
 impl OptionSpec {
     /// The name as it is typed: `answer-prefix`.
@@ -80,6 +87,19 @@ impl OptionSpec {
     /// The name as it is typed on a command line: that, unless `#[schemars(extend("long" = "NAME"))]` says another one.
     pub fn long(&self) -> String {
         self.extension("long").and_then(Value::as_str).map_or_else(|| self.name(), str::to_owned)
+    }
+
+    /// Whether that field is its own or one of its keys'.
+    pub fn has_field(&self, field: &str) -> bool {
+        self.field == field || self.keys.iter().any(|key| key.field == field)
+    }
+
+    /// Whether the type reads this value.
+    pub(crate) fn accepts(&self, value: &Value) -> Result<(), serde_json::Error> {
+        match &self.within {
+            Some(option) => (self.accepts)(option, &json!({ &self.field: value })),
+            None => (self.accepts)(&self.field, value),
+        }
     }
 
     /// What it is for, as lists have it: without the final period where it is one paragraph.
@@ -129,6 +149,11 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let schema = settings.into_generator().into_root_schema_for::<P>();
     let defaults = serde_json::to_value(P::default()).expect("options are plain values under string keys");
+    fields(schema.as_value(), &defaults, accepts::<P>, None)
+}
+
+/// The options that are the fields of an object.
+fn fields(schema: &Value, defaults: &Value, accepts: Accepts, within: Option<&str>) -> Vec<OptionSpec> {
     let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     // Serialised they stand in the order of the fields, of flattened types too; a schema has these at the end.
     let order = defaults.as_object().map(|defaults| defaults.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
@@ -138,23 +163,31 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
             .unwrap_or_else(|| panic!("`{field}` is serialised under a name that it is not read by"));
         let default = defaults[field].clone();
         let schema = property.as_object().cloned().unwrap_or_default();
-        let is_list = types(&schema).contains(&"array");
-        let one = if is_list {
+        let has_keys = schema.contains_key("properties");
+        let is_list = has_keys || types(&schema).contains(&"array");
+        let (keys, default) = if has_keys {
+            (fields(property, &default, accepts, Some(field)), Value::Null)
+        } else {
+            (Vec::new(), default)
+        };
+        let one = if is_list && !has_keys {
             schema.get("items").and_then(Value::as_object).cloned().unwrap_or_default()
         } else {
             present(&schema)
         };
         let mut spec = OptionSpec {
             field: field.clone(),
-            help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()),
+            help: with_keys(paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()), &keys),
             kind: kind(&one),
             form: schema.get("form").and_then(Value::as_str).unwrap_or_default().to_owned(),
             is_list,
+            keys,
             is_required: false,
             unless: None,
             default,
             schema: Value::Object(schema),
-            accepts: accepts::<P>,
+            within: within.map(str::to_owned),
+            accepts,
         };
         spec.is_required = !spec.default.is_null() && check::bounds(&spec, &spec.default).is_err();
         spec
@@ -162,7 +195,7 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
     order.iter().map(spec).collect()
 }
 
-/// Whether the type reads this value of that field, all others being as they are by default.
+/// [`Accepts`] of a type.
 fn accepts<P: Options>(field: &str, value: &Value) -> Result<(), serde_json::Error> {
     let one = Map::from_iter([(field.to_owned(), value.clone())]);
     P::deserialize(Value::Object(one)).map(drop)
@@ -237,4 +270,22 @@ fn choices(schema: &Map<String, Value>) -> Vec<OptionChoice> {
 fn paragraphs(text: &str) -> String {
     let all = text.split("\n\n").map(|paragraph| paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" "));
     all.filter(|paragraph| !paragraph.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Help with a line for each key, written as clap writes possible values.
+fn with_keys(help: String, keys: &[OptionSpec]) -> String {
+    let line = |key: &OptionSpec| {
+        let form = match &key.kind {
+            OptionKind::Flag => "yes".to_owned(),
+            OptionKind::Choice(choices) => choices.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join("|"),
+            _ => key.form.clone(),
+        };
+        let default = key.typed_defaults().pop().filter(|_| key.kind != OptionKind::Flag);
+        let default = default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
+        format!("- {}={form}: {}{default}", key.name(), key.description())
+    };
+    if keys.is_empty() {
+        return help;
+    }
+    format!("{help}\n\nKeys:\n{}", keys.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use probity_data::{LineProblems, RecordUnit, Records};
 use probity_lm::{LanguageModel as _, SinkError};
-use probity_options::read;
+use probity_options::{read, specs};
 use probity_session::{
     AnswerWriter, AskedLine, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, ScoreLine,
-    SessionError, SessionReport,
+    SessionError, SessionReport, UserConfig,
 };
 use probity_store::TableWriter;
 use pyo3::prelude::*;
@@ -92,7 +92,8 @@ impl Model {
     #[staticmethod]
     #[pyo3(signature = (given, observer = None))]
     fn load(py: Python<'_>, given: &Bound<'_, PyDict>, observer: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let given = options(given)?;
+        let mut given = options(given)?;
+        UserConfig::load().map_err(Failure::from)?.add_compute(&specs::<ModelOptions>(), &mut given);
         let options: ModelOptions = read(&given).map_err(|error| Failure::from(SessionError::from(error)))?;
         let relay = Arc::new(Relay::default());
         let models = Arc::new(ModelPool::new(relay.clone()));

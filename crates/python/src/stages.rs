@@ -32,7 +32,7 @@ pub(crate) fn kinds(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let needs = kind.needs();
         json!({
             "name": kind.name(), "about": kind.about(), "long_about": kind.long_about(), "model": needs.model,
-            "samples": needs.samples, "options": stage_options(kind).iter().map(described).collect::<Vec<_>>(),
+            "samples": needs.samples, "options": all_described(&stage_options(kind)),
         })
     };
     from_value(py, &stage_kinds().map(kind).collect())
@@ -41,7 +41,17 @@ pub(crate) fn kinds(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// The options of a model.
 #[pyfunction]
 pub(crate) fn model_options(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    from_value(py, &specs::<ModelOptions>().iter().map(described).collect())
+    from_value(py, &all_described(&specs::<ModelOptions>()))
+}
+
+/// Options, and behind each its keys, which are accepted as options too.
+fn all_described(options: &[OptionSpec]) -> Value {
+    let key = |key: &OptionSpec| {
+        let mut key = described(key);
+        key["key"] = true.into();
+        key
+    };
+    options.iter().flat_map(|option| std::iter::once(described(option)).chain(option.keys.iter().map(key))).collect()
 }
 
 fn described(option: &OptionSpec) -> Value {
@@ -53,7 +63,7 @@ fn described(option: &OptionSpec) -> Value {
         OptionKind::Text => ("text", Vec::new()),
     };
     json!({
-        "field": option.field, "help": option.help, "kind": kind, "choices": choices, "form": option.form,
+        "field": option.field, "key": false, "help": option.help, "kind": kind, "choices": choices, "form": option.form,
         "list": option.is_list, "required": option.is_required && option.unless.is_none(),
         "default": if option.is_required { Value::Null } else { option.default.clone() },
     })
@@ -107,6 +117,7 @@ fn run(
     if let Some(model) = config.model.as_ref().filter(|_| method.needs().model) {
         given.entry("model").or_insert_with(|| model.clone().into());
     }
+    config.add_compute(&stage_options(method), &mut given);
     let mut stage = Stage::new(method, &given, None)?;
     if let Some(table) = table {
         stage = stage.over_table(table)?;

@@ -101,7 +101,7 @@ pub enum LoadError {
     },
     /// An instruction set that this machine does not have.
     #[error("this machine cannot run {wanted}")]
-    #[diagnostic(help("it has {has}; leave --isa out for the best of them"))]
+    #[diagnostic(help("it has {has}; leave --compute isa out for the best of them"))]
     Isa {
         /// What was asked for.
         wanted: &'static str,

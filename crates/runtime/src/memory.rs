@@ -281,7 +281,7 @@ impl ModelMemory {
         };
         let tokens = options.token_budget.unwrap_or(CPU_TOKEN_BUDGET);
         let smaller = [CPU_TOKEN_BUDGET, 128].into_iter().find(|few| *few < tokens && fits(options, *few));
-        ways.extend(smaller.map(|few| format!("--token-budget {few}")));
+        ways.extend(smaller.map(|few| format!("--compute token-budget={few}")));
         let fast = LoadOptions { precision: Precision::Fast, ..options };
         if options.precision == Precision::Exact && runs(self.devices.first_copy(), fast) && fits(fast, tokens) {
             ways.push("--precision fast".to_owned());

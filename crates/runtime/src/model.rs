@@ -198,7 +198,7 @@ impl Model {
         self.token_limit
     }
 
-    /// The `--cache-budget` with which so many tokens fit; `None` where they fit already, or the model cannot see as many.
+    /// The `--compute cache-budget` with which so many tokens fit; `None` where they fit already, or the model cannot see as many.
     pub fn cache_needed(&self, tokens: usize) -> Option<u64> {
         let is_seen = self.description.context_length.is_none_or(|context| tokens <= self.sides() * context);
         let keys_and_values = self.cache_bytes(tokens);

@@ -24,7 +24,7 @@ pub struct PlannedCost {
     pub questions: u64,
     /// Questions that do not fit; they cost nothing.
     pub too_long: u64,
-    /// The `--cache-budget` with which all fit that the model could see; absent where that helps none.
+    /// The `--compute cache-budget` with which all fit that the model could see; absent where that helps none.
     pub cache_needed: Option<u64>,
     /// Tokens, those of generated texts as if none ended before its limit, and without what is guessed in vain or
     /// computed again for texts that begin later; bytes of cache.

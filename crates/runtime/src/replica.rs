@@ -191,7 +191,7 @@ mod tests {
         let message = error.to_string();
         assert!(message.starts_with("candle-cpu: out of memory: DriverError(CUDA_ERROR_OUT_OF_MEMORY"), "{message}");
         let hint = error.diagnostic_source().and_then(|source| Some(source.help()?.to_string())).expect("a hint");
-        assert!(hint.contains("--cache-budget") && hint.contains("--resume"), "{hint}");
+        assert!(hint.contains("--compute cache-budget") && hint.contains("--resume"), "{hint}");
         let count = some.iter().flatten().count();
         assert!(count > 0 && count < 24, "{count} of 24 in the middle");
         // Run again, it finds what there was and asks the rest.

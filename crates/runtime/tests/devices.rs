@@ -368,7 +368,7 @@ fn devices_that_cannot_share_the_work_are_refused_before_anything_is_loaded() {
         (
             "cpu,cpu",
             "cpu is listed twice",
-            "--device cpu computes on all processors already; --threads sets on how many",
+            "--device cpu computes on all processors already; --compute threads sets on how many",
         ),
         (
             "cpu,candle-cpu", "`cpu,candle-cpu` mixes kinds of devices",

@@ -48,8 +48,8 @@ pub use merge::Shards;
 pub use model_pool::ModelPool;
 pub use option_files::unreadable_files;
 pub use options::{
-    AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
-    RunOptions, StageTable, StageTableError, computing_in_force,
+    AskOptions, ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions,
+    OutputOptions, RunOptions, StageTable, StageTableError, computing_in_force,
 };
 pub use plan::{InShort, Plan, StageEnd, StageOutcome, tell_answers, tell_damaged};
 pub use problems::{PlanProblems, StageLines};

@@ -125,7 +125,7 @@ impl ModelPool {
     fn report_options(&self, options: LoadOptions, model: &Model) {
         let copies = options.devices.copies().len();
         if let Some(threads) = options.threads.filter(|threads| *threads < copies) {
-            let told = format!("each copy has one thread at least: {copies} threads, not --threads {threads}");
+            let told = format!("each copy has one thread at least: {copies} threads, not --compute threads={threads}");
             self.events.notice(Notice::Message(&told));
         }
         let shares = model.memory().shares.iter();
@@ -134,7 +134,7 @@ impl ModelPool {
             && budget > free
         {
             self.events.notice(Notice::Warning(&format!(
-                "--cache-budget {} is more than the {} that were free on {device} before the model was loaded; a run \
+                "--compute cache-budget={} is more than the {} that were free on {device} before the model was loaded; a run \
                  that needs more than is free ends early",
                 ByteSize(budget).rounded_up(),
                 ByteSize(free).rounded_up()
@@ -148,7 +148,7 @@ impl ModelPool {
         if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
             let [room, seen] = [model.token_limit(), context].map(|tokens| thousands(tokens as u64));
             let larger = model.cache_needed(context).map(|bytes| ByteSize(bytes).rounded_up());
-            let larger = larger.map(|budget| format!(", which takes --cache-budget {budget}"));
+            let larger = larger.map(|budget| format!(", which takes --compute cache-budget={budget}"));
             let larger = larger.unwrap_or_default();
             warn(&format!(
                 "there is room for the keys and values of {room} tokens; longer prompts are too long, though the model \

@@ -185,5 +185,5 @@ fn tables(method: &dyn DynMethod, given: &GivenOptions) -> Vec<StageTable> {
 
 /// What is given of none of `specs`, and of these.
 fn part(given: GivenOptions, specs: &[OptionSpec]) -> (GivenOptions, GivenOptions) {
-    given.into_iter().partition(|(field, _)| specs.iter().all(|spec| spec.field != *field))
+    given.into_iter().partition(|(field, _)| !specs.iter().any(|spec| spec.has_field(field)))
 }

@@ -16,8 +16,8 @@ pub fn stage_kind(name: &str) -> Option<&'static dyn DynMethod> {
     stage_kinds().find(|kind| kind.name() == name)
 }
 
-/// How label probabilities are told and texts are written.
-const OF_LABELS_AND_TEXTS: [&str; 3] = ["min_mass", "draft", "side_by_side"];
+/// Options of models that are asked for labels.
+const OF_LABELS: [&str; 1] = ["min_mass"];
 
 /// Options of a run that are about questions to the model of its command.
 const OF_QUESTIONS: [&str; 1] = ["dry_run"];
@@ -34,9 +34,9 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
     let stages: Vec<&str> = kind.all_stages().iter().map(|stage| stage.name).collect();
     let computing = match (needs.model, needs.samples) {
         (true, _) => specs::<ModelOptions>(),
-        // The models of its metrics compute too, and are asked for no labels and write no texts.
+        // The models of its metrics compute too, and are asked for no labels.
         (false, true) => {
-            let of_metrics = |option: &OptionSpec| !OF_LABELS_AND_TEXTS.contains(&option.field.as_str());
+            let of_metrics = |option: &OptionSpec| !OF_LABELS.contains(&option.field.as_str());
             specs::<ComputingOptions>().into_iter().filter(of_metrics).collect()
         }
         (false, false) => Vec::new(),
@@ -91,7 +91,7 @@ mod tests {
         let has = |name: &str, field: &str| {
             stage_options(stage_kind(name).expect("a kind")).iter().any(|option| option.field == field)
         };
-        let fields = ["resume", "data", "cache", "adapter", "until", "dry_run", "min_mass", "isa"];
+        let fields = ["resume", "data", "cache", "adapter", "until", "dry_run", "min_mass", "compute"];
         assert_eq!(fields.map(|field| has("judge", field)), [true; 8]);
         assert_eq!(fields.map(|field| has("compare", field)), [true, true, true, true, false, true, true, true]);
         assert_eq!(fields.map(|field| has("metrics", field)), [true, true, true, false, false, false, false, true]);

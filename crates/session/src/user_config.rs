@@ -1,8 +1,16 @@
 //! What the user wants unless told otherwise: the environment, then a file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probity_options::{GivenOptions, OptionSpec, read};
 use serde::Deserialize;
+use serde_json::Value;
+
+use crate::options::ComputingOptions;
+
+/// The option whose keys the file may hold.
+const COMPUTE: &str = "compute";
 
 /// Where runs without a folder of their own go.
 const RUNS: &str = "runs";
@@ -16,6 +24,9 @@ pub struct UserConfig {
     pub model: Option<String>,
     /// The folder of runs without one of their own.
     pub runs: Option<PathBuf>,
+    /// Keys of `--compute` for all commands that compute.
+    #[serde(default)]
+    compute: BTreeMap<String, Value>,
 }
 
 /// Why there are no defaults.
@@ -35,7 +46,9 @@ pub enum UserConfigError {
     },
     /// It says something else.
     #[error("{}: {why}", path.display())]
-    #[diagnostic(help("it may say model = \"NAME\" and runs = \"DIR\""))]
+    #[diagnostic(help(
+        "it may say model = \"NAME\" and runs = \"DIR\", and under [compute] keys of --compute, such as threads = 4"
+    ))]
     Content {
         /// The file.
         path: PathBuf,
@@ -51,6 +64,7 @@ impl UserConfig {
         Ok(Self {
             model: var("PROBITY_MODEL").or(file.model),
             runs: var("PROBITY_RUNS").map(PathBuf::from).or(file.runs),
+            compute: file.compute,
         })
     }
 
@@ -59,9 +73,41 @@ impl UserConfig {
         let Some(path) = place().filter(|path| path.is_file()) else { return Ok(Self::default()) };
         let text =
             probity_options::read_text(&path).map_err(|source| UserConfigError::Io { path: path.clone(), source })?;
-        let wrong =
-            |error: toml::de::Error| UserConfigError::Content { why: error.to_string().trim_end().to_owned(), path };
-        toml::from_str(&text).map_err(wrong)
+        let wrong = |why: String| UserConfigError::Content { why, path };
+        let config: Self = match toml::from_str(&text) {
+            Ok(config) => config,
+            Err(error) => return Err(wrong(error.to_string().trim_end().to_owned())),
+        };
+        let given = GivenOptions::from_iter([(COMPUTE.to_owned(), config.compute().into())]);
+        match read::<ComputingOptions>(&given) {
+            Ok(_) => Ok(config),
+            Err(error) => Err(wrong(format!("[compute]: {error}"))),
+        }
+    }
+
+    /// The keys of `--compute`, each as `KEY=VALUE`.
+    pub fn compute(&self) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::Bool(true) => "yes".to_owned(),
+            Value::Bool(false) => "no".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.compute.iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
+    }
+
+    /// The same for a command with these options: what it is given itself counts.
+    pub fn add_compute(&self, specs: &[OptionSpec], given: &mut GivenOptions) {
+        if !self.compute.is_empty() && specs.iter().any(|spec| spec.field == COMPUTE) {
+            let is_own =
+                |pair: &String| pair.split_once('=').is_none_or(|(key, _)| !given.contains_key(&key.replace('-', "_")));
+            let mut pairs: Vec<Value> = self.compute().into_iter().filter(is_own).map(Value::from).collect();
+            match given.remove(COMPUTE) {
+                Some(Value::Array(own)) => pairs.extend(own),
+                own => pairs.extend(own),
+            }
+            given.insert(COMPUTE.to_owned(), pairs.into());
+        }
     }
 
     /// The folder of runs without one of their own.

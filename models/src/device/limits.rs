@@ -19,7 +19,7 @@ pub enum DeviceLimitError {
     #[error(
         "{rows} tokens at once make a tensor of {elements} elements, and kernels there count up to {MOST_ELEMENTS}"
     )]
-    #[diagnostic(help("--token-budget {most}"))]
+    #[diagnostic(help("--compute token-budget={most}"))]
     Rows {
         /// Rows of the batch.
         rows: usize,
@@ -39,7 +39,7 @@ pub enum DeviceLimitError {
     },
     /// Too many keys.
     #[error("keys and values of {positions} positions are too many there: kernels count up to {most}")]
-    #[diagnostic(help("a smaller --cache-budget, such as --cache-budget 4GiB"))]
+    #[diagnostic(help("a smaller cache, such as --compute cache-budget=4GiB"))]
     Cache {
         /// Positions of all texts together.
         positions: usize,
@@ -49,8 +49,8 @@ pub enum DeviceLimitError {
     /// The device gave no memory.
     #[error("out of memory: {0}")]
     #[diagnostic(help(
-        "a smaller --cache-budget, such as --cache-budget 2GiB, or --token-budget needs less; with --resume a run goes on \
-         from what it has"
+        "a smaller cache, such as --compute cache-budget=2GiB, or a smaller --compute token-budget needs less; with \
+         --resume a run goes on from what it has"
     ))]
     Memory(String),
 }
@@ -213,13 +213,13 @@ mod tests {
         };
         check_rows(149_796, &llama).expect("fit");
         let (message, help) = limit(check_rows(149_797, &llama));
-        assert_eq!(help, "--token-budget 149796");
+        assert_eq!(help, "--compute token-budget=149796");
         assert!(message.starts_with("149797 tokens at once make a tensor of 2147489792 elements"), "{message}");
         check_positions(2_097_151, &llama).expect("fit");
         let (message, _) = limit(check_positions(2_097_152, &llama));
         assert_eq!(message, "a text of 2097152 positions is too long there: kernels count up to 2097151");
         let (message, help) = limit(check_cache(2_097_152, (8, 128)));
-        assert!(message.starts_with("keys and values of 2097152 positions") && help.contains("--cache-budget"));
+        assert!(message.starts_with("keys and values of 2097152 positions") && help.contains("--compute cache-budget"));
         // Each row goes through as many experts as it chooses.
         let experts = Some(crate::ExpertChoice { count: 8, chosen: 2, normalised: true });
         let mixtral = StackConfig { experts, ..llama };
@@ -249,7 +249,7 @@ mod tests {
         let limit = DeviceLimitError::of(driver).expect("memory");
         let (message, help) = told(&limit);
         assert_eq!(message, "out of memory: DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")");
-        assert!(help.contains("--cache-budget") && help.contains("--resume"), "{help}");
+        assert!(help.contains("--compute cache-budget") && help.contains("--resume"), "{help}");
         // What came as a limit comes back as it is.
         let cache = DeviceLimitError::Cache { positions: 2, most: 1 };
         assert_eq!(DeviceLimitError::of(cache.clone().into()).expect("a limit"), cache);

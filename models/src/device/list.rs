@@ -108,7 +108,9 @@ impl From<DeviceError> for DeviceListError {
 /// How to use all of a device that was listed twice.
 fn once(device: DeviceChoice) -> String {
     match device {
-        DeviceChoice::Cpu => "--device cpu computes on all processors already; --threads sets on how many".to_owned(),
+        DeviceChoice::Cpu => {
+            "--device cpu computes on all processors already; --compute threads sets on how many".to_owned()
+        }
         DeviceChoice::Cuda(_) => format!("list each device once; {ALL_CUDA} is every CUDA device"),
         DeviceChoice::CandleCpu | DeviceChoice::Metal => format!("--device {device}"),
     }

@@ -23,7 +23,7 @@ pub(super) fn of_run(method: &dyn DynMethod) -> Vec<OptionSpec> {
 
 /// The option of that long name.
 pub(super) fn find<'a>(options: &'a [OptionSpec], key: &str) -> Option<&'a OptionSpec> {
-    options.iter().find(|option| option.name() == key)
+    options.iter().flat_map(|option| std::iter::once(option).chain(&option.keys)).find(|option| option.name() == key)
 }
 
 /// `there is no key `atribute` here; did you mean `attribute`?`, with all that there are.

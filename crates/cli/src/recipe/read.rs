@@ -10,7 +10,7 @@ use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
 use probity_session::{
     DataOptions, ErrorText, ModelOptions, OtherStage, OutputOptions, PlanProblems, SessionError, Stage, StageLines,
-    StageOrigin, stage_kind, stage_kinds, unreadable_files,
+    StageOrigin, UserConfig, stage_kind, stage_kinds, unreadable_files,
 };
 use probity_store::RecipeMark;
 use serde_json::Value;
@@ -238,7 +238,7 @@ impl RecipeReader<'_> {
 
     fn check_keys(&mut self, entries: &KeyEntries<'_>, options: &[OptionSpec], more: &[&str]) {
         let names: Vec<String> = options.iter().map(OptionSpec::name).collect();
-        let is_known = |key: &str| more.contains(&key) || names.iter().any(|name| name == key);
+        let is_known = |key: &str| more.contains(&key) || keys::find(options, key).is_some();
         for (key, entry) in entries.iter().filter(|(key, _)| !is_known(key)) {
             let known = more.iter().copied().chain(names.iter().map(String::as_str));
             self.problems.at(entry.line, keys::unknown(key, known));
@@ -274,8 +274,9 @@ impl RecipeReader<'_> {
     /// A default is an option of some method.
     fn check_defaults(&mut self, defaults: &KeyEntries<'_>) {
         let all = stage_kinds().flat_map(keys::of_run);
-        let known: BTreeSet<String> = all.map(|option| option.name()).collect();
-        for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(**key)) {
+        let all: Vec<OptionSpec> = all.collect();
+        let known: BTreeSet<String> = all.iter().map(OptionSpec::name).collect();
+        for (key, entry) in defaults.iter().filter(|(key, _)| keys::find(&all, key).is_none()) {
             self.problems.at(entry.line, keys::unknown(key, known.iter().map(String::as_str)));
         }
     }
@@ -350,7 +351,8 @@ impl RecipeReader<'_> {
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
-                let known = options.iter().map(OptionSpec::name).collect();
+                let known = options.iter().flat_map(|option| std::iter::once(option).chain(&option.keys));
+                let known = known.map(OptionSpec::name).collect();
                 let lines = StageLines { stage: run.line, options: lines_of(&entries), known };
                 let called = method.map_or("", DynMethod::name);
                 let names: [(&str, &str); 4] =
@@ -501,6 +503,7 @@ impl RecipeReader<'_> {
             }
         }
         given.extend(self.asked.flags.clone());
+        UserConfig::load().unwrap_or_default().add_compute(options, &mut given);
         let mark = RecipeMark { path: self.asked.path.display().to_string(), sha256: self.sha256.clone(), stage };
         let origin = StageOrigin { mark, lines };
         match Stage::new(method, &given, Some(origin.clone())) {
@@ -555,7 +558,7 @@ fn options_of_any() -> Vec<OptionSpec> {
 /// The options of one kind among those that were given; `None` where they cannot be had.
 fn part<P: Options>(given: &GivenOptions) -> Option<P> {
     let specs = specs::<P>();
-    let own = given.iter().filter(|(field, _)| specs.iter().any(|spec| spec.field == **field));
+    let own = given.iter().filter(|(field, _)| specs.iter().any(|spec| spec.has_field(field)));
     probity_options::read(&own.map(|(field, value)| (field.clone(), value.clone())).collect()).ok()
 }
 

@@ -20,8 +20,8 @@ pub(super) fn schema() -> Value {
         })
     };
     let mut all = Map::new();
-    for option in stage_kinds().flat_map(keys::of_run) {
-        let (key, mut value) = property(&option, true);
+    let every: Vec<OptionSpec> = stage_kinds().flat_map(keys::of_run).collect();
+    for (key, mut value) in every.iter().flat_map(|option| all_properties(option, true)) {
         // What a default is may differ from method to method.
         value.as_object_mut().map(|value| value.remove("default"));
         all.entry(key).or_insert(value);
@@ -58,7 +58,7 @@ pub(super) fn schema() -> Value {
 fn run(method: &dyn DynMethod) -> Value {
     let mut properties =
         Map::from_iter([("method".to_owned(), json!({"description": method.about(), "const": method.name()}))]);
-    properties.extend(keys::of_run(method).iter().map(|option| property(option, true)));
+    properties.extend(keys::of_run(method).iter().flat_map(|option| all_properties(option, true)));
     json!({
         "title": method.name(), "description": method.about(), "type": "object",
         "properties": properties, "required": ["method"], "additionalProperties": false,
@@ -66,7 +66,18 @@ fn run(method: &dyn DynMethod) -> Value {
 }
 
 fn properties(options: &[OptionSpec]) -> Map<String, Value> {
-    options.iter().map(|option| property(option, false)).collect()
+    options.iter().flat_map(|option| all_properties(option, false)).collect()
+}
+
+/// An option, and its keys as the options that they were.
+fn all_properties(option: &OptionSpec, in_run: bool) -> Vec<(String, Value)> {
+    let old = |key: &OptionSpec| {
+        let (name, mut value) = property(key, in_run);
+        value["deprecated"] = json!(true);
+        value["description"] = json!(format!("Written as a key of `{}` now.", option.name()));
+        (name, value)
+    };
+    std::iter::once(property(option, in_run)).chain(option.keys.iter().map(old)).collect()
 }
 
 /// An option. In a run, `model` and `data` may be lists.
@@ -75,7 +86,11 @@ fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
     let mut value = match () {
         () if option.is_list && form.contains('=') => {
             let values = json!({"type": ["string", "number"]});
-            let pairs = json!({"type": "object", "additionalProperties": values, "minProperties": 1});
+            let mut pairs = json!({"type": "object", "additionalProperties": values, "minProperties": 1});
+            if !option.keys.is_empty() {
+                pairs["properties"] = properties(&option.keys).into();
+                pairs["additionalProperties"] = json!(false);
+            }
             json!({"anyOf": [pairs, one, {"type": "array", "items": one, "minItems": 1}]})
         }
         () if option.is_list || form.contains(',') || (in_run && matches!(key.as_str(), "model" | "data")) => {

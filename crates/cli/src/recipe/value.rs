@@ -79,7 +79,11 @@ fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongV
         }
         DeValue::Array(_) => Err(WrongValue::Kind { expected: "one value", found: "a list" }),
         DeValue::Table(pairs) if option.is_list && form.contains('=') => {
-            pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), scalar(value.get_ref())?))).collect()
+            let text = |value: &DeValue<'_>| match value {
+                DeValue::Boolean(on) if !option.keys.is_empty() => Ok(if *on { "yes" } else { "no" }.to_owned()),
+                value => scalar(value),
+            };
+            pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), text(value.get_ref())?))).collect()
         }
         value if option.is_list && form.ends_with(",…") => Ok(one(value)?.split(',').map(str::to_owned).collect()),
         value => Ok(vec![one(value)?]),
@@ -143,6 +147,7 @@ mod tests {
     use serde_json::json;
     use toml::de::DeTable;
 
+    use super::super::keys;
     use super::*;
 
     /// A line of a recipe in that folder as an option of a method; or what is told of it.
@@ -150,8 +155,8 @@ mod tests {
         let table = DeTable::parse(line).expect("TOML");
         let (key, given) = table.get_ref().iter().next().expect("a key");
         let options = stage_options(stage_kind(method).expect("a method"));
-        let option = options.iter().find(|option| option.name() == *key.get_ref()).expect("an option");
-        value(option, given.get_ref(), Path::new(folder)).map_err(|error| ErrorText::of(&error).to_string())
+        value(keys::find(&options, key.get_ref()).expect("an option"), given.get_ref(), Path::new(folder))
+            .map_err(|error| ErrorText::of(&error).to_string())
     }
 
     fn read(line: &str) -> Result<Value, String> {
@@ -183,6 +188,9 @@ mod tests {
         }
         assert_eq!(read("question = \"7\""), Ok(json!(["7"])));
         assert_eq!(read("cache-budget = 1073741824"), read("cache-budget = \"1073741824\""));
+        assert_eq!(read("compute = { threads = 2, no-sharing = true }"), Ok(json!(["no-sharing=yes", "threads=2"])));
+        assert_eq!(read("compute = [\"isa=plain\"]"), Ok(json!(["isa=plain"])));
+        assert!(refused("compute = { thread = 2 }").contains("there is no option `thread`; did you mean `threads`?"));
         assert_eq!(read("limit = 7"), Ok(json!(7)));
     }
 }

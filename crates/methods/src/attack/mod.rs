@@ -185,14 +185,11 @@ fn report(
     run: &Run<'_>,
 ) -> MethodReport {
     let texts = attacks.iter().flat_map(|one| [one.name.as_str(), one.text.as_str()]);
-    let signature = Signature::new(Attack::NAME, run.model())
+    let signature = Signature::of_options(Attack::NAME, run.model(), params)
         .with("methods", &params.target.join(" "))
-        .with("attribute", &params.attribute)
-        .with("noun", &params.noun)
         .with("attacks", &short_hash(texts))
         .with("defences", &signed(&params.defence))
-        .with("items", &items.len())
-        .with("seed", &params.seed);
+        .with("items", &items.len());
     let mut of_prompts = report::prompts(found);
     outcomes.notes(Some(run.model().description()), &mut of_prompts);
     let without_gold = items.iter().filter(|item| !item.has_gold).count();

@@ -25,7 +25,7 @@ pub struct ComparativeParams {
     pub subject: SubjectOptions,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
@@ -33,7 +33,7 @@ pub struct ComparativeParams {
     pub layout: LayoutOptions,
     /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before
     /// it.
-    #[schemars(extend("form" = "FIRST,SECOND"))]
+    #[schemars(extend("form" = "FIRST,SECOND", "signed" = "labels"))]
     #[default(LabelWords::new("A", "B"))]
     pub label_words: LabelWords,
     /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order
@@ -53,7 +53,7 @@ pub struct ComparativeParams {
     #[schemars(extend("needs" = ["budget"]))]
     pub stop: StopAt,
     /// Of --budget auto: how sure that has to be.
-    #[schemars(extend("form" = "SHARE", "needs" = ["budget"]))]
+    #[schemars(extend("form" = "SHARE", "needs" = ["budget"], "signed" = "changed"))]
     #[default(0.95)]
     pub sure: f64,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product
@@ -74,18 +74,19 @@ pub struct ComparativeParams {
     #[default(Decide::Prob)]
     pub decide: Decide,
     /// Sampling temperature of `--decide samples:K`.
-    #[schemars(extend("form" = "T"))]
+    #[schemars(extend("form" = "T", "signed" = "changed"))]
     #[default(1.0)]
     pub temperature: f64,
     /// Longest answer of `--decide samples:K`, in tokens.
-    #[schemars(extend("form" = "N"))]
+    #[schemars(extend("form" = "N", "signed" = "changed"))]
     #[default(5)]
     pub max_tokens: usize,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer
     /// candidates. Uses the comparisons that were made; needs `--pairs full`.
+    #[schemars(extend("scores" = false))]
     pub analyses: bool,
     /// Draws that each point of the analyses is averaged over.
-    #[schemars(extend("form" = "N"))]
+    #[schemars(extend("form" = "N", "scores" = false))]
     #[default(50)]
     pub analysis_runs: usize,
     /// Seed of everything random: chosen pairs, sampled answers, analyses.

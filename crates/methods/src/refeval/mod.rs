@@ -306,28 +306,13 @@ fn texts_key(passages: &[Passage]) -> String {
 
 /// What figures depend on.
 fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[Passage]) -> Signature {
-    let baselines: Vec<String> = params.baseline.iter().map(probity_options::name).collect();
-    let signature = Signature::new(RefEval::NAME, run.model())
+    let signature = Signature::of_options(RefEval::NAME, run.model(), params)
         .with_other_models(run.other_models())
-        .with("encoder", &params.encoder)
         .with("passages", &texts_key(passages))
-        .with("passage-tokens", &params.passage_tokens)
-        .with("overlap", &params.overlap)
-        .with("unit-words", &params.unit_words)
-        .with("cluster-units", &params.cluster_units)
-        .with("question-words", &params.question_words)
-        .with("answer-words", &params.answer_words)
-        .with("answer-tokens", &params.answer_tokens)
-        .with("max-tokens", &params.max_tokens)
-        .with("rounds", &params.rounds)
-        .with("follow-ups", &params.follow_ups)
-        .with("verdict", &probity_options::name(&params.verdict))
-        .with("rule", &probity_options::name(&params.rule))
         .with("domain", params.domain.as_deref().unwrap_or("none"))
         .with("related", if params.no_related { "no" } else { "yes" })
         .with("weights", if params.no_weights { "none" } else { "asked" })
         .with("answers", if params.answers.is_some() { "given" } else { "asked" });
-    let signature = if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) };
     let names = ["units", "weight", "name", "question", "answer", "judgement"];
     let blind = params.has(RefEvalBaseline::NoReference).then_some("no-reference");
     names.into_iter().chain(blind).fold(signature, |signature, name| prompts.get(name).sign(signature))

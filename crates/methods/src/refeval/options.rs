@@ -52,24 +52,24 @@ pub enum RefEvalBaseline {
 pub struct RefEvalParams {
     /// Documents: files of text and Markdown, JSON lines with `id` and `text` (or samples, whose contexts they are), and
     /// folders of them. May be given several times.
-    #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "content"))]
     pub documents: Vec<PathBuf>,
     /// Read only the first N documents.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed" = "content"))]
     pub limit: Option<usize>,
     /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
-    #[schemars(extend("form" = "NAME|PATH"))]
+    #[schemars(extend("form" = "NAME|PATH", "signed" = "content"))]
     pub evaluated: Option<String>,
     /// Answers in the place of an evaluated model: JSON lines with the `id` of a question, as `questions.jsonl` of a run
     /// with --until questions has it, and the `answer`. Further rounds are asked as long as it has answers to them.
     #[schemars(extend("form" = "FILE"))]
     pub answers: Option<PathBuf>,
     /// The table `units` of another run, or your own: what each passage states.
-    #[schemars(extend("form" = "FILE", "table" = "units"))]
+    #[schemars(extend("form" = "FILE", "table" = "units", "signed" = "content"))]
     pub units: Option<PathBuf>,
     /// People's judgements, for agreement: JSON lines with a `unit` and a `label`: correct, incorrect, or unrelated,
     /// where an answer does not speak of it.
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "scores" = false))]
     pub gold: Option<PathBuf>,
     /// The encoder whose embeddings units are clustered by.
     #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
@@ -123,14 +123,16 @@ pub struct RefEvalParams {
     #[schemars(length(min = 1), extend("form" = "TEXT"))]
     pub domain: Option<String>,
     /// Ask for an answer to the question alone. Omitted: an answer may go on to related content, as in the paper.
+    #[schemars(extend("signed" = "related"))]
     pub no_related: bool,
     /// Do not ask how much each unit matters; all are vital then.
+    #[schemars(extend("signed" = "weights"))]
     pub no_weights: bool,
     /// What the judgements are held against. May be given several times.
     pub baseline: Vec<RefEvalBaseline>,
     /// A prompt of your own in the place of a built-in one: units, weight, name, question, answer, judgement or
     /// no-reference. May be given several times.
-    #[schemars(extend("form" = "NAME=FILE"))]
+    #[schemars(extend("form" = "NAME=FILE", "signed" = "content"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]

@@ -2,7 +2,9 @@
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, TypedDict, overload
+
+from typing_extensions import Unpack
 
 __version__: str
 
@@ -10,6 +12,15 @@ class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 Frame = _ArrowStream | Iterable[dict[str, Any]]
+
+class _Compute(TypedDict, total=False):
+    threads: int | None
+    no_sharing: bool
+    token_budget: int | None
+    cache_budget: str | None
+    draft: Literal['lookup', 'off']
+    side_by_side: int
+    isa: str | None
 
 class ProbityError(Exception):
     """Something could not be done; `hint` says what to do."""
@@ -67,14 +78,9 @@ class Model:
         adapter: str | os.PathLike[str] | Run | None = ...,
         precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
         device: str = ...,
-        threads: int | None = ...,
         min_mass: float = ...,
-        no_sharing: bool = ...,
-        token_budget: int | None = ...,
-        cache_budget: str | None = ...,
-        draft: Literal['lookup', 'off'] = ...,
-        side_by_side: int = ...,
-        isa: str | None = ...,
+        compute: _Compute | Sequence[str] = ...,
+        **keys: Unpack[_Compute],
     ) -> Model: ...
     @property
     def description(self) -> dict[str, Any]: ...
@@ -133,14 +139,8 @@ def compare(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -153,6 +153,7 @@ def compare(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Compare candidates in pairs and rank them: exact label probabilities, position bias taken out."""
 
@@ -177,14 +178,8 @@ def g_eval(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -197,6 +192,7 @@ def g_eval(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Rate each candidate by itself: the expected rating under the model's label probabilities."""
 
@@ -220,14 +216,8 @@ def prompt_scoring(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -240,6 +230,7 @@ def prompt_scoring(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Rate each candidate by itself: the score that the model writes."""
 
@@ -265,14 +256,8 @@ def checklist(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -285,6 +270,7 @@ def checklist(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Ask questions about each candidate: the mean probability of Yes over a checklist."""
 
@@ -302,14 +288,8 @@ def gpt_score(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -322,6 +302,7 @@ def gpt_score(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Score each candidate by its log-probability after an instruction to write a good one."""
 
@@ -342,14 +323,8 @@ def parapluie(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -362,6 +337,7 @@ def parapluie(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Score whether each candidate means the same as its source: log P(Yes) − log P(No)."""
 
@@ -395,14 +371,8 @@ def judge(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -417,6 +387,7 @@ def judge(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Let a model, or a panel of models, say which candidate is better or how good each is, with reasons."""
 
@@ -432,14 +403,8 @@ def reward(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -452,6 +417,7 @@ def reward(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Score each candidate by a reward model or a classifier."""
 
@@ -479,14 +445,8 @@ def revise(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -501,6 +461,7 @@ def revise(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Make references: revisions of what is to be judged, or the model's own answers."""
 
@@ -546,14 +507,8 @@ def reviseval(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -568,6 +523,7 @@ def reviseval(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Make references by revision, and hold candidates against them by a judge and by metrics."""
 
@@ -597,14 +553,8 @@ def metacritique(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -619,6 +569,7 @@ def metacritique(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Judge critiques of answers claim by claim: precision, recall and F1 (MetaCritique)."""
 
@@ -656,14 +607,8 @@ def refeval(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     out: str | os.PathLike[str] | Run | None = ...,
     dry_run: bool = ...,
     strict: bool = ...,
@@ -674,6 +619,7 @@ def refeval(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Examine what a model knows of documents: questions in rounds, judged unit by unit (Ref-Eval)."""
 
@@ -700,14 +646,8 @@ def revision(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -722,6 +662,7 @@ def revision(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Hold judges and metrics of text revision against people: which of them can be trusted."""
 
@@ -743,14 +684,8 @@ def learn(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -765,6 +700,7 @@ def learn(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Learn from your labels what the model's reading of a text says of its quality."""
 
@@ -780,14 +716,8 @@ def learned(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -802,6 +732,7 @@ def learned(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Score each candidate by what `learn` has learnt from your labels."""
 
@@ -821,14 +752,8 @@ def attack(
     adapter: str | os.PathLike[str] | Run | None = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
     min_mass: float = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    draft: Literal['lookup', 'off'] = ...,
-    side_by_side: int = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -841,6 +766,7 @@ def attack(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Attack a judge before others do: what texts that speak to it do to its verdicts."""
 
@@ -853,11 +779,7 @@ def metrics(
     no_gold: bool = ...,
     precision: Literal['exact', 'fast', 'dots', 'tiles'] = ...,
     device: str = ...,
-    threads: int | None = ...,
-    no_sharing: bool = ...,
-    token_budget: int | None = ...,
-    cache_budget: str | None = ...,
-    isa: str | None = ...,
+    compute: _Compute | Sequence[str] = ...,
     map: dict[str, str | Sequence[str]] | Sequence[str] = ...,
     data_format: Literal['jsonl', 'csv', 'tsv', 'parquet'] | None = ...,
     limit: int | None = ...,
@@ -869,6 +791,7 @@ def metrics(
     cache: str | os.PathLike[str] | Run | None = ...,
     no_store: bool = ...,
     progress: bool = ...,
+    **keys: Unpack[_Compute],
 ) -> Run:
     """Score candidates against references by BLEU, chrF, TER, ROUGE and others."""
 

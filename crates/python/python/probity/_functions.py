@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _frames, _probity
 from ._errors import ProbityError, better, in_python
-from ._model import Model
+from ._model import Model, pairs
 from ._progress import observer_of
 from ._run import Run
 
@@ -26,11 +26,13 @@ def _function(kind):
     has_data = _DATA in options
 
     def function(*args, **given):
+        # Keys of `compute` are understood as options too.
+        keys = {name: given.pop(name) for name in list(given) if name in options and options[name]["key"]}
         try:
             bound = signature.bind(*args, **given)
         except TypeError as error:
             raise better(function.__name__, [*options, "progress"], given, error) from None
-        arguments = dict(bound.arguments)
+        arguments = dict(bound.arguments) | keys
         progress = arguments.pop("progress", True)
         data = arguments.pop(_DATA, None)
         return _run(kind, options, data, arguments, progress)
@@ -61,7 +63,7 @@ def _signature(options, has_data):
                 annotation=Any,
             )
         )
-    others = [option for name, option in options.items() if name != _DATA]
+    others = [option for name, option in options.items() if name != _DATA and not option["key"]]
     for option in sorted(others, key=lambda option: not option["required"]):
         default = inspect.Parameter.empty if _is_needed(option) else option["default"]
         parameters.append(inspect.Parameter(_named(option), keyword_only, default=default, annotation=annotation(option)))
@@ -81,6 +83,8 @@ def annotation(option):
         one = "Literal[" + ", ".join(repr(choice) for choice in option["choices"]) + "]"
     if option["field"] == "model":
         one = "str | os.PathLike[str] | Model"
+    elif option["field"] == "compute":
+        return "_Compute | Sequence[str]"
     elif option["field"] == "map":
         return "dict[str, str | Sequence[str]] | Sequence[str]"
     elif "FILE" in option["form"]:
@@ -106,7 +110,7 @@ def _doc(kind, options, has_data):
             "    stream interface, dicts, or the path of a file. `map` says which column is which.",
         ]
     for field, option in options.items():
-        if field != _DATA:
+        if field != _DATA and not option["key"]:
             lines += [field] + ["    " + line if line else "" for line in option["help"].split("\n")]
     lines += ["progress", "    Whether progress and messages are shown.", "", "Returns", "-------", "Run"]
     example = _example(kind, options, has_data)
@@ -203,6 +207,8 @@ def _given(option, value, folder, frames):
         return None
     if option["field"] == "map" and isinstance(value, dict):
         value = [f"{field}={column}" for field, columns in value.items() for column in _each(columns)]
+    if option["field"] == "compute":
+        return pairs(value)
     if option["list"]:
         return [_one(option, item, folder, frames) for item in _each(value)]
     if isinstance(value, (list, tuple)) and "," in option["form"]:

@@ -7,6 +7,15 @@ from ._errors import ProbityError, in_python
 from ._progress import observer_of
 
 
+def pairs(compute):
+    """Keys of an option with their values, each as the command line would have it."""
+    if not isinstance(compute, dict):
+        return [compute] if isinstance(compute, str) else list(compute)
+    text = {True: "yes", False: "no"}
+    given = {key.replace("_", "-"): value for key, value in compute.items() if value is not None}
+    return [f"{key}={text[value] if isinstance(value, bool) else value}" for key, value in given.items()]
+
+
 class Model:
     """A model that stays in memory: give it as ``model=`` to any function, or ask it itself.
 
@@ -32,12 +41,12 @@ class Model:
         model
             Name or path.
         **options
-            How it computes: ``precision``, ``device``, ``threads``, ``adapter`` … as ``probity help compare`` has them.
+            How it computes: ``precision``, ``device``, ``adapter``, ``compute`` … as ``probity help compare`` has them.
 
         Examples
         --------
         >>> import probity
-        >>> probity.Model.load("smollm2-135m-instruct", precision="fast", threads=1, progress=False)
+        >>> probity.Model.load("smollm2-135m-instruct", precision="fast", compute={"threads": 1}, progress=False)
         <Model smollm2-135m-instruct: llama, ...>
         """
         known = [option["field"] for option in _probity.model_options()]
@@ -47,6 +56,8 @@ class Model:
                 meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise TypeError(f"Model.load() has no option {field!r}; {meant}")
         given = {field: value for field, value in options.items() if value is not None}
+        if "compute" in given:
+            given["compute"] = pairs(given["compute"])
         with observer_of(progress, "model") as observer:
             try:
                 return cls(_probity.Model.load({"model": model, **given}, observer))

@@ -14,7 +14,7 @@ import tempfile
 
 from . import _functions, _probity
 from ._errors import told
-from ._model import Model
+from ._model import Model, pairs
 
 #: What the answers of a batch are called among the columns of what a worker returns.
 _ANSWERS = "answers"
@@ -106,8 +106,9 @@ def judge(method, dataset, *, out, concurrency=2, batch_size=64, num_cpus=None, 
     _with_ids(options)
     resources = {name: value for name, value in [("num_cpus", num_cpus), ("num_gpus", num_gpus)] if value is not None}
     if num_cpus is not None:
-        # Where it is not said how many threads a worker has, it would take all processors.
-        options.setdefault("threads", max(1, int(num_cpus)))
+        # Without a number of threads a worker would take all processors. Of a key given twice the last value counts.
+        if "threads" not in options:
+            options["compute"] = [f"threads={max(1, int(num_cpus))}", *pairs(options.get("compute", []))]
     dataset = dataset.materialize()
     parts = dataset.map_batches(
         _Answers, fn_constructor_kwargs={"method": method, **options}, batch_format="pyarrow", batch_size=batch_size,

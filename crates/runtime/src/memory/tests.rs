@@ -60,7 +60,7 @@ fn a_model_without_room_is_refused_with_what_fits() {
     let memory = ModelMemory::new(&checkpoint, many);
     let needed = memory.shares[0].needed(1 << 30);
     let (_, hint) = refused(many, needed - 1).expect("too many tokens at once");
-    assert!(hint.starts_with("--token-budget 1024; or "), "{hint}");
+    assert!(hint.starts_with("--compute token-budget=1024; or "), "{hint}");
     assert_eq!(refused(LoadOptions::default(), 1), None, "cpu has its file");
 }
 

@@ -5,5 +5,5 @@ mod model;
 mod run;
 
 pub use data::DataOptions;
-pub use model::{ByteSize, ByteSizeError, ComputingOptions, ModelOptions, computing_in_force};
+pub use model::{ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, ModelOptions, computing_in_force};
 pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable, StageTableError};

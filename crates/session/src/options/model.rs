@@ -45,7 +45,7 @@ impl ModelOptions {
     /// Whether a model that was loaded for `other` can be [run](probity_runtime::Model::run_with) for this one.
     pub fn has_weights_of(&self, other: &Self) -> bool {
         let weights = |options: &Self| {
-            let ComputingOptions { precision, device, isa, .. } = options.computing;
+            let ComputingOptions { precision, device, compute: ComputeOptions { isa, .. }, .. } = options.computing;
             (options.model.clone(), options.adapter.clone(), precision, device, isa)
         };
         weights(self) == weights(other)
@@ -66,58 +66,61 @@ pub struct ComputingOptions {
     #[serde(with = "as_text")]
     #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
     pub device: DeviceList,
-    /// Threads to compute with; results do not depend on it [default: as many as there are processors]
-    #[schemars(range(min = 1, max = 1024), extend("form" = "N", "heading" = "Model"))]
-    pub threads: Option<usize>,
     /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
     #[schemars(range(min = 0, max = 1), extend("form" = "P", "heading" = "Model"))]
     #[default(DEFAULT_MIN_MASS)]
     pub min_mass: f64,
-    /// Compute every prompt from scratch; slower, and the same results
-    #[schemars(extend("heading" = "Model"))]
-    pub no_sharing: bool,
-    /// Tokens that run through the model at once; results on `cpu` do not depend on it, elsewhere last digits may
-    /// [default: 1,024 on the processor; on CUDA and Metal up to 8,192, as many as have activations in a tenth of the
-    /// memory that weights leave free]
-    #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
-    pub token_budget: Option<usize>,
-    /// Memory for keys and values on each device, such as 2GiB; results do not depend on it, but a prompt that does not
-    /// fit is `too_long` [default: half of the memory that is free on the device when the model is loaded, less what
-    /// activations need; 4 GiB where nobody says what is free]
-    #[schemars(extend("form" = "SIZE", "heading" = "Model"))]
-    pub cache_budget: Option<ByteSize>,
-    /// Where tokens of a text are guessed from before the model says them; results do not depend on it
-    #[schemars(extend("form" = "HOW", "heading" = "Model"))]
-    pub draft: Drafting,
-    /// Texts that are written side by side, at most; results do not depend on it
-    #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
-    #[default(LoadOptions::default().side_by_side)]
-    pub side_by_side: usize,
-    /// The instruction set to compute with: plain, avx2, avx-vnni, avx512, amx; results do not depend on it [default:
-    /// the widest that the machine has]
-    #[serde(with = "isa_name")]
-    #[schemars(with = "Option<String>", extend("form" = "NAME", "heading" = "Model"))]
-    pub isa: Option<Isa>,
+    /// How to compute; repeatable. Results on `cpu` do not depend on it
+    #[schemars(extend("form" = "KEY=VALUE", "heading" = "Model"))]
+    pub compute: ComputeOptions,
     /// Whether what prompts begin with is kept from one list of questions to the next, in a third of the memory for keys
     /// and values. Nobody's option: methods that ask in rounds say so.
     #[serde(skip)]
     pub keeps_prefixes: bool,
 }
 
+/// The options that change no bit of a result on the processor: the keys of `--compute`.
+#[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ComputeOptions {
+    /// Number of threads [default: one per processor]
+    #[schemars(range(min = 1, max = 1024), extend("form" = "N"))]
+    pub threads: Option<usize>,
+    /// Compute every prompt from scratch, which is slower
+    pub no_sharing: bool,
+    /// Tokens in one pass [default: 1024; on CUDA and Metal up to 8192]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    pub token_budget: Option<usize>,
+    /// Memory for keys and values, such as 2GiB [default: half of what is free]
+    #[schemars(extend("form" = "SIZE"))]
+    pub cache_budget: Option<ByteSize>,
+    /// Guess tokens of a generated text where it repeats itself or the prompt
+    pub draft: Drafting,
+    /// Texts generated at the same time
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(LoadOptions::default().side_by_side)]
+    pub side_by_side: usize,
+    /// plain, avx2, avx-vnni, avx512 or amx [default: the widest available]
+    #[serde(with = "isa_name")]
+    #[schemars(with = "Option<String>", extend("form" = "NAME"))]
+    pub isa: Option<Isa>,
+}
+
 impl ComputingOptions {
     /// The same for the runtime.
     pub fn load_options(&self) -> LoadOptions {
+        let compute = &self.compute;
         LoadOptions {
             precision: self.precision,
             devices: self.device.counted(),
-            threads: self.threads,
+            threads: compute.threads,
             min_mass: self.min_mass,
-            share_prefixes: !self.no_sharing,
-            token_budget: self.token_budget,
-            cache_budget: self.cache_budget.map(|ByteSize(bytes)| bytes),
-            drafting: self.draft,
-            side_by_side: self.side_by_side,
-            isa: self.isa,
+            share_prefixes: !compute.no_sharing,
+            token_budget: compute.token_budget,
+            cache_budget: compute.cache_budget.map(|ByteSize(bytes)| bytes),
+            drafting: compute.draft,
+            side_by_side: compute.side_by_side,
+            isa: compute.isa,
             kept_prefixes: if self.keeps_prefixes { KeptPrefixBytes::Third } else { KeptPrefixBytes::None },
             ..LoadOptions::default()
         }
