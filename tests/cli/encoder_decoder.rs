@@ -22,7 +22,7 @@ fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     // A reward model has a head of its own.
     for name in judging().filter(|name| *name != "reward") {
-        world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], &smallest(name)].concat()).exits(0);
+        world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], &smallest(name)[..]].concat()).exits(0);
         let (table, rows) = table(name);
         let scores = world.rows(&format!("{name}/{table}.jsonl"));
         assert_eq!(scores.len(), 5 * rows, "{name}");

@@ -1,6 +1,8 @@
 //! The golden models of `tests/goldens/models`, a row of `tests/goldens/roster.json` each. A test names the kind of model
 //! that it wants and runs on all of them; scripts that write goldens read the same file.
 
+#![allow(dead_code, reason = "each crate of tests uses a part")]
+
 use std::sync::LazyLock;
 
 use serde::Deserialize;
