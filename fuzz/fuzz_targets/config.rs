@@ -19,34 +19,22 @@ struct Base {
     weights: SafetensorsFiles,
 }
 
-macro_rules! base {
-    ($name:literal) => {
-        (
-            include_str!(concat!("../../tests/goldens/models/", $name, "/config.json")),
-            include_bytes!(concat!("../../tests/goldens/models/", $name, "/model.safetensors")).as_slice(),
-        )
-    };
-}
-
+/// Golden models that our kernels compute, in safetensors.
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
-    let files = [
-        base!("llama3-rope"),
-        base!("mistral-window"),
-        base!("qwen2"),
-        base!("qwen3"),
-        base!("bart"),
-        base!("bert"),
-        base!("distilbert"),
-        base!("roberta"),
-        base!("flan-t5"),
-        base!("modernbert"),
-        base!("deberta-v2"),
-    ];
-    let base = |(config, weights): (&str, &[u8])| Base {
-        config: serde_json::from_str(config).expect("a configuration"),
-        weights: SafetensorsFiles::from_bytes(Path::new("base.safetensors"), weights.to_vec()).expect("weights"),
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/models");
+    let rows: Vec<Value> = serde_json::from_str(include_str!("../../tests/goldens/roster.json")).expect("rows");
+    let ours = |row: &&Value| {
+        row["file"].is_null() && ["decoder", "encoder", "encoder-decoder"].iter().any(|kind| row["kind"] == *kind)
     };
-    files.into_iter().map(base).collect()
+    let base = |row: &Value| {
+        let folder = models.join(row["name"].as_str().expect("a name"));
+        let config = std::fs::read(folder.join("config.json")).expect("a configuration");
+        Base {
+            config: serde_json::from_slice(&config).expect("a configuration"),
+            weights: SafetensorsFiles::open(&folder).expect("weights"),
+        }
+    };
+    rows.iter().filter(ours).map(base).collect()
 });
 
 #[derive(Arbitrary)]

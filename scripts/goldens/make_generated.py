@@ -5,6 +5,7 @@ Beside each token the gap between the two largest logits: where it is small, rou
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -17,11 +18,8 @@ from make_real_logits import load
 from provenance import ROOT, versions, write_json
 
 TIE = 1e-3
-DECODERS = [
-    "llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "granite", "olmo2", "smollm3", "phi3", "gemma2", "gemma3_text",
-    "ministral", "mixtral", "qwen3_moe",
-]
-ENCODER_DECODERS = {"t5": 256, "flan-t5": 256, "bart": 198}
+# The positions that a model has, where these are fewer than the tokens of the others.
+COUNTS = {"bart": 198}
 TEXT = (
     "The harbour museum opened its new wing on Saturday. It shows three boats that fishermen used before the dam was built, and a room of "
     "letters that their families wrote. Entry is free until the end of the month, and the director hopes that people from the old villages "
@@ -49,6 +47,12 @@ TASKS = [
     "Write the numbers from one to thirty in words, separated by commas.",
     "Turn this into a table with the columns name, age and town: Ada is 36 and lives in Turin, Ben is 41 and lives in Oslo.",
 ]
+
+
+def roster(kind: str) -> list[str]:
+    """The golden models of a kind that have generated texts."""
+    rows = json.loads((ROOT / "roster.json").read_text())
+    return [row["name"] for row in rows if row["kind"] == kind and "file" not in row and "generated" not in row.get("without", [])]
 
 
 @torch.no_grad()
@@ -84,20 +88,20 @@ def main() -> None:
     path = parser.parse_args().smollm2
     settings = {"dtype": torch.float32, "attn_implementation": "eager"}
     tiny = {}
-    for name in DECODERS:
+    for name in roster("decoder"):
         folder = ROOT / "models" / name
         prompt = load_file(folder / "golden.safetensors")["tokens"][:20].tolist()
         model = quiet(AutoModelForCausalLM.from_pretrained(folder, **settings))
         ids = torch.tensor([prompt])
         tiny[name] = {"prompt": prompt} | greedy(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 256, None)
-    for name, count in ENCODER_DECODERS.items():
+    for name in roster("encoder-decoder"):
         folder = ROOT / "models" / name
         golden = load_file(folder / "golden.safetensors")
         source, start = golden["source0"].tolist(), golden["tokens0"][:1].tolist()
         model = quiet(AutoModelForSeq2SeqLM.from_pretrained(folder, **settings))
         inputs = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([start])}
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        tiny[name] = {"source": source, "prompt": start} | greedy(model, inputs, count, None)
+        tiny[name] = {"source": source, "prompt": start} | greedy(model, inputs, COUNTS.get(name, 256), None)
     model, tokenizer, template = load(path, 100000.0, 1e-5), gguf_tokenizer.read(path), gguf_tokenizer.template(path)
     quiet(model)
     end = tokenizer.token_to_id("<|im_end|>")

@@ -21,7 +21,7 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
     // Of a method with many stages each is planned by itself: the tests of stages look at that.
     for name in judging().filter(|name| *name != "metacritique") {
         let model = asked(name);
-        let base = [&[name, "--model", &model, "--data", &data], smallest(name)].concat();
+        let base = [&[name, "--model", &model, "--data", &data], &smallest(name)[..]].concat();
         let dry = world.run(&[&base[..], &["--dry-run", "--out", name]].concat()).exits(0);
         assert!(!world.path(name).exists(), "{name} wrote");
         world.run(&[&base[..], &["--dry-run"]].concat()).exits(0);

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// A seeded random llama of the goldens: 320 tokens, context of 256, chat template, two shards.
@@ -20,25 +22,32 @@ pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A model that the method can ask: for most any that says tokens will do.
+/// A small run of each judging method, on candidates that have scores of coherence: `arguments`, `model` (the tiny llama
+/// if absent), the `table` with a result for each candidate (`scores` if absent), the `rows` of a candidate there (one if
+/// absent), and whether the answers of a random model are `scored` (true if absent).
+static METHODS: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../methods.json")).expect("a row for each method"));
+
+/// A model for the method.
 pub(crate) fn asked(method: &str) -> String {
-    let model = if method == "reward" { root("tests/goldens/classifiers/llama-reward") } else { tiny() };
-    model.display().to_string()
+    METHODS[method]["model"].as_str().map_or_else(tiny, root).display().to_string()
 }
 
-/// Options with which a method runs on candidates that have scores of coherence, however many of them a sample has.
-pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
-    match method {
-        "parapluie" => &["--template", "direct"],
-        "judge" => &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label"],
-        "revise" => &["--attribute", "coherence", "--mode", "pointwise", "--max-tokens", "8"],
-        "reviseval" => {
-            &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"]
-        }
-        "metacritique" => &["--max-tokens", "8", "--most-aius", "2"],
-        "revision" => &["--judge", "parapluie", "--template", "direct", "--metric", "levenshtein-source"],
-        _ => &["--attribute", "coherence"],
-    }
+/// The options of the method's small run.
+pub(crate) fn smallest(method: &str) -> Vec<&'static str> {
+    let row = METHODS[method]["arguments"].as_str();
+    row.unwrap_or_else(|| panic!("tests/methods.json has no row for `{method}`")).split(' ').collect()
+}
+
+/// The table with the results of its candidates, and the rows of a candidate there.
+pub(crate) fn table(method: &str) -> (&'static str, usize) {
+    let row = &METHODS[method];
+    (row["table"].as_str().unwrap_or("scores"), row["rows"].as_u64().unwrap_or(1) as usize)
+}
+
+/// Whether the answers of a random model become scores.
+pub(crate) fn scored(method: &str) -> bool {
+    METHODS[method]["scored"].as_bool().unwrap_or(true)
 }
 
 /// The methods that judge candidates of samples, each by itself: what learns from labels, what was learnt and attacks have
@@ -46,16 +55,6 @@ pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
 pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
     let methods = probity_methods::methods().iter().filter(|method| method.needs().samples);
     methods.map(|method| method.name()).filter(|name| !name.starts_with("learn") && *name != "attack")
-}
-
-/// The table that tells of each candidate what a method makes of it then, and how many rows a candidate has.
-pub(crate) fn table(method: &str) -> (&'static str, usize) {
-    match method {
-        "revise" => ("revisions", 1),
-        "metacritique" => ("scores", 3),
-        "revision" => ("scores", 2),
-        _ => ("scores", 1),
-    }
 }
 
 /// A temporary folder in which the binary runs, with no model but those that the test puts there.

@@ -177,6 +177,20 @@ fn answers_are_not_written_over_others_unless_told_to() {
 }
 
 #[test]
+fn a_run_without_any_answer_leaves_no_file() {
+    let world = World::new();
+    let broken = world.file("broken.jsonl", "{\n");
+    run(&world, &broken, &["--out", "a.jsonl"]).exits(2);
+    assert!(!world.path("a.jsonl").exists());
+    let input = world.file("r.jsonl", mixed());
+    world.run(&["logprobs", "--model", "no-such-model", "--input", &input, "--out", "a.jsonl"]).exits(2);
+    assert!(!world.path("a.jsonl").exists());
+    world.file("a.jsonl", "");
+    run(&world, &broken, &["--out", "a.jsonl"]).fails_with(&["a.jsonl exists already"]);
+    assert!(world.path("a.jsonl").exists());
+}
+
+#[test]
 fn a_full_disk_is_an_error_with_a_hint() {
     if !std::path::Path::new("/dev/full").exists() {
         eprintln!("skipped: this system has no /dev/full");

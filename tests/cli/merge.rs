@@ -83,7 +83,7 @@ fn parts_of_every_method_become_the_bytes_of_one_run() {
     let (tiny, data) = (tiny().display().to_string(), data(&world));
     for method in judging() {
         let model = asked(method);
-        let arguments = [&[method, "--model", &model, "--data", &data], smallest(method)].concat();
+        let arguments = [&[method, "--model", &model, "--data", &data], &smallest(method)[..]].concat();
         parted(&world, method, &arguments, false);
     }
     parted(&world, "rouge", &["metrics", "--metric", "rouge-l,bleu", "--data", &data], false);

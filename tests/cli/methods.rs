@@ -48,7 +48,7 @@ fn every_method_of_the_registry_runs_on_the_same_data() {
     let world = World::new();
     let data = data(&world);
     for name in judging() {
-        run(&world, name, &data, name, smallest(name)).exits(0);
+        run(&world, name, &data, name, &smallest(name)).exits(0);
         let (table, rows) = table(name);
         assert_eq!(world.rows(&format!("{name}/{table}.jsonl")).len(), 5 * rows, "{name}");
     }

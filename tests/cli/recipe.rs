@@ -1,10 +1,11 @@
 //! Recipes: `probity run`, `probity recipe`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, asked, golden, interrupt, interrupts_are_ignored, judging, lines, tiny};
+use crate::harness::{Ran, World, asked, golden, interrupt, interrupts_are_ignored, judging, lines, smallest, tiny};
 
 /// Samples with gold, as `NAME.jsonl`.
 fn data(world: &World, name: &str, samples: usize) {
@@ -32,32 +33,21 @@ fn manifest(world: &World, run: &str) -> Value {
     serde_json::from_str(&world.read(&format!("{run}/manifest.json"))).expect("JSON")
 }
 
-/// Options that each method needs on the data of these tests.
-fn needed(method: &str) -> (&'static [&'static str], &'static str) {
-    match method {
-        "parapluie" => (&["--template", "direct", "--template", "meaning"], "template = [\"direct\", \"meaning\"]"),
-        "compare" => (
-            &["--attribute", "coherence", "--analyses", "--seed", "7"],
-            "attribute = \"coherence\"\nanalyses = true\nseed = 7\nno-gold = false",
-        ),
-        "prompt-scoring" => {
-            (&["--attribute", "coherence", "--samples", "2"], "attribute = [\"coherence\"]\nsamples = 2")
-        }
-        "judge" => {
-            (&["--attribute", "coherence", "--mode", "pointwise"], "attribute = \"coherence\"\nmode = \"pointwise\"")
-        }
-        "metacritique" => (&["--max-tokens", "4", "--most-aius", "2"], "max-tokens = 4\nmost-aius = 2"),
-        "revision" => (
-            &["--judge", "parapluie", "--template", "direct", "--metric", "levenshtein-source"],
-            "judge = [\"parapluie\"]\ntemplate = [\"direct\"]\nmetric = [\"levenshtein-source\"]",
-        ),
-        "revise" => (&["--mode", "pointwise", "--seed", "3"], "mode = \"pointwise\"\nseed = 3"),
-        "reviseval" => (
-            &["--attribute", "coherence", "--mode", "pointwise", "--reference", "none", "--verdict", "label"],
-            "attribute = \"coherence\"\nmode = \"pointwise\"\nreference = \"none\"\nverdict = \"label\"",
-        ),
-        _ => (&["--attribute", "coherence", "--attribute", "fluency"], "attribute = [\"coherence\", \"fluency\"]"),
+/// Options of a command as keys of a recipe: repeated ones are lists, those without a value are true.
+fn keys(options: &[&str]) -> String {
+    let mut keys: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let mut words = options.iter().peekable();
+    while let Some(option) = words.next() {
+        let value = words.next_if(|word| !word.starts_with("--"));
+        let value =
+            value.map_or(json!(true), |value| value.parse::<u64>().map_or(json!(value), |number| json!(number)));
+        keys.entry(option.trim_start_matches('-')).or_default().push(value);
     }
+    let line = |(key, values): (&str, Vec<Value>)| match &values[..] {
+        [value] => format!("{key} = {value}\n"),
+        values => format!("{key} = {}\n", json!(values)),
+    };
+    keys.into_iter().map(line).collect()
 }
 
 const RESULTS: [&str; 4] = ["samples.jsonl", "comparisons.jsonl", "scores.jsonl", "summary.json"];
@@ -67,17 +57,21 @@ fn a_command_and_its_recipe_are_the_same_run() {
     let world = World::new();
     data(&world, "d", 3);
     for name in judging() {
-        let (options, keys) = needed(name);
+        let mut options = smallest(name);
+        if name == "compare" {
+            options.extend(["--attribute", "fluency", "--analyses", "--seed", "7"]);
+        }
+        let keys = keys(&options);
         let (command, recipe) = (format!("{name}-command"), format!("{name}-recipe"));
         let model_path = asked(name);
         let base = [
             name, "--model", &model_path, "--data", "d.jsonl", "--limit", "2", "--min-mass", "0.001", "--cache-budget",
             "1GiB", "--out", &command,
         ];
-        let typed = world.run(&[&base[..], options].concat()).exits(0);
+        let typed = world.run(&[&base[..], &options].concat()).exits(0);
         let text = format!(
             "{}min-mass = 1e-3\ncompute = {{cache-budget = \"1GiB\", no-sharing = false}}\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
-             = 2\nout = \"{{run}}-recipe\"\n{keys}\n",
+             = 2\nout = \"{{run}}-recipe\"\n{keys}",
             model_at(&model_path)
         );
         let file = world.file(&format!("{name}.toml"), &text);

@@ -43,8 +43,8 @@ Examples:
 A small model says how likely a text is (gpt-score); to compare and to rate takes a larger one.
 
 Exit codes: 0 done; 1 done, but with --strict some samples are unscored, runs or bits
-differ (diff, verify-determinism), or something is worse (gate); 2 an error;
-130 interrupted (finished work is kept).
+differ (diff, verify-determinism), a run is damaged (check), or something is worse (gate);
+2 an error; 130 interrupted (finished work is kept).
 Models are kept in $PROBITY_MODELS, or else in the user's cache folder; `probity config` shows defaults.";
 
 #[derive(Debug, Subcommand)]

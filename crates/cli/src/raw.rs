@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -71,16 +71,32 @@ impl RawArgs {
         for written in out.into_iter().chain(self.manifest.as_deref()) {
             spare_input(&self.input, written)?;
         }
-        let mut records = Records::<L>::open(&self.input, self.limit)?;
+        let records = Records::<L>::open(&self.input, self.limit)?;
         let context = Context::new(terminal, interrupt::catch(global.progress));
         if self.dry_run {
             return self.dry_run(records, &context);
         }
+        // What cannot be written is told before a model is loaded.
         let table = match out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
         };
-        // What cannot be written is told before a model is loaded.
+        let done = self.answer::<L>(table, records, &context, arguments);
+        let is_whole = matches!(done, Ok(Completed::Success | Completed::Unscored));
+        if let Some(path) = out.filter(|path| !is_whole && is_empty_file(path)) {
+            std::fs::remove_file(path).map_err(FileError::of("cannot remove the empty file of answers"))?;
+        }
+        done
+    }
+
+    /// Answers the records into the table.
+    fn answer<L: AskedLine>(
+        &self,
+        table: TableWriter,
+        mut records: Records<'_, L>,
+        context: &Context,
+        arguments: &[OsString],
+    ) -> miette::Result<Completed> {
         let shared = shared_answers(self.cache.as_deref())?;
         let given = typed(arguments);
         let version = env!("CARGO_PKG_VERSION");
@@ -89,7 +105,7 @@ impl RawArgs {
         let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
         context.events.notice(Notice::Found(recorded.found_so_far()));
         // Whoever reads the answers through a pipe has each as it comes, and an interrupt loses none.
-        let answers = AnswerWriter::new(table.with_flush_every(1), model.description().precision, &context);
+        let answers = AnswerWriter::new(table.with_flush_every(1), model.description().precision, context);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
         if let Some(told) = written_text(&usage, started.elapsed().as_secs_f64()) {
@@ -127,6 +143,10 @@ impl RawArgs {
         context.events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Completed::Success))
     }
+}
+
+fn is_empty_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
 }
 
 /// The exit code of a file with broken lines, which are told, or without.

@@ -48,7 +48,7 @@ pub fn method(name: &str) -> Option<&'static dyn DynMethod> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::{Arc, Mutex};
 
     use probity_lm::{LanguageModel, ScriptedModel};
@@ -130,14 +130,7 @@ mod tests {
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
-            // One that reads documents has no scores of candidates, what learns needs more than one sample, and an attack
-            // writes what becomes of scores.
-            methods()
-                .iter()
-                .filter(|m| m.needs().samples)
-                .map(|m| m.name())
-                .filter(|name| !name.starts_with("learn") && *name != "attack")
-                .collect::<Vec<_>>()
+            judging().collect::<Vec<_>>()
         );
         for (args, expected) in golden {
             let model = if args == "reward" { falling().with_classes(["LABEL_0"]) } else { falling() };
@@ -180,24 +173,37 @@ mod tests {
         }
     }
 
-    /// Each method, asked for several things at once where it can be.
-    const ARGUMENTS: &[&str] = &[
-        "compare --attribute coherence",
-        "g-eval --attribute coherence",
-        "prompt-scoring --attribute coherence --samples 2",
-        "checklist --attribute coherence",
-        "gpt-score --attribute coherence",
-        "parapluie --template direct --template meaning",
-        "judge --attribute coherence --ties",
-        "judge --attribute coherence --verdict label",
-        "revise --kind aspects",
-        "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
-    ];
+    /// The small runs of `tests/methods.json`, and others of methods that can be asked for several things at once.
+    fn runs() -> Vec<String> {
+        let rows: BTreeMap<String, Value> =
+            serde_json::from_str(include_str!("../../../tests/methods.json")).expect("a row for each method");
+        let judging: BTreeSet<&str> = judging().collect();
+        assert_eq!(rows.keys().map(String::as_str).collect::<BTreeSet<_>>(), judging, "rows of tests/methods.json");
+        // A reward model has no labels, and critiques are asked of samples with critiques.
+        let rows = rows.iter().filter(|(name, _)| !["reward", "metacritique"].contains(&name.as_str()));
+        let small = rows.map(|(name, row)| format!("{name} {}", row["arguments"].as_str().expect("arguments")));
+        let several = [
+            "prompt-scoring --attribute coherence --samples 2",
+            "parapluie --template direct --template meaning",
+            "judge --attribute coherence --ties",
+            "judge --attribute coherence --verdict label",
+            "revise --kind aspects",
+            "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
+        ];
+        small.chain(several.map(str::to_owned)).collect()
+    }
+
+    /// Methods with scores of candidates: one that reads documents has none, what learns needs more than one sample, and
+    /// an attack writes what becomes of scores.
+    fn judging() -> impl Iterator<Item = &'static str> {
+        let names = methods().iter().filter(|method| method.needs().samples).map(|method| method.name());
+        names.filter(|name| !name.starts_with("learn") && *name != "attack")
+    }
 
     #[test]
     fn questions_of_a_run_have_names_of_their_own() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        for args in ARGUMENTS {
+        for args in &runs() {
             let asked = Arc::new(Mutex::new(Vec::new()));
             let (scored, written) = (asked.clone(), asked.clone());
             let model = ScriptedModel::from_probabilities(move |request| {
@@ -257,7 +263,7 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_the_order_of_answers() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        for args in ARGUMENTS {
+        for args in &runs() {
             let (backward, rows) = run(args, &samples, &noisy());
             let (forward, same_rows) = run(args, &samples, &InOrder(noisy()));
             let values = |summary: crate::RunSummary| serde_json::to_value(summary).expect("plain values");

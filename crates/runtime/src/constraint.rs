@@ -263,9 +263,11 @@ fn in_one_line(error: &str) -> String {
     error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Why the library has no grammar for a constraint, in its own words without its advice.
+/// Why the library has no grammar for a constraint, in its own words without its advice. Of an expression that it cannot
+/// parse it shows its own grammar; the reason is on a line of its own.
 fn refusal(what: &'static str, error: &str) -> ConstraintError {
-    let why = in_one_line(error);
+    let reason = error.lines().find_map(|line| line.trim().strip_prefix("error: "));
+    let why = reason.map_or_else(|| in_one_line(error), str::to_owned);
     let hint = match what {
         "regex" => {
             "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ \

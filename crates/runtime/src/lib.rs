@@ -23,6 +23,9 @@ mod side_file;
 #[cfg(test)]
 #[path = "../../../tests/device/mod.rs"]
 mod test_device;
+#[cfg(test)]
+#[path = "../../../tests/roster/mod.rs"]
+mod test_roster;
 mod text_model;
 mod threads;
 pub mod tokenizer;

@@ -2,6 +2,8 @@
 
 #[path = "../../../tests/device/mod.rs"]
 mod device;
+#[path = "../../../tests/roster/mod.rs"]
+mod roster;
 
 use std::path::PathBuf;
 
@@ -12,17 +14,10 @@ use probity_lm::{
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{DeviceChoice, DeviceList, LoadError, LoadOptions, Model, Planner, Rehearsal, TextModel};
+use roster::{Kind, Suite, golden_models};
 
 /// Largest difference of a log-probability.
 const TOLERANCE: f64 = 2e-4;
-
-const TINY: [&str; 28] = [
-    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "mistral-yarn", "qwen2", "qwen3", "granite", "olmo2",
-    "smollm3", "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe", "tiny-gguf/model.gguf",
-    "tiny-gguf-mixed/model.gguf", "tiny-gguf-qwen3/model.gguf", "gguf-granite/model.gguf", "gguf-olmo2/model.gguf",
-    "gguf-smollm3/model.gguf", "gguf-gemma2/model.gguf", "gguf-gemma3/model.gguf", "gguf-mixtral/model.gguf",
-    "gguf-qwen3-moe/model.gguf", "tiny-flan-t5", "tiny-flan-t5-gguf/model.gguf",
-];
 
 fn golden(name: &str) -> PathBuf {
     device::goldens().join("models").join(name)
@@ -38,8 +33,9 @@ fn on(device: DeviceChoice, model: &str) -> Model {
 
 /// The golden checkpoints, and `SmolLM2` where it was fetched.
 fn models() -> Vec<String> {
+    let rows = [Kind::Decoder, Kind::EncoderDecoder].into_iter().flat_map(|kind| golden_models(kind, Suite::Texts));
     let mut models: Vec<String> =
-        TINY.iter().map(|name| golden(name).to_str().expect("UTF-8 path").to_owned()).collect();
+        rows.map(|model| golden(&model.path()).to_str().expect("UTF-8 path").to_owned()).collect();
     match locate("smollm2-135m-instruct") {
         Ok(_) => models.push("smollm2-135m-instruct".to_owned()),
         Err(error) => println!("skipped: {error}"),

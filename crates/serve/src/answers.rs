@@ -8,20 +8,7 @@ use crate::api_error::ApiError;
 use crate::app::App;
 use crate::asks::PromptAsk;
 use crate::queue::{ScoreJob, TextEvent, TextJob};
-use crate::wire::forms::FinishReason;
-
-/// A text as it is answered.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Written {
-    pub(crate) text: String,
-    /// Its tokens, without the one that ended the answer.
-    pub(crate) ids: Vec<u32>,
-    /// Of its tokens and of the one that ended the answer, where log-probabilities are wanted.
-    pub(crate) tokens: Option<TokensAnswer>,
-    pub(crate) finish: FinishReason,
-    /// Whether a stop sequence was cut away with what stood behind it.
-    pub(crate) is_cut: bool,
-}
+use crate::wire::text::Written;
 
 /// Where a prompt's answers come.
 pub(crate) struct OpenPrompt {
@@ -95,14 +82,12 @@ impl Written {
     pub(crate) fn of(result: GenerateResult, param: &str) -> Result<Self, ApiError> {
         let Some(finish) = result.finish else { return Err(ApiError::outcome(param, &result.outcome)) };
         let GenerateResult { text, token_ids: ids, tokens, .. } = result;
-        let tokens = tokens.map(|tokens| *tokens);
-        let reason = if finish == Finish::Length { FinishReason::Length } else { FinishReason::Stop };
-        Ok(Self { text, ids, tokens, finish: reason, is_cut: finish == Finish::Stop })
+        Ok(Self { text, ids, tokens: tokens.map(|tokens| *tokens), finish })
     }
 
     /// Nothing, where nothing was to be written.
     pub(crate) fn nothing() -> Self {
-        Self { text: String::new(), ids: Vec::new(), tokens: None, finish: FinishReason::Length, is_cut: false }
+        Self { text: String::new(), ids: Vec::new(), tokens: None, finish: Finish::Length }
     }
 
     /// The one token that is likeliest behind a prompt, from what was told of that place.
@@ -110,9 +95,9 @@ impl Written {
         let place = told.alternatives.last().and_then(|place| Some((place, place.first()?)));
         let Some((place, likeliest)) = place else { return Err(ApiError::model("the model told no token")) };
         let (ids, finish) = if app.model.is_end(likeliest.id) {
-            (Vec::new(), FinishReason::Stop)
+            (Vec::new(), Finish::EndOfTurn)
         } else {
-            (vec![likeliest.id], FinishReason::Length)
+            (vec![likeliest.id], Finish::Length)
         };
         let text = app.model.decode(&ids).map_err(|error| ApiError::model(error.to_string()))?;
         let continuation = probity_lm::ContinuationAnswer {
@@ -123,7 +108,7 @@ impl Written {
             is_greedy: true,
         };
         let tokens = Some(TokensAnswer { continuation, alternatives: vec![place.clone()] });
-        Ok(Self { text, ids, tokens, finish, is_cut: false })
+        Ok(Self { text, ids, tokens, finish })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::body::BodyLimit;
 use crate::options::ServeOptions;
 use crate::queue::Queue;
 use crate::served::ServedModel;
+use crate::wire::forms::Header;
 
 /// A model, what waits for it, and how it is served.
 pub(crate) struct App {
@@ -57,8 +58,19 @@ impl App {
         Instant::now() + self.options.timeout.min(Duration::from_secs(3_000_000_000))
     }
 
+    /// What every part of the answer to a request begins with.
+    pub(crate) fn header(&self, kind: &str, object: &'static str, body: &[u8]) -> Header {
+        Header {
+            id: Self::answer_id(kind, body),
+            object,
+            created: self.created,
+            model: self.options.name.clone(),
+            system_fingerprint: self.system_fingerprint.clone(),
+        }
+    }
+
     /// The id of the answer to a request, by its content.
-    pub(crate) fn answer_id(kind: &str, body: &[u8]) -> String {
+    fn answer_id(kind: &str, body: &[u8]) -> String {
         let hash = Sha256::new().chain_update(kind).chain_update(body).finalize();
         let mut id = format!("{kind}-");
         for byte in hash.iter().take(12) {

@@ -1,27 +1,11 @@
 //! From what a request says to what the model is asked, for texts of either endpoint.
 
-use probity_lm::{Ask, AskedTokens, Constraint, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
+use probity_lm::{Ask, AskedTokens, GenerateRequest, Prompt, Sampling, SamplingLimits, ScoreRequest};
 
 use crate::api_error::{ApiError, told_boxed};
 use crate::app::App;
 use crate::wire::forms::{MOST_ALTERNATIVES, MOST_CHOICES, MOST_STOPS};
-
-/// How texts are to be written.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Writing {
-    pub(crate) temperature: Option<f64>,
-    pub(crate) top_p: Option<f64>,
-    pub(crate) top_k: Option<usize>,
-    pub(crate) min_p: Option<f64>,
-    pub(crate) seed: Option<i64>,
-    pub(crate) choices: Option<usize>,
-    pub(crate) stop: Vec<String>,
-    pub(crate) constraint: Option<Constraint>,
-    /// Likeliest tokens beside each; absent where no log-probabilities are wanted.
-    pub(crate) alternatives: Option<usize>,
-    /// Whether the prompt stands before the text.
-    pub(crate) echo: bool,
-}
+use crate::wire::text::Writing;
 
 /// A prompt in tokens, and what the model is asked for it.
 #[derive(Debug, Clone)]
@@ -128,14 +112,14 @@ pub(crate) fn encode(app: &App, param: &str, prompt: &Prompt) -> Result<Vec<u32>
     app.model.encode(prompt).map_err(|error| ApiError::field(param, told_boxed(&error)))
 }
 
-/// Tokens that may be written behind so many of a prompt: as many as are wanted, or else as many of `usual` as there is
-/// room for.
+/// Tokens that may be written behind so many of a prompt: as many as are wanted, or else as many of `usual` (by default the
+/// server's limit) as there is room for.
 pub(crate) fn room(
     app: &App,
     param: &str,
     prompt: usize,
     (wanted_by, wanted): (&str, Option<u32>),
-    usual: usize,
+    usual: Option<usize>,
 ) -> Result<usize, ApiError> {
     let (most, limit) = (app.options.max_tokens, app.model.token_limit());
     let wanted = wanted.map(|tokens| tokens as usize);
@@ -146,5 +130,5 @@ pub(crate) fn room(
     if needed > limit {
         return Err(ApiError::too_long(param, needed, limit));
     }
-    Ok(wanted.unwrap_or_else(|| usual.min(most).min(limit - prompt)))
+    Ok(wanted.unwrap_or_else(|| usual.unwrap_or(most).min(most).min(limit - prompt)))
 }

@@ -10,10 +10,11 @@ use axum::{Json, Router, middleware};
 
 use crate::api_error::ApiError;
 use crate::app::App;
-use crate::chat::chat;
-use crate::completions::completions;
 use crate::guard::{Guard, guard};
 use crate::score::score;
+use crate::text;
+use crate::wire::chat::ChatRequest;
+use crate::wire::completions::CompletionRequest;
 use crate::wire::models::{HealthBody, ModelBody, ModelList};
 
 /// All of them, for those who may ask.
@@ -26,8 +27,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         own_pages_only: false,
     });
     Router::new()
-        .route("/v1/completions", post(completions))
-        .route("/v1/chat/completions", post(chat))
+        .route("/v1/completions", post(text::answer::<CompletionRequest>))
+        .route("/v1/chat/completions", post(text::answer::<ChatRequest>))
         .route("/v1/score", post(score))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))

@@ -13,11 +13,12 @@ use crate::api_error::{ApiError, told, told_boxed};
 use crate::app::App;
 use crate::asks::{encode, refuse_long};
 use crate::body::aside;
-use crate::chat::messages;
 use crate::json;
 use crate::queue::ScoreJob;
+use crate::wire::chat::{ChatMessage, ChatRequest};
 use crate::wire::forms::{PlainPrompt, TextOrIds, UsageBody};
 use crate::wire::score::{ClassEntry, LabelEntry, ScoreBatch, ScoreBody, ScoreEntry, ScoreItem, TokensEntry, finite};
+use crate::wire::text::TextFormat as _;
 
 /// Questions in one request.
 const MOST_ITEMS: usize = 4096;
@@ -33,7 +34,7 @@ struct Question {
 pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Result<Json<ScoreBody>, ApiError> {
     let deadline = app.deadline();
     let body = app.bodies.read(request).await?;
-    let answer_id = App::answer_id("score", &body);
+    let header = app.header("score", "list", &body);
     let questions = aside(&app, move |app| questions(app, &body)).await?;
     let (mut jobs, mut open) = (Vec::new(), Vec::new());
     for Question { id, request, tokens } in questions {
@@ -48,15 +49,7 @@ pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Resu
         prompts += result.prompt_tokens;
         data.push(entry(index, id, &result));
     }
-    Ok(Json(ScoreBody {
-        id: answer_id,
-        object: "list",
-        created: app.created,
-        model: app.options.name.clone(),
-        system_fingerprint: app.system_fingerprint.clone(),
-        data,
-        usage: UsageBody::new(prompts, 0),
-    }))
+    Ok(Json(ScoreBody { header, data, usage: UsageBody::new(prompts, 0) }))
 }
 
 fn questions(app: &App, body: &Bytes) -> Result<Vec<Question>, ApiError> {
@@ -82,10 +75,10 @@ fn question(app: &App, at: &str, item: ScoreItem) -> Result<Question, ApiError> 
             let why = "goes with `messages` only; put it at the end of the prompt";
             return Err(ApiError::field(field("answer_prefix"), why));
         }
-        (Some(TextOrIds(PlainPrompt::Text(text))), _) => (Prompt::Text(text), field("prompt")),
-        (Some(TextOrIds(PlainPrompt::Ids(ids))), _) => (Prompt::Tokens(ids), field("prompt")),
+        (Some(TextOrIds(prompt)), _) => (prompt.into(), field("prompt")),
         (_, Some(chat)) => {
-            let messages = messages(&field("messages"), chat)?;
+            let messages = ChatMessage::all(chat);
+            let messages = messages.ok_or_else(|| ApiError::field(field("messages"), ChatRequest::NAMES.prompts.1))?;
             (Prompt::Chat { messages, answer_prefix: item.answer_prefix.unwrap_or_default() }, field("messages"))
         }
     };

@@ -10,14 +10,15 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Frame;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::answers::{Written, too_late};
+use crate::answers::too_late;
 use crate::api_error::{ApiError, ErrorBody};
 use crate::app::App;
 use crate::queue::TextEvent;
-use crate::wire::forms::FinishReason;
+use crate::wire::text::{DoneText, Event, Written};
 
 /// Events that wait for a client that reads slowly.
 const AHEAD: usize = 64;
@@ -65,9 +66,9 @@ pub(crate) struct EventSender {
 }
 
 impl EventSender {
-    /// Sends JSON as an event.
-    pub(crate) async fn send(&self, json: Result<String, serde_json::Error>) -> Result<(), StreamEnd> {
-        let event = Bytes::from(format!("data: {}\n\n", json?));
+    /// Sends an event as JSON.
+    pub(crate) async fn send(&self, event: impl Serialize + Send) -> Result<(), StreamEnd> {
+        let event = Bytes::from(format!("data: {}\n\n", serde_json::to_string(&event)?));
         // A client that reads nothing is let go when its time is over.
         let sent = tokio::time::timeout_at(self.deadline, self.sender.send(event)).await;
         if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(StreamEnd::Left) }
@@ -75,10 +76,11 @@ impl EventSender {
 }
 
 /// A response whose events `write` sends; what it gives is the event with the usage, sent where that is wanted.
-pub(crate) fn stream<F, W>(app: &Arc<App>, include_usage: bool, write: W) -> Response
+pub(crate) fn stream<F, W, U>(app: &Arc<App>, include_usage: bool, write: W) -> Response
 where
     W: FnOnce(EventSender) -> F,
-    F: Future<Output = Result<Result<String, serde_json::Error>, StreamEnd>> + Send + 'static,
+    F: Future<Output = Result<U, StreamEnd>> + Send + 'static,
+    U: Serialize + Send,
 {
     let (sender, receiver) = mpsc::channel(AHEAD);
     let out = EventSender { sender, deadline: app.deadline() };
@@ -87,7 +89,7 @@ where
         let ended = match written.await {
             Ok(usage) if include_usage => out.send(usage).await,
             Ok(_) => Ok(()),
-            Err(StreamEnd::Failed(error)) => out.send(serde_json::to_string(&ErrorBody { error: error.detail })).await,
+            Err(StreamEnd::Failed(error)) => out.send(ErrorBody { error: error.detail }).await,
             Err(StreamEnd::Left) => return,
         };
         if ended.is_ok() {
@@ -104,25 +106,27 @@ where
 /// A text's events, with what is sent before the first.
 type OpenText = (String, mpsc::UnboundedReceiver<TextEvent>);
 
-/// The JSON of a piece of a choice, by its place; with a reason where it is the last.
-pub(crate) type Piece<'p> =
-    dyn Fn(usize, String, Option<FinishReason>) -> Result<String, serde_json::Error> + Send + Sync + 'p;
-
 /// Texts that are told as they are written.
 pub(crate) struct Streamed<'a> {
     pub(crate) app: &'a App,
     pub(crate) out: &'a EventSender,
     pub(crate) stops: &'a [String],
+    /// The field with the prompts, for errors.
+    pub(crate) param: &'a str,
     pub(crate) deadline: Instant,
 }
 
 impl Streamed<'_> {
-    /// Tells all of them; how many tokens they have.
-    pub(crate) async fn all(&self, texts: Vec<OpenText>, piece: &Piece<'_>) -> Result<usize, StreamEnd> {
+    /// Sends new text of each as an event that `encode` makes. Returns the number of tokens.
+    pub(crate) async fn all<C: Serialize + Send>(
+        &self,
+        texts: Vec<OpenText>,
+        encode: impl Fn(Event<'static>) -> C + Send + Sync,
+    ) -> Result<usize, StreamEnd> {
         let mut open = Vec::with_capacity(texts.len());
         for (index, (before, events)) in texts.into_iter().enumerate() {
             if !before.is_empty() {
-                self.out.send(piece(index, before, None)).await?;
+                self.out.send(encode(Event::Grown(index, before))).await?;
             }
             open.push(Some((events, GrowingText { stops: self.stops, ids: Vec::new(), sent: String::new() })));
         }
@@ -132,13 +136,14 @@ impl Streamed<'_> {
             match event {
                 TextEvent::Grown(ids) => {
                     if let Some(news) = text.grow(&ids, |ids| self.app.model.decode(ids).ok()) {
-                        self.out.send(piece(index, news, None)).await?;
+                        self.out.send(encode(Event::Grown(index, news))).await?;
                     }
                 }
                 TextEvent::Done(result) => {
-                    let written = Written::of(result.map_err(ApiError::model)?, "prompt")?;
+                    let written = Written::of(result.map_err(ApiError::model)?, self.param)?;
                     tokens += written.ids.len();
-                    self.out.send(piece(index, text.rest(&written.text), Some(written.finish))).await?;
+                    let (text, finish) = (text.rest(&written.text), written.reason());
+                    self.out.send(encode(Event::Done(DoneText { index, text, finish, told: None }))).await?;
                     open[index] = None;
                 }
             }

@@ -10,10 +10,8 @@ use probity_models::{
 
 use crate::checkpoints::{Checkpoint, Golden, largest_difference};
 use crate::device::device;
+use crate::roster::{Kind, Suite, golden_names};
 
-const ENCODERS: [&str; 7] =
-    ["bert", "roberta", "distilbert", "modernbert", "modernbert-biases", "deberta-v2", "deberta-v2-own"];
-const ENCODER_DECODERS: [&str; 3] = ["t5", "flan-t5", "bart"];
 const TOLERANCE: f32 = 2e-4;
 const LAYERS: [usize; 4] = [2, 0, 1, 2];
 
@@ -51,7 +49,7 @@ fn assert_close(what: &str, got: &[f32], expected: &[f32]) {
 
 #[test]
 fn hidden_states_and_masked_heads_are_those_of_our_kernels_and_of_transformers() {
-    for name in ENCODERS {
+    for name in golden_names(Kind::Encoder, Suite::Logits) {
         let ([kernels, candle], golden) = (both(name, encoder), Golden::open(name));
         let (long, short) = (golden.ids("tokens0"), golden.ids("tokens1"));
         let texts = [short.clone(), long.clone(), short[..1].to_vec()];
@@ -171,7 +169,7 @@ fn in_pieces(model: &dyn PackedDecoder, source: &Arc<KvSpan>, tokens: &[u32], pi
 
 #[test]
 fn an_encoder_decoder_s_logits_are_transformers_in_one_pass_token_by_token_and_in_pieces() {
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let ([_, candle], golden) = (both(name, encoder_decoder), Golden::open(name));
         for k in 0..2 {
             let (text, tokens) = (golden.ids(&format!("source{k}")), golden.ids(&format!("tokens{k}")));
@@ -188,7 +186,7 @@ fn an_encoder_decoder_s_logits_are_transformers_in_one_pass_token_by_token_and_i
 
 #[test]
 fn what_a_layer_shows_of_a_decoders_text_is_what_our_kernels_show() {
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let golden = Golden::open(name);
         let seen = both(name, encoder_decoder).map(|model| {
             let span = read(&*model, &golden.ids("source1"));
@@ -205,7 +203,7 @@ fn what_a_layer_shows_of_a_decoders_text_is_what_our_kernels_show() {
 
 #[test]
 fn bf16_is_near_and_not_the_same() {
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let golden = Golden::open(name);
         let model = encoder_decoder(&Checkpoint::golden(name), device(), Arithmetic::Tiles);
         let tokens = golden.ids("tokens1");
@@ -214,7 +212,7 @@ fn bf16_is_near_and_not_the_same() {
         println!("{name}: bf16 differs by {largest:e}");
         assert!(largest > TOLERANCE && largest < 0.5, "{name}: {largest}");
     }
-    for name in ENCODERS {
+    for name in golden_names(Kind::Encoder, Suite::Logits) {
         let golden = Golden::open(name);
         let model = encoder(&Checkpoint::golden(name), device(), Arithmetic::Tiles);
         let states = model.encode(&[golden.ids("tokens1")], &all_layers(name)).expect("runs");

@@ -4,12 +4,16 @@
 use std::sync::Arc;
 
 use crate::checkpoints::{Checkpoint, Golden, largest_difference};
+use crate::roster::{Kind, Suite, golden_names};
 use probity_models::{
     Arithmetic, Compute, Isa, KvSpan, ModelConfig, PackedDecoder, PackedSegment, load_encoder_decoder,
 };
 
-const MODELS: [&str; 3] = ["t5", "flan-t5", "bart"];
 const TOLERANCE: f32 = 2e-4;
+
+fn models() -> impl Iterator<Item = &'static str> {
+    golden_names(Kind::EncoderDecoder, Suite::Logits)
+}
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedDecoder> {
     let checkpoint = Checkpoint::golden(name);
@@ -61,7 +65,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 
 #[test]
 fn logits_equal_transformers_in_one_pass_token_by_token_and_in_pieces() {
-    for name in MODELS {
+    for name in models() {
         let (model, golden) = (load(name, Arithmetic::Exact), Golden::open(name));
         for k in 0..2 {
             let (text, tokens) = (golden.ids(&format!("source{k}")), golden.ids(&format!("tokens{k}")));
@@ -89,8 +93,7 @@ fn logits_equal_transformers_in_one_pass_token_by_token_and_in_pieces() {
 
 #[test]
 fn a_text_has_the_same_bits_alone_and_among_others_of_both_kinds() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
-    {
+    for (name, arithmetic) in models().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let texts = [golden.ids("source0"), golden.ids("source1")];
         let tokens = [golden.ids("tokens0"), golden.ids("tokens1")];
@@ -133,7 +136,7 @@ fn a_text_has_the_same_bits_alone_and_among_others_of_both_kinds() {
 
 #[test]
 fn joined_spans_and_output_rows_are_those_of_the_parts() {
-    for name in MODELS {
+    for name in models() {
         let (model, golden) = (load(name, Arithmetic::Exact), Golden::open(name));
         let (source, tokens) = (read(&*model, &golden.ids("source1")), golden.ids("tokens1"));
         let expected = in_pieces(&*model, &source, &tokens, &[tokens.len()]);
@@ -163,8 +166,7 @@ fn joined_spans_and_output_rows_are_those_of_the_parts() {
 
 #[test]
 fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
-    {
+    for (name, arithmetic) in models().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
         let golden = Golden::open(name);
         let (text, tokens) = (golden.ids("source0"), golden.ids("tokens0"));
         let run = |isa, threads| {

@@ -1,13 +1,16 @@
 //! Encoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other batches.
 
 use crate::checkpoints::{Checkpoint, Golden, goldens, largest_difference};
+use crate::roster::{Kind, Suite, golden_names};
 use candle_core::Tensor;
 use probity_models::{Arithmetic, Compute, Isa, ModelConfig, PackedEncoder, WeightSource as _, load_encoder};
 use serde_json::Value;
 
-const MODELS: [&str; 7] =
-    ["bert", "roberta", "distilbert", "modernbert", "modernbert-biases", "deberta-v2", "deberta-v2-own"];
 const TOLERANCE: f32 = 2e-4;
+
+fn models() -> impl Iterator<Item = &'static str> {
+    golden_names(Kind::Encoder, Suite::Logits)
+}
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn PackedEncoder> {
     let checkpoint = Checkpoint::golden(name);
@@ -33,7 +36,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 
 #[test]
 fn hidden_states_and_masked_logits_equal_transformers() {
-    for name in MODELS {
+    for name in models() {
         let (model, golden) = (load(name, Arithmetic::Exact), Golden::open(name));
         for k in 0..2 {
             let texts = [golden.ids(&format!("tokens{k}"))];
@@ -51,8 +54,7 @@ fn hidden_states_and_masked_logits_equal_transformers() {
 
 #[test]
 fn a_text_has_the_same_bits_alone_and_among_others_and_its_rows_alone_and_among_all() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
-    {
+    for (name, arithmetic) in models().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let (long, short) = (golden.ids("tokens0"), golden.ids("tokens1"));
         // More rows than products with distances are made of at a time.
@@ -119,7 +121,7 @@ fn last_norm(name: &str) -> [Vec<f32>; 2] {
 
 #[test]
 fn the_likeliest_token_at_a_masked_position_is_the_one_of_the_logits() {
-    for name in MODELS {
+    for name in models() {
         let (model, golden) = (load(name, Arithmetic::Exact), Golden::open(name));
         let (tokens, logits) = (golden.ids("tokens0"), golden.floats("logits0"));
         let wanted = [0, 17, 18, 100];
@@ -135,8 +137,7 @@ fn the_likeliest_token_at_a_masked_position_is_the_one_of_the_logits() {
 
 #[test]
 fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
-    {
+    for (name, arithmetic) in models().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
         let texts = [Golden::open(name).ids("tokens0")];
         let run = |isa, threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");

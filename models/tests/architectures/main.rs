@@ -7,4 +7,6 @@ mod device;
 mod devices;
 mod encoder_decoders;
 mod encoders;
+#[path = "../../../tests/roster/mod.rs"]
+mod roster;
 mod second_opinion;

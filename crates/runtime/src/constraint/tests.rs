@@ -133,9 +133,9 @@ fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
     let schema = Constraint::JsonSchema;
     for (constraint, told) in [
         (choice([]), "nothing to choose from"),
-        (Constraint::Regex("(?=a)b".into()), "this regex cannot be kept"),
+        (Constraint::Regex("(?=a)b".into()), "this regex cannot be kept: look-around, including look-ahead"),
         (Constraint::Regex(r"(a)\1".into()), "this regex cannot be kept"),
-        (Constraint::Regex("(".into()), "this regex cannot be kept"),
+        (Constraint::Regex("(".into()), "this regex cannot be kept: unclosed group"),
         (schema(json!({"type": "text"})), "schema #: this cannot be kept"),
         (
             schema(json!({"type": "string", "format": "isbn"})),

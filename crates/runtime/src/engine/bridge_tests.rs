@@ -5,9 +5,8 @@ use probity_models::{
 };
 
 use super::golden_tests::{TOLERANCE, folder, golden, in_pieces, largest_difference};
+use crate::test_roster::{Kind, Suite, golden_names};
 use crate::weights::SafetensorsFiles;
-
-const MODELS: [&str; 7] = ["gemma", "glm4", "helium", "olmo", "phi", "stablelm", "starcoder2"];
 
 fn load(name: &str, device: DeviceChoice, arithmetic: Arithmetic) -> Result<Box<dyn PackedDecoder>, DeviceError> {
     let json = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
@@ -18,7 +17,7 @@ fn load(name: &str, device: DeviceChoice, arithmetic: Arithmetic) -> Result<Box<
 
 #[test]
 fn logits_equal_transformers_however_a_text_is_cut() {
-    for name in MODELS {
+    for name in golden_names(Kind::Bridged, Suite::Logits) {
         let model = load(name, DeviceChoice::CandleCpu, Arithmetic::Exact).expect("complete checkpoint");
         let golden = golden(name);
         let all = golden.tokens.len();

@@ -13,15 +13,8 @@ use super::golden_tests::{
 };
 use crate::gguf_config;
 use crate::test_device::device;
+use crate::test_roster::{GoldenModel, Kind, Suite, golden_models, golden_names};
 use crate::weights::{GgufFile, SafetensorsFiles};
-
-const SAFETENSORS: [&str; 15] = [
-    "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "smollm3",
-    "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
-];
-const GGUF: [&str; 3] = ["tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3"];
-
-const ENCODER_DECODERS: [&str; 3] = ["t5", "flan-t5", "bart"];
 
 /// The same checkpoint by our kernels and by candle's operations.
 pub(super) struct Pair {
@@ -69,8 +62,10 @@ impl Pair {
 
     /// Every golden checkpoint of a decoder.
     pub(super) fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        let safetensors = SAFETENSORS.into_iter().map(|name| (name, Self::safetensors(name)));
-        safetensors.chain(GGUF.into_iter().map(|name| (name, Self::gguf(&folder(name).join("model.gguf")))))
+        golden_models(Kind::Decoder, Suite::Logits).map(|model| match model.file {
+            None => (model.name.as_str(), Self::safetensors(&model.name)),
+            Some(_) => (model.name.as_str(), Self::gguf(&folder(&model.path()))),
+        })
     }
 }
 
@@ -114,7 +109,7 @@ fn logits_under_fast_are_not_rounded_to_bf16() {
         let on_grid = rows.iter().flatten().filter(|x| is_bf16(**x)).count();
         assert!(on_grid * 100 < count, "{name}: {on_grid} of {count} logits lie on the grid of bf16");
     }
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
         let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
         let ModelConfig::EncoderDecoder(config) = config else { panic!("an encoder-decoder") };
@@ -221,7 +216,7 @@ fn what_several_texts_see_is_read_once_and_gives_the_same() {
 
 #[test]
 fn a_source_that_several_texts_look_at_is_read_once_and_gives_the_same() {
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let (pair, golden) = (Pair::encoder_decoder(name), Tensors::open(&folder(name).join("golden.safetensors")));
         let (text, tokens) = (golden.ids("source0"), golden.ids("tokens0"));
         let long: Vec<u32> = text.iter().copied().cycle().take(100).collect();
@@ -279,7 +274,7 @@ fn packed_over_sources(model: &dyn PackedDecoder, texts: &[Vec<u32>; 2], t: &[u3
 
 #[test]
 fn sources_and_texts_of_an_encoder_decoder_packed_together_agree_with_our_kernels() {
-    for name in ENCODER_DECODERS {
+    for name in golden_names(Kind::EncoderDecoder, Suite::Logits) {
         let (pair, golden) = (Pair::encoder_decoder(name), Tensors::open(&folder(name).join("golden.safetensors")));
         let (texts, tokens) = (["source0", "source1"].map(|text| golden.ids(text)), golden.ids("tokens0"));
         let [(expected, sums), (logits, normalisers)] =
@@ -376,7 +371,7 @@ fn token_scores_agree_with_our_kernels_shared_or_not() {
 
 #[test]
 fn bf16_on_a_device_is_near_and_not_the_same() {
-    for name in GGUF {
+    for GoldenModel { name, .. } in golden_models(Kind::Decoder, Suite::Logits).filter(|model| model.file.is_some()) {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
         let config = decoder_config(&gguf_config(&file).expect("complete metadata"));

@@ -14,13 +14,13 @@ use super::scheduler::ScheduleLimits;
 use super::token_scores::ScheduleOptions;
 use super::walk::WalkError;
 use crate::constraint::ConstraintError;
+use crate::test_roster::{Kind, Suite, golden_names};
 use crate::weights::SafetensorsFiles;
 use crate::{Drafting, TokenProgress};
 
-const MODELS: [&str; 18] = [
-    "llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "qwen3", "t5", "flan-t5", "bart", "granite",
-    "olmo2", "smollm3", "phi3", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe",
-];
+fn models() -> impl Iterator<Item = &'static str> {
+    [Kind::Decoder, Kind::EncoderDecoder].into_iter().flat_map(|kind| golden_names(kind, Suite::Generated))
+}
 
 fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn PackedDecoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
@@ -97,7 +97,7 @@ fn texts(
 
 #[test]
 fn greedy_texts_of_every_decoder_are_those_of_transformers() {
-    for name in MODELS {
+    for name in models() {
         let golden = &golden()["tiny"][name];
         let expected = ids(&golden["tokens"]);
         let until = golden["first_tie"].as_u64().map_or(expected.len(), |at| at as usize);
@@ -114,7 +114,7 @@ fn greedy_texts_of_every_decoder_are_those_of_transformers() {
 #[test]
 fn guesses_change_no_token_of_any_decoder() {
     let mut total = (0, 0);
-    for name in MODELS {
+    for name in models() {
         let golden = &golden()["tiny"][name];
         let random = |temperature, limits, seed| Sampling::Random { temperature, limits, seed };
         let limits = SamplingLimits { top_k: Some(9), top_p: Some(0.9), min_p: Some(0.01) };

@@ -1,11 +1,12 @@
 //! The forward pass against transformers (`scripts/goldens`), and against itself in other cuts.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, DecoderConfig, DeviceChoice, KvSpan, PackedDecoder, PackedSegment, RawTensor, SourceError, TensorBytes,
-    WeightSource, WeightType, load_decoder, read_config,
+    ArchitectureKind, Arithmetic, DecoderConfig, DeviceChoice, KvSpan, PackedDecoder, PackedSegment, RawTensor,
+    SourceError, TensorBytes, WeightSource, WeightType, known_architectures, load_decoder, read_config, text_part,
 };
 
 use super::scheduler::ScheduleLimits;
@@ -13,6 +14,7 @@ use super::token_scores::{ScheduleOptions, TokenQuery, score_tokens};
 use super::walk::WalkError;
 use crate::gguf_config;
 use crate::hub::locate;
+use crate::test_roster::{Kind, ROSTER, Suite, golden_models, golden_names};
 use crate::weights::{GgufFile, SafetensorsFiles};
 use crate::{Checkpoint, Drafting, TokenProgress};
 
@@ -114,11 +116,36 @@ pub(super) fn in_pieces(model: &dyn PackedDecoder, tokens: &[u32], pieces: &[usi
 }
 
 #[test]
+fn every_golden_model_has_a_row_that_says_what_it_is_and_every_architecture_a_model() {
+    let folders = std::fs::read_dir(folder("")).expect("goldens").map(|entry| entry.expect("a folder").file_name());
+    let folders: BTreeSet<_> = folders.map(|name| name.into_string().expect("UTF-8")).collect();
+    assert_eq!(ROSTER.iter().map(|model| model.name.clone()).collect::<BTreeSet<_>>(), folders);
+    let known = known_architectures();
+    let mut missing: BTreeSet<_> = known.iter().map(|one| one.name).collect();
+    for model in ROSTER.iter() {
+        let (name, path) = (&model.name, folder(&model.path()));
+        assert_eq!(folder(name).join("golden.safetensors").exists(), !model.without.contains(&Suite::Logits), "{name}");
+        let config = match model.file {
+            Some(_) => gguf_config(&GgufFile::open(&path).expect("valid GGUF")).expect("complete metadata"),
+            None => serde_json::from_slice(&std::fs::read(path.join("config.json")).expect("golden")).expect("JSON"),
+        };
+        let architecture = known.iter().find(|one| config["model_type"] == one.name).expect("a known architecture");
+        let kind = match architecture.kind {
+            ArchitectureKind::Decoder if text_part(&config).expect("supported").is_some() => Kind::WithImages,
+            ArchitectureKind::Decoder => Kind::Decoder,
+            ArchitectureKind::EncoderDecoder => Kind::EncoderDecoder,
+            ArchitectureKind::Encoder => Kind::Encoder,
+            ArchitectureKind::Bridged => Kind::Bridged,
+        };
+        assert_eq!(kind, model.kind, "{name}");
+        missing.remove(architecture.name);
+    }
+    assert_eq!(missing, BTreeSet::new(), "architectures without a golden model");
+}
+
+#[test]
 fn logits_equal_transformers_with_and_without_cache() {
-    for name in [
-        "llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "smollm3",
-        "phi3", "phi3-longrope", "gemma2", "gemma3_text", "ministral", "mixtral", "qwen3_moe", "mistral-yarn",
-    ] {
+    for name in golden_names(Kind::Decoder, Suite::Logits) {
         let (model, golden) = (load(name), golden(name));
         let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
         let largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
@@ -136,7 +163,7 @@ fn logits_equal_transformers_with_and_without_cache() {
 
 #[test]
 fn text_models_of_models_with_images_equal_transformers() {
-    for name in ["gemma3", "mistral3"] {
+    for name in golden_names(Kind::WithImages, Suite::Logits) {
         let located = locate(folder(name).to_str().expect("UTF-8 path")).expect("golden");
         let checkpoint = Checkpoint::open(&located).expect("its text model is known");
         let model = checkpoint.load(Arithmetic::Exact, DeviceChoice::Cpu).expect("complete checkpoint");
@@ -150,11 +177,9 @@ fn text_models_of_models_with_images_equal_transformers() {
 
 #[test]
 fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
-    for name in [
-        "tiny-gguf", "tiny-gguf-mixed", "tiny-gguf-qwen3", "gguf-granite", "gguf-olmo2", "gguf-smollm3", "gguf-phi3",
-        "gguf-gemma2", "gguf-gemma3", "gguf-mixtral", "gguf-qwen3-moe",
-    ] {
-        let (path, golden) = (folder(name).join("model.gguf"), golden(name));
+    for model in golden_models(Kind::Decoder, Suite::Logits).filter(|model| model.file.is_some()) {
+        let (name, path) = (model.name.as_str(), folder(&model.path()));
+        let golden = golden(name);
         let all = [golden.tokens.len()];
         let exact = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &golden.tokens, &all);
         let largest = largest_difference(exact.iter().flatten(), golden.logits.iter().flatten());

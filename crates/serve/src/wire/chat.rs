@@ -3,127 +3,138 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use probity_lm::{OneOrMany, Role};
+use probity_lm::{Constraint, Message, Prompt, Role};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::forms::{FinishReason, StreamOptions, UsageBody};
-use super::unhonoured::{Unhonoured, only_absent};
+use super::forms::{FinishReason, Header, UsageBody};
+use super::logprobs::{bytes, finite};
+use super::text::{DoneText, Event, FormatNames, TextFormat, TextRequest, ToldTokens, Writing, text_request};
+use crate::api_error::ApiError;
 
-/// An answer to a conversation.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ChatRequest {
-    /// The id of the model that is served; may be left out.
-    pub(crate) model: Option<String>,
-    /// The conversation so far, laid out by the model's own template. No text in it becomes a special token.
-    #[schemars(length(min = 1))]
-    pub(crate) messages: Vec<ChatMessage>,
-    /// Where an answer ends at the latest; as far as the server's limit and the model's context go by default.
-    #[schemars(range(min = 1))]
-    pub(crate) max_completion_tokens: Option<u32>,
-    /// The same by its older name.
-    #[schemars(range(min = 1))]
-    pub(crate) max_tokens: Option<u32>,
-    /// 0, the default, takes the likeliest token; above it tokens are drawn.
-    #[schemars(range(min = 0, max = 2))]
-    pub(crate) temperature: Option<f64>,
-    /// The fewest of the likeliest tokens that together are so probable may be drawn.
-    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
-    pub(crate) top_p: Option<f64>,
-    /// The likeliest so many tokens may be drawn. Not in `OpenAI`'s API.
-    #[schemars(range(min = 1))]
-    pub(crate) top_k: Option<usize>,
-    /// Tokens that are at least so probable, in parts of the likeliest one's probability, may be drawn. Not in `OpenAI`'s API.
-    #[schemars(range(min = 0, max = 1))]
-    pub(crate) min_p: Option<f64>,
-    /// What is drawn follows from it: the same seed gives the same answer; 0 by default. The second choice is drawn by
-    /// the next seed, and so on.
-    pub(crate) seed: Option<i64>,
-    /// How many choices.
-    #[schemars(range(min = 1, max = 128))]
-    pub(crate) n: Option<usize>,
-    /// An answer ends before the first of these.
-    pub(crate) stop: Option<OneOrMany<String>>,
-    /// Whether log-probabilities of the answer's tokens are wanted.
-    pub(crate) logprobs: Option<bool>,
-    /// Of how many likeliest tokens beside each; goes with `logprobs`.
-    #[schemars(range(min = 0, max = 20))]
-    pub(crate) top_logprobs: Option<usize>,
-    /// What the answer must be.
-    pub(crate) response_format: Option<ResponseFormat>,
-    /// Whether the answer is sent as it is written; with `logprobs` it comes in one piece.
-    pub(crate) stream: Option<bool>,
-    /// How the stream is told.
-    pub(crate) stream_options: Option<StreamOptions>,
-    /// Who asks; accepted, and used for nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) user: Option<Value>,
-    /// Accepted, and used for nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) metadata: Option<Value>,
-    /// Accepted, and used for nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) safety_identifier: Option<Value>,
-    /// Accepted, and used for nothing: what prompts share is found by itself.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) prompt_cache_key: Option<Value>,
-    /// Accepted: without tools it means nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) parallel_tool_calls: Option<bool>,
-    /// Not honoured: false or left out.
-    #[schemars(with = "Option<bool>", extend("enum" = [false, null]))]
-    pub(crate) store: Option<Value>,
-    /// Not honoured: 0 or left out.
-    #[schemars(with = "Option<f64>", extend("enum" = [0, null]))]
-    pub(crate) presence_penalty: Option<Value>,
-    /// Not honoured: 0 or left out.
-    #[schemars(with = "Option<f64>", extend("enum" = [0, null]))]
-    pub(crate) frequency_penalty: Option<Value>,
-    /// Not honoured: empty or left out.
-    #[schemars(with = "Option<Map<String, Value>>", extend("maxProperties" = 0))]
-    pub(crate) logit_bias: Option<Value>,
-    /// Not honoured: empty or left out.
-    #[schemars(with = "Option<Vec<Value>>", extend("maxItems" = 0))]
-    pub(crate) tools: Option<Value>,
-    /// Not honoured: `none`, `auto` or left out.
-    #[schemars(with = "Option<String>", extend("enum" = ["none", "auto", null]))]
-    pub(crate) tool_choice: Option<Value>,
-    /// Not honoured: empty or left out.
-    #[schemars(with = "Option<Vec<Value>>", extend("maxItems" = 0))]
-    pub(crate) functions: Option<Value>,
-    /// Not honoured: `none`, `auto` or left out.
-    #[schemars(with = "Option<String>", extend("enum" = ["none", "auto", null]))]
-    pub(crate) function_call: Option<Value>,
-    /// Not honoured: `["text"]` or left out.
-    #[schemars(with = "Option<Vec<String>>", extend("enum" = [["text"], null]))]
-    pub(crate) modalities: Option<Value>,
-    /// Not honoured: `auto`, `default` or left out.
-    #[schemars(with = "Option<String>", extend("enum" = ["auto", "default", null]))]
-    pub(crate) service_tier: Option<Value>,
-    /// Not honoured.
-    #[schemars(with = "()")]
-    pub(crate) reasoning_effort: Option<Value>,
+text_request! {
+    /// An answer to a conversation.
+    struct ChatRequest {
+        /// The conversation so far, laid out by the model's own template. No text in it becomes a special token.
+        #[schemars(length(min = 1))]
+        messages: Vec<ChatMessage>,
+        /// Where an answer ends at the latest; as far as the server's limit and the model's context go by default.
+        #[schemars(range(min = 1))]
+        max_completion_tokens: Option<u32>,
+        /// The same by its older name.
+        #[schemars(range(min = 1))]
+        max_tokens: Option<u32>,
+        /// Whether log-probabilities of the answer's tokens are wanted.
+        logprobs: Option<bool>,
+        /// Of how many likeliest tokens beside each; goes with `logprobs`.
+        #[schemars(range(min = 0, max = 20))]
+        top_logprobs: Option<usize>,
+        /// What the answer must be.
+        response_format: Option<ResponseFormat>,
+        /// Accepted, and used for nothing.
+        #[expect(dead_code, reason = "clients may say it")]
+        safety_identifier: Option<Value>,
+        /// Accepted, and used for nothing: what prompts share is found by itself.
+        #[expect(dead_code, reason = "clients may say it")]
+        prompt_cache_key: Option<Value>,
+        /// Accepted: without tools it means nothing.
+        #[expect(dead_code, reason = "clients may say it")]
+        parallel_tool_calls: Option<bool>,
+    }
+    unhonoured {
+        /// Not honoured: false or left out.
+        store: "Option<bool>" = [false],
+        /// Not honoured: 0 or left out.
+        presence_penalty: "Option<f64>" = [0],
+        /// Not honoured: 0 or left out.
+        frequency_penalty: "Option<f64>" = [0],
+        /// Not honoured: empty or left out.
+        logit_bias: "Option<Map<String, Value>>" = [{}],
+        /// Not honoured: empty or left out.
+        tools: "Option<Vec<Value>>" = [[]],
+        /// Not honoured: `none`, `auto` or left out.
+        tool_choice: "Option<String>" = ["none", "auto"],
+        /// Not honoured: empty or left out.
+        functions: "Option<Vec<Value>>" = [[]],
+        /// Not honoured: `none`, `auto` or left out.
+        function_call: "Option<String>" = ["none", "auto"],
+        /// Not honoured: `["text"]` or left out.
+        modalities: "Option<Vec<String>>" = [["text"]],
+        /// Not honoured: `auto`, `default` or left out.
+        service_tier: "Option<String>" = ["auto", "default"],
+        /// Not honoured.
+        reasoning_effort: "()" = [],
+    }
 }
 
-impl ChatRequest {
-    /// What is not honoured.
-    pub(crate) fn unhonoured(&self) -> [Unhonoured<'_>; 11] {
-        [
-            ("store", &self.store, json!([false])),
-            ("presence_penalty", &self.presence_penalty, json!([0])),
-            ("frequency_penalty", &self.frequency_penalty, json!([0])),
-            ("logit_bias", &self.logit_bias, json!([{}])),
-            ("tools", &self.tools, json!([[]])),
-            ("tool_choice", &self.tool_choice, json!(["none", "auto"])),
-            ("functions", &self.functions, json!([[]])),
-            ("function_call", &self.function_call, json!(["none", "auto"])),
-            ("modalities", &self.modalities, json!([["text"]])),
-            ("service_tier", &self.service_tier, json!(["auto", "default"])),
-            ("reasoning_effort", &self.reasoning_effort, only_absent()),
-        ]
+impl TextFormat for ChatRequest {
+    const NAMES: FormatNames = FormatNames {
+        id: "chatcmpl",
+        objects: ("chat.completion", "chat.completion.chunk"),
+        prompts: ("messages", "there is no message"),
+        alternatives: "top_logprobs",
+    };
+
+    fn model(&self) -> Option<&String> {
+        self.model.as_ref()
+    }
+
+    fn read(mut self) -> Result<TextRequest, ApiError> {
+        let request = self.common()?;
+        let wants_logprobs = self.logprobs.unwrap_or(false);
+        if self.top_logprobs.is_some() && !wants_logprobs {
+            return Err(ApiError::field("top_logprobs", "goes with `logprobs` only"));
+        }
+        let max_tokens = match (self.max_completion_tokens, self.max_tokens) {
+            (Some(new), Some(old)) if new != old => {
+                return Err(ApiError::field(
+                    "max_tokens", "differs from `max_completion_tokens`, which means the same",
+                ));
+            }
+            (Some(tokens), _) => ("max_completion_tokens", Some(tokens)),
+            (None, tokens) => ("max_tokens", tokens),
+        };
+        if max_tokens.1 == Some(0) {
+            return Err(ApiError::field(max_tokens.0, "must be at least 1"));
+        }
+        let writing = Writing {
+            constraint: self.response_format.and_then(ResponseFormat::constraint),
+            alternatives: wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)),
+            ..request.writing
+        };
+        let chat = |messages| Prompt::Chat { messages, answer_prefix: String::new() };
+        let prompts = ChatMessage::all(self.messages).map(chat).into_iter().collect();
+        Ok(TextRequest { writing, prompts, max_tokens, ..request })
+    }
+
+    fn body<'a>(header: Header, texts: impl Iterator<Item = DoneText<'a>>, usage: UsageBody) -> impl Serialize {
+        ChatBody { header, choices: texts.map(ChatChoice::from).collect(), usage }
+    }
+
+    fn event(header: Header, event: Event<'_>) -> Option<impl Serialize + Send + use<>> {
+        let said = |content: String| Delta { role: None, content: (!content.is_empty()).then_some(content) };
+        let chunk = |index, delta| ChunkChoice { index, delta, logprobs: None, finish_reason: None };
+        let (choice, usage) = match event {
+            Event::Opened(index) => {
+                (Some(chunk(index, Delta { role: Some("assistant"), content: Some(String::new()) })), None)
+            }
+            Event::Grown(index, text) => (Some(chunk(index, said(text))), None),
+            Event::Done(DoneText { index, text, finish, told }) => {
+                let logprobs = told.and_then(|told| ChatLogprobs::of(&told));
+                (Some(ChunkChoice { logprobs, finish_reason: Some(finish), ..chunk(index, said(text)) }), None)
+            }
+            Event::Usage(usage) => (None, Some(usage)),
+        };
+        Some(ChatChunk { header, choices: Vec::from_iter(choice), usage })
+    }
+}
+
+impl From<DoneText<'_>> for ChatChoice {
+    fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
+        let message = AnswerMessage { role: "assistant", content: text, refusal: None };
+        Self { index, message, logprobs: told.and_then(|told| ChatLogprobs::of(&told)), finish_reason: finish }
     }
 }
 
@@ -135,6 +146,14 @@ pub(crate) struct ChatMessage {
     pub(crate) role: ChatRole,
     /// What is said: a text, or parts of type `text`, which are read as one.
     pub(crate) content: Content,
+}
+
+impl ChatMessage {
+    /// The messages of a chat; absent if there are none.
+    pub(crate) fn all(messages: Vec<Self>) -> Option<Vec<Message>> {
+        let message = |message: Self| Message::new(message.role.into(), message.content.0);
+        (!messages.is_empty()).then(|| messages.into_iter().map(message).collect())
+    }
 }
 
 /// Who speaks.
@@ -229,6 +248,16 @@ pub(crate) enum ResponseFormat {
     },
 }
 
+impl ResponseFormat {
+    fn constraint(self) -> Option<Constraint> {
+        match self {
+            Self::Text {} => None,
+            Self::JsonObject {} => Some(Constraint::JsonSchema(json!({"type": "object"}))),
+            Self::JsonSchema { json_schema } => Some(Constraint::JsonSchema(json_schema.schema)),
+        }
+    }
+}
+
 /// A JSON schema with a name.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -247,16 +276,9 @@ pub(crate) struct NamedSchema {
 /// The answers.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatBody {
-    /// By the request's content: the same request has the same id.
-    pub(crate) id: String,
-    /// `chat.completion`.
-    pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
-    pub(crate) created: u64,
-    /// The model's id.
-    pub(crate) model: String,
-    /// What computed: version, model's fingerprint and arithmetic.
-    pub(crate) system_fingerprint: String,
+    /// Fields that all answers have.
+    #[serde(flatten)]
+    pub(crate) header: Header,
     /// In order.
     pub(crate) choices: Vec<ChatChoice>,
     /// What it took.
@@ -290,16 +312,9 @@ pub(crate) struct AnswerMessage {
 /// A part of a streamed answer.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatChunk {
-    /// That of the whole answer.
-    pub(crate) id: String,
-    /// `chat.completion.chunk`.
-    pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
-    pub(crate) created: u64,
-    /// The model's id.
-    pub(crate) model: String,
-    /// What computed.
-    pub(crate) system_fingerprint: String,
+    /// Fields that all answers have.
+    #[serde(flatten)]
+    pub(crate) header: Header,
     /// One, or none beside the usage.
     pub(crate) choices: Vec<ChunkChoice>,
     /// In the last chunk, where it was asked for.
@@ -340,20 +355,17 @@ pub(crate) struct ChatLogprobs {
     pub(crate) refusal: Option<Vec<ChatToken>>,
 }
 
-/// A token and the likeliest ones at its place; natural logarithms under the full vocabulary, minus infinity is -9999.
+/// A token and the likeliest ones at its place.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatToken {
-    /// Its text; of a part of a character a replacement.
-    pub(crate) token: String,
-    /// log P.
-    pub(crate) logprob: f64,
-    /// Its bytes.
-    pub(crate) bytes: Vec<u8>,
+    /// The token.
+    #[serde(flatten)]
+    pub(crate) token: ChatAlternative,
     /// The likeliest first.
     pub(crate) top_logprobs: Vec<ChatAlternative>,
 }
 
-/// A token that could have come.
+/// A token with its probability: a natural logarithm under the full vocabulary, minus infinity is -9999.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ChatAlternative {
     /// Its text; of a part of a character a replacement.
@@ -362,4 +374,22 @@ pub(crate) struct ChatAlternative {
     pub(crate) logprob: f64,
     /// Its bytes.
     pub(crate) bytes: Vec<u8>,
+}
+
+impl ChatLogprobs {
+    /// Of a text's tokens, without the one that ended it.
+    fn of(told: &ToldTokens<'_>) -> Option<Self> {
+        let tokens = told.written.tokens.as_ref()?;
+        let token = |id, logprob| {
+            let bytes = bytes(told.model, id);
+            ChatAlternative { token: String::from_utf8_lossy(&bytes).into_owned(), logprob: finite(logprob), bytes }
+        };
+        let places = tokens.continuation.token_logprobs.iter().zip(&tokens.alternatives);
+        let ids = tokens.continuation.token_ids.iter().take(told.reported().min(told.written.ids.len()));
+        let content = ids.zip(places).map(|(id, (logprob, others))| ChatToken {
+            token: token(*id, *logprob),
+            top_logprobs: others.iter().take(told.count).map(|other| token(other.id, other.logprob)).collect(),
+        });
+        Some(Self { content: content.collect(), refusal: None })
+    }
 }

@@ -1,103 +1,103 @@
 //! `POST /v1/completions`.
 
-use probity_lm::OneOrMany;
+use std::fmt::Write as _;
+
+use probity_lm::{Prompt, TokenAlternative, TokensAnswer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::forms::{FinishReason, PlainPrompts, StreamOptions, UsageBody};
-use super::unhonoured::Unhonoured;
+use super::forms::{FinishReason, Header, PlainPrompts, UsageBody};
+use super::logprobs::{bytes, finite};
+use super::text::{DoneText, Event, FormatNames, TextFormat, TextRequest, ToldTokens, Writing, text_request};
+use crate::api_error::ApiError;
+use crate::served::ServedModel;
 
-/// Texts that go on from prompts.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CompletionRequest {
-    /// The id of the model that is served; may be left out.
-    pub(crate) model: Option<String>,
-    /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text, behind
-    /// the model's own beginning-of-sequence token where it has one; ids are used as they are.
-    pub(crate) prompt: PlainPrompts,
-    /// Where a text ends at the latest; 0 with `echo` for the prompt alone.
-    #[schemars(range(min = 0))]
-    pub(crate) max_tokens: Option<u32>,
-    /// 0, the default, takes the likeliest token; above it tokens are drawn.
-    #[schemars(range(min = 0, max = 2))]
-    pub(crate) temperature: Option<f64>,
-    /// The fewest of the likeliest tokens that together are so probable may be drawn.
-    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
-    pub(crate) top_p: Option<f64>,
-    /// The likeliest so many tokens may be drawn. Not in `OpenAI`'s API.
-    #[schemars(range(min = 1))]
-    pub(crate) top_k: Option<usize>,
-    /// Tokens that are at least so probable, in parts of the likeliest one's probability, may be drawn. Not in `OpenAI`'s API.
-    #[schemars(range(min = 0, max = 1))]
-    pub(crate) min_p: Option<f64>,
-    /// What is drawn follows from it: the same seed gives the same text; 0 by default. The second choice of a prompt is
-    /// drawn by the next seed, and so on.
-    pub(crate) seed: Option<i64>,
-    /// How many choices for each prompt.
-    #[schemars(range(min = 1, max = 128))]
-    pub(crate) n: Option<usize>,
-    /// A text ends before the first of these.
-    pub(crate) stop: Option<OneOrMany<String>>,
-    /// Whether the prompt stands before the text.
-    pub(crate) echo: Option<bool>,
-    /// The log-probabilities of the tokens, and of so many likeliest ones beside each.
-    #[schemars(range(min = 0, max = 20))]
-    pub(crate) logprobs: Option<usize>,
-    /// Whether the text is sent as it is written; with `logprobs` it comes in one piece.
-    pub(crate) stream: Option<bool>,
-    /// How the stream is told.
-    pub(crate) stream_options: Option<StreamOptions>,
-    /// Who asks; accepted, and used for nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) user: Option<Value>,
-    /// Accepted, and used for nothing.
-    #[expect(dead_code, reason = "clients may say it")]
-    pub(crate) metadata: Option<Value>,
-    /// Not honoured: 0 or left out.
-    #[schemars(with = "Option<f64>", extend("enum" = [0, null]))]
-    pub(crate) presence_penalty: Option<Value>,
-    /// Not honoured: 0 or left out.
-    #[schemars(with = "Option<f64>", extend("enum" = [0, null]))]
-    pub(crate) frequency_penalty: Option<Value>,
-    /// Not honoured: empty or left out.
-    #[schemars(with = "Option<Map<String, Value>>", extend("maxProperties" = 0))]
-    pub(crate) logit_bias: Option<Value>,
-    /// Not honoured: 1 or left out.
-    #[schemars(with = "Option<u32>", extend("enum" = [1, null]))]
-    pub(crate) best_of: Option<Value>,
-    /// Not honoured: empty or left out.
-    #[schemars(with = "Option<String>", extend("enum" = ["", null]))]
-    pub(crate) suffix: Option<Value>,
+/// Tokens of a text where a request does not say, as in `OpenAI`'s API.
+const USUAL_TOKENS: usize = 16;
+
+text_request! {
+    /// Texts that go on from prompts.
+    struct CompletionRequest {
+        /// A text, a list of texts, the token ids of a prompt, or a list of these. Text is encoded as ordinary text, behind
+        /// the model's own beginning-of-sequence token where it has one; ids are used as they are.
+        prompt: PlainPrompts,
+        /// Where a text ends at the latest; 0 with `echo` for the prompt alone.
+        #[schemars(range(min = 0))]
+        max_tokens: Option<u32>,
+        /// Whether the prompt stands before the text.
+        echo: Option<bool>,
+        /// The log-probabilities of the tokens, and of so many likeliest ones beside each.
+        #[schemars(range(min = 0, max = 20))]
+        logprobs: Option<usize>,
+    }
+    unhonoured {
+        /// Not honoured: 0 or left out.
+        presence_penalty: "Option<f64>" = [0],
+        /// Not honoured: 0 or left out.
+        frequency_penalty: "Option<f64>" = [0],
+        /// Not honoured: empty or left out.
+        logit_bias: "Option<Map<String, Value>>" = [{}],
+        /// Not honoured: 1 or left out.
+        best_of: "Option<u32>" = [1],
+        /// Not honoured: empty or left out.
+        suffix: "Option<String>" = [""],
+    }
 }
 
-impl CompletionRequest {
-    /// What is not honoured.
-    pub(crate) fn unhonoured(&self) -> [Unhonoured<'_>; 5] {
-        [
-            ("presence_penalty", &self.presence_penalty, json!([0])),
-            ("frequency_penalty", &self.frequency_penalty, json!([0])),
-            ("logit_bias", &self.logit_bias, json!([{}])),
-            ("best_of", &self.best_of, json!([1])),
-            ("suffix", &self.suffix, json!([""])),
-        ]
+impl TextFormat for CompletionRequest {
+    const NAMES: FormatNames = FormatNames {
+        id: "cmpl",
+        objects: ("text_completion", "text_completion"),
+        prompts: ("prompt", "there is none"),
+        alternatives: "logprobs",
+    };
+
+    fn model(&self) -> Option<&String> {
+        self.model.as_ref()
+    }
+
+    fn read(mut self) -> Result<TextRequest, ApiError> {
+        let request = self.common()?;
+        Ok(TextRequest {
+            writing: Writing { alternatives: self.logprobs, echo: self.echo.unwrap_or(false), ..request.writing },
+            prompts: self.prompt.0.into_iter().map(Prompt::from).collect(),
+            max_tokens: ("max_tokens", self.max_tokens),
+            usual_tokens: Some(USUAL_TOKENS),
+            ..request
+        })
+    }
+
+    fn body<'a>(header: Header, texts: impl Iterator<Item = DoneText<'a>>, usage: UsageBody) -> impl Serialize {
+        CompletionBody { header, choices: texts.map(CompletionChoice::from).collect(), usage: Some(usage) }
+    }
+
+    fn event(header: Header, event: Event<'_>) -> Option<impl Serialize + Send + use<>> {
+        let (choices, usage) = match event {
+            Event::Opened(_) => return None,
+            Event::Grown(index, text) => {
+                (vec![CompletionChoice { index, text, logprobs: None, finish_reason: None }], None)
+            }
+            Event::Done(text) => (vec![text.into()], None),
+            Event::Usage(usage) => (Vec::new(), Some(usage)),
+        };
+        Some(CompletionBody { header, choices, usage })
+    }
+}
+
+impl From<DoneText<'_>> for CompletionChoice {
+    fn from(DoneText { index, text, finish, told }: DoneText<'_>) -> Self {
+        let logprobs = told.map(|told| CompletionLogprobs::of(&told));
+        Self { index, text, logprobs, finish_reason: Some(finish) }
     }
 }
 
 /// The texts.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct CompletionBody {
-    /// By the request's content: the same request has the same id.
-    pub(crate) id: String,
-    /// `text_completion`.
-    pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
-    pub(crate) created: u64,
-    /// The model's id.
-    pub(crate) model: String,
-    /// What computed: version, model's fingerprint and arithmetic.
-    pub(crate) system_fingerprint: String,
+    /// Fields that all answers have.
+    #[serde(flatten)]
+    pub(crate) header: Header,
     /// In the order of the prompts, those of one prompt one after another.
     pub(crate) choices: Vec<CompletionChoice>,
     /// Absent in chunks of a stream but the last, and null there without `include_usage`.
@@ -130,4 +130,74 @@ pub(crate) struct CompletionLogprobs {
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Where each token begins, in characters.
     pub(crate) text_offset: Vec<usize>,
+}
+
+impl CompletionLogprobs {
+    fn of(told: &ToldTokens<'_>) -> Self {
+        let logprobs = Self { tokens: vec![], token_logprobs: vec![], top_logprobs: vec![], text_offset: vec![] };
+        let mut telling = Telling { model: told.model, count: told.count, told: logprobs, characters: 0 };
+        if let Some((ids, answer)) = told.prompt {
+            if let Some(first) = ids.first() {
+                telling.tell(*first, None);
+            }
+            if let Some(answer) = answer {
+                telling.tell_all(answer, ids.len() - 1);
+            }
+        }
+        if let Some(tokens) = &told.written.tokens {
+            telling.tell_all(tokens, told.reported());
+        }
+        telling.told
+    }
+}
+
+/// The tokens of a text that was told, one by one, with where each begins.
+struct Telling<'a> {
+    model: &'a dyn ServedModel,
+    /// Likeliest tokens beside each.
+    count: usize,
+    told: CompletionLogprobs,
+    characters: usize,
+}
+
+impl Telling<'_> {
+    /// The next token, with what is known of its place.
+    fn tell(&mut self, id: u32, place: Option<(f64, &[TokenAlternative])>) {
+        let spelling = spelled(self.model, id);
+        let top = place.map(|(logprob, others)| {
+            let others = others.iter().take(self.count).map(|other| (spelled(self.model, other.id), other.logprob));
+            let mut top = Map::new();
+            for (token, logprob) in others.chain([(spelling.clone(), logprob)]) {
+                // Of two that are written alike the likelier.
+                top.entry(token).or_insert_with(|| finite(logprob).into());
+            }
+            top
+        });
+        self.told.tokens.push(spelling);
+        self.told.token_logprobs.push(place.map(|(logprob, _)| finite(logprob)));
+        self.told.top_logprobs.push(top);
+        self.told.text_offset.push(self.characters);
+        // A character that is spread over tokens begins with the first of them.
+        let begins = |byte: &&u8| **byte & 0xc0 != 0x80;
+        self.characters += self.model.token_bytes(id).iter().flatten().filter(begins).count();
+    }
+
+    fn tell_all(&mut self, answer: &TokensAnswer, count: usize) {
+        let continuation = &answer.continuation;
+        let places = continuation.token_logprobs.iter().zip(&answer.alternatives);
+        for (id, (logprob, others)) in continuation.token_ids.iter().zip(places).take(count) {
+            self.tell(*id, Some((*logprob, others)));
+        }
+    }
+}
+
+/// A token as completions write it: those that are a part of a character by their bytes, so that no two are alike.
+fn spelled(model: &dyn ServedModel, id: u32) -> String {
+    String::from_utf8(bytes(model, id)).unwrap_or_else(|error| {
+        let mut spelling = "bytes:".to_owned();
+        for byte in error.as_bytes() {
+            let _ = write!(spelling, "\\x{byte:02x}");
+        }
+        spelling
+    })
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use probity_lm::Prompt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
@@ -12,6 +13,15 @@ use serde::{Deserialize as DeriveDeserialize, Serialize};
 pub(crate) enum PlainPrompt {
     Text(String),
     Ids(Vec<u32>),
+}
+
+impl From<PlainPrompt> for Prompt {
+    fn from(prompt: PlainPrompt) -> Self {
+        match prompt {
+            PlainPrompt::Text(text) => Self::Text(text),
+            PlainPrompt::Ids(ids) => Self::Tokens(ids),
+        }
+    }
 }
 
 /// One prompt or many: a text, a list of texts, the ids of one prompt, or a list of these.
@@ -156,6 +166,21 @@ impl JsonSchema for TextOrIds {
 pub(crate) struct StreamOptions {
     /// Whether a last chunk without choices has the usage.
     pub(crate) include_usage: Option<bool>,
+}
+
+/// What the parts of an answer begin with.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct Header {
+    /// A hash of the request: the same request has the same id.
+    pub(crate) id: String,
+    /// The kind of the object: `chat.completion`, `chat.completion.chunk`, `text_completion` or `list`.
+    pub(crate) object: &'static str,
+    /// When the server was started, in seconds.
+    pub(crate) created: u64,
+    /// The model's id.
+    pub(crate) model: String,
+    /// What computed: version, model's fingerprint and arithmetic.
+    pub(crate) system_fingerprint: String,
 }
 
 /// Tokens that were read and written.

@@ -4,6 +4,8 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod forms;
+mod logprobs;
 pub(crate) mod models;
 pub(crate) mod score;
-pub(crate) mod unhonoured;
+pub(crate) mod text;
+mod unhonoured;

@@ -6,7 +6,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::chat::ChatMessage;
-use super::forms::{TextOrIds, UsageBody};
+use super::forms::{Header, TextOrIds, UsageBody};
 
 /// Questions about what follows prompts.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -56,16 +56,9 @@ impl Single for ScoreItem {
 /// The answers.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ScoreBody {
-    /// By the request's content: the same request has the same id.
-    pub(crate) id: String,
-    /// `list`.
-    pub(crate) object: &'static str,
-    /// When the server was started, in seconds.
-    pub(crate) created: u64,
-    /// The model's id.
-    pub(crate) model: String,
-    /// What computed: version, model's fingerprint and arithmetic.
-    pub(crate) system_fingerprint: String,
+    /// Fields that all answers have.
+    #[serde(flatten)]
+    pub(crate) header: Header,
     /// In the order of the questions.
     pub(crate) data: Vec<ScoreEntry>,
     /// What it took.

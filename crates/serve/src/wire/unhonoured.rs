@@ -1,6 +1,6 @@
 //! Fields of `OpenAI`'s API that are not honoured: taken where they say what holds anyway, refused by name elsewhere.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api_error::ApiError;
 
@@ -21,22 +21,19 @@ pub(crate) fn refuse_others(fields: &[Unhonoured<'_>]) -> Result<(), ApiError> {
     Err(ApiError::field(*name, format!("is not honoured here; leave it out{may}")).with_code("unsupported_parameter"))
 }
 
-/// Nothing but its absence.
-pub(crate) fn only_absent() -> Value {
-    json!([])
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn neutral_values_are_taken_and_others_refused_by_name() {
         let zero = Some(json!(0.0));
-        assert_eq!(refuse_others(&[("presence_penalty", &zero, json!([0])), ("tools", &None, only_absent())]), Ok(()));
+        assert_eq!(refuse_others(&[("presence_penalty", &zero, json!([0])), ("tools", &None, json!([]))]), Ok(()));
         let error = refuse_others(&[("presence_penalty", &Some(json!(1)), json!([0]))]).expect_err("not neutral");
         assert!(error.detail.message.contains("`presence_penalty`") && error.detail.message.contains("or give 0"));
-        let error = refuse_others(&[("tools", &Some(json!([1])), only_absent())]).expect_err("not neutral");
+        let error = refuse_others(&[("tools", &Some(json!([1])), json!([]))]).expect_err("not neutral");
         assert!(error.detail.message.ends_with("leave it out"), "{}", error.detail.message);
     }
 }

@@ -1,0 +1,188 @@
+//! Generated text over HTTP: one path from a request to its answer, for every wire format.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use probity_lm::{Prompt, TokensAnswer};
+use tokio::time::Instant;
+
+use crate::answers::{self, OpenPrompt, prompt_tokens, submit};
+use crate::api_error::ApiError;
+use crate::app::App;
+use crate::asks::{PromptAsk, encode, room};
+use crate::body::aside;
+use crate::json;
+use crate::stream::{Streamed, stream};
+use crate::wire::forms::{Header, UsageBody};
+use crate::wire::text::{DoneText, Event, TextFormat, TextRequest, ToldTokens, Writing, Written};
+
+/// Texts in one request: its prompts times the choices of each.
+const MOST_TEXTS: usize = 4096;
+
+/// A request, ready for the model.
+struct Plan {
+    asks: Vec<PromptAsk>,
+    /// The text of each prompt with `echo`, otherwise empty.
+    echoed: Vec<String>,
+    writing: Writing,
+    is_streamed: bool,
+    include_usage: bool,
+    header: Header,
+}
+
+/// The texts of a prompt, and what is known of its own tokens where that was asked.
+struct Finished {
+    told: Option<TokensAnswer>,
+    written: Vec<Written>,
+}
+
+/// Answers a request.
+pub(crate) async fn answer<F: TextFormat>(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let deadline = app.deadline();
+    let body = app.bodies.read(request).await?;
+    let plan = aside(&app, move |app| Plan::new::<F>(app, &body)).await?;
+    let open = submit(&app, &plan.asks, plan.is_streamed && plan.grows())?;
+    if plan.is_streamed {
+        return Ok(streamed::<F>(&app, plan, open, deadline));
+    }
+    let mut finished = Vec::with_capacity(open.len());
+    for (ask, open) in plan.asks.iter().zip(open) {
+        finished.push(finish::<F>(&app, ask, open, deadline).await?);
+    }
+    let usage = plan.usage(finished.iter().map(Finished::tokens).sum());
+    let texts = finished.iter().enumerate().flat_map(|(place, finished)| plan.texts(&app, place, finished));
+    Ok(Json(F::body(plan.header.clone(), texts, usage)).into_response())
+}
+
+impl Plan {
+    fn new<F: TextFormat>(app: &App, body: &Bytes) -> Result<Self, ApiError> {
+        let request: F = json::read(body)?;
+        app.check_model(request.model())?;
+        let TextRequest { writing, prompts, max_tokens, usual_tokens, is_streamed, include_usage } = request.read()?;
+        writing.check(F::NAMES.alternatives)?;
+        let (field, none) = F::NAMES.prompts;
+        if prompts.is_empty() {
+            return Err(ApiError::field(field, none));
+        }
+        if prompts.len() * writing.choice_count() > MOST_TEXTS {
+            return Err(ApiError::field(field, format!("at most {MOST_TEXTS} texts can be asked for at once")));
+        }
+        let (mut asks, mut echoed) = (Vec::new(), Vec::new());
+        let is_one = prompts.len() == 1;
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            let param = if is_one { field.to_owned() } else { format!("{field}[{index}]") };
+            let (tokens, text) = in_tokens(app, &param, prompt, writing.echo)?;
+            let max_tokens = room(app, &param, tokens.len(), max_tokens, usual_tokens)?;
+            asks.push(writing.ask(app, &param, tokens, max_tokens)?);
+            echoed.push(text);
+        }
+        let (whole, event) = F::NAMES.objects;
+        let header = app.header(F::NAMES.id, if is_streamed { event } else { whole }, body);
+        Ok(Self { asks, echoed, writing, is_streamed, include_usage, header })
+    }
+
+    /// Whether a stream sends texts as they grow: log-probabilities are known only when a text is done.
+    fn grows(&self) -> bool {
+        self.writing.alternatives.is_none() && self.asks.iter().all(|ask| !ask.texts.is_empty())
+    }
+
+    fn usage(&self, completion_tokens: usize) -> UsageBody {
+        UsageBody::new(self.asks.iter().map(|ask| ask.tokens.len()).sum(), completion_tokens)
+    }
+
+    /// The choices of a prompt.
+    fn texts<'a>(
+        &'a self,
+        app: &'a App,
+        place: usize,
+        finished: &'a Finished,
+    ) -> impl Iterator<Item = DoneText<'a>> + Send {
+        let ask = &self.asks[place];
+        let prompt = self.writing.echo.then_some((ask.tokens.as_slice(), finished.told.as_ref()));
+        finished.written.iter().enumerate().map(move |(index, written)| DoneText {
+            index: place * ask.choices + index,
+            text: format!("{}{}", self.echoed[place], written.text),
+            finish: written.reason(),
+            told: self.writing.alternatives.map(|count| ToldTokens { model: &*app.model, written, prompt, count }),
+        })
+    }
+}
+
+impl Finished {
+    fn tokens(&self) -> usize {
+        self.written.iter().map(|written| written.ids.len()).sum()
+    }
+}
+
+/// Waits for the texts of a prompt.
+async fn finish<F: TextFormat>(
+    app: &App,
+    ask: &PromptAsk,
+    open: OpenPrompt,
+    deadline: Instant,
+) -> Result<Finished, ApiError> {
+    let param = F::NAMES.prompts.0;
+    let told = match open.score {
+        Some(score) => Some(prompt_tokens(answers::score(score, deadline).await?, param)?),
+        None => None,
+    };
+    let mut written = Vec::with_capacity(ask.choices);
+    for mut events in open.texts {
+        written.push(answers::text(&mut events, deadline, param).await?);
+    }
+    if written.is_empty() {
+        let text = match &told {
+            Some(told) if ask.next_is_text => Written::next(app, told)?,
+            _ => Written::nothing(),
+        };
+        written = vec![text; ask.choices];
+    }
+    Ok(Finished { told, written })
+}
+
+/// The tokens of a prompt, and its text where that is wanted.
+fn in_tokens(app: &App, param: &str, prompt: Prompt, wants_text: bool) -> Result<(Vec<u32>, String), ApiError> {
+    let Prompt::Tokens(ids) = prompt else {
+        let tokens = encode(app, param, &prompt)?;
+        return Ok((tokens, if wants_text { prompt.text() } else { String::new() }));
+    };
+    if let Some(id) = ids.iter().find(|id| !app.model.is_token(**id)) {
+        return Err(ApiError::field(param, format!("token {id} is not in the vocabulary")));
+    }
+    let text = if wants_text { app.model.decode(&ids) } else { Ok(String::new()) };
+    Ok((ids, text.map_err(|error| ApiError::field(param, error.to_string()))?))
+}
+
+/// An answer as events.
+fn streamed<F: TextFormat>(app: &Arc<App>, plan: Plan, open: Vec<OpenPrompt>, deadline: Instant) -> Response {
+    let of_stream = app.clone();
+    stream(app, plan.include_usage, move |out| async move {
+        let app = of_stream;
+        let encode = |event: Event<'_>| F::event(plan.header.clone(), event);
+        for index in 0..plan.asks.iter().map(|ask| ask.choices).sum() {
+            if let Some(opened) = encode(Event::Opened(index)) {
+                out.send(opened).await?;
+            }
+        }
+        let mut tokens = 0;
+        if plan.grows() {
+            let texts = open.into_iter().zip(&plan.echoed);
+            let texts = texts.flat_map(|(open, echoed)| open.texts.into_iter().map(|text| (echoed.clone(), text)));
+            let param = F::NAMES.prompts.0;
+            let streamed = Streamed { app: &app, out: &out, stops: &plan.writing.stop, param, deadline };
+            tokens = streamed.all(texts.collect(), encode).await?;
+        } else {
+            for (place, open) in open.into_iter().enumerate() {
+                let finished = finish::<F>(&app, &plan.asks[place], open, deadline).await?;
+                tokens += finished.tokens();
+                for text in plan.texts(&app, place, &finished) {
+                    out.send(encode(Event::Done(text))).await?;
+                }
+            }
+        }
+        Ok(encode(Event::Usage(plan.usage(tokens))))
+    })
+}
