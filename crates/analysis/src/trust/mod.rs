@@ -169,7 +169,12 @@ impl Trusted {
     }
 
     /// Of a metric and an attribute, with what people should look at.
-    pub(crate) fn of(metric: &str, attribute: Option<&str>, items: &JudgedItems<'_>, promise: Promise) -> (Self, ToLabel) {
+    pub(crate) fn of(
+        metric: &str,
+        attribute: Option<&str>,
+        items: &JudgedItems<'_>,
+        promise: Promise,
+    ) -> (Self, ToLabel) {
         let middle = items.middle();
         let (mut trusted, threshold) = of_pairs(items, attribute.is_some(), middle, promise);
         let (systems, lead) = if attribute.is_some() { means(items, promise.confidence) } else { (Vec::new(), None) };
