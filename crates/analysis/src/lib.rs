@@ -4,7 +4,7 @@
 //! - [`conclusion`]: the first sentence of a run, and how far to trust it.
 //! - [`trust`]: what labels promise of scores.
 //! - [`MetaInputs`]: any table of scores compared with people's ([`MetaParams`] are its options).
-//! - [`gate`]: a run compared with a baseline.
+//! - [`gate()`]: a run compared with a baseline.
 //!
 //! Thresholds of words such as "weak" or "few" are constants of [`thresholds`].
 

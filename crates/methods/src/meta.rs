@@ -70,7 +70,7 @@ impl Configured for MetaConfiguration {
     fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
         let params = &self.params;
         let read_before = self.rehearsed.lock().take();
-        let inputs = read_before.map_or_else(|| MetaInputs::read(params), Ok)?;
+        let inputs = if let Some(inputs) = read_before { inputs } else { MetaInputs::read(params)? };
         if run.is_rehearsal() {
             *self.rehearsed.lock() = Some(inputs);
             return Err(MethodError::Rehearsed);

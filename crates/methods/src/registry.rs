@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn a_judging_method_declares_the_scores_of_its_table() {
         let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
-        let judges = |args: &&str| method(args.split(' ').next().unwrap_or("")).is_some_and(|m| m.judges_candidates());
+        let judges =
+            |args: &&str| method(args.split(' ').next().unwrap_or("")).is_some_and(DynMethod::judges_candidates);
         let runs = runs();
         for args in runs.iter().map(String::as_str).chain(["reward"]).filter(judges) {
             let model = if args == "reward" { noisy().with_classes(["LABEL_0"]) } else { noisy() };
