@@ -105,7 +105,11 @@ fn a_dry_run_writes_nothing_and_says_what_texts_would_take() {
     assert!(ran.stdout.contains(&format!("{not_counted}{guesses}")), "{}", ran.stdout);
     let plain = run(&world, &world.file("r.jsonl", mixed()), &["--dry-run", "--draft", "off", "--no-sharing"]).exits(0);
     assert!(plain.stdout.contains(not_counted) && !plain.stdout.contains(guesses), "{}", plain.stdout);
-    assert!(plain.stdout.contains("with --no-sharing") && !plain.stdout.contains("computed once"), "{}", plain.stdout);
+    assert!(
+        plain.stdout.contains("with --compute no-sharing=yes") && !plain.stdout.contains("computed once"),
+        "{}",
+        plain.stdout
+    );
     assert!(!world.path("a.jsonl").exists());
 }
 

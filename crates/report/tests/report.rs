@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use miette::Diagnostic as _;
+use probity_analysis::plot::{BiasEstimate, Drawing, LineAxis, Plot, Point, Series};
 use probity_report::{Options, ReportError, ReportTable, ReportedRun, RunReport, TableCell};
 use probity_stats::Resampling;
 use serde_json::{Value, json};
@@ -734,45 +735,49 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
 }
 
 #[test]
-fn the_papers_lines_are_drawn_from_what_a_summary_says() {
+fn plots_that_a_summary_describes_are_drawn() {
     let (_folder, path) = made(SMALL);
     let mut summary: Value =
         serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
-    let subset = |scheme: &str, comparisons: usize, spearman: f64| {
-        let ranges = serde_json::json!({"spearman": [spearman - 0.1, spearman + 0.1], "debiased_on_drawn": null});
-        serde_json::json!({
-            "attribute": "quality", "template": "1", "scheme": scheme, "comparisons": comparisons, "spearman": spearman, "debiased": spearman,
-            "debiased_on_drawn": spearman + 0.05, "ranges": ranges,
-        })
+    let series = |name: &str, band: bool| {
+        let point = |x: f64, y: f64| Point { x, y, band: band.then_some((y - 0.1, y + 0.1)) };
+        Series { name: name.to_owned(), points: vec![point(0.0, 0.2), point(1.0, 0.4)] }
     };
-    let subsets = [
-        subset("random", 4, 0.2),
-        subset("random", 12, 0.4),
-        subset("symmetric", 4, 0.3),
-        subset("symmetric", 12, 0.4),
+    let both = |band| vec![series("random", band), series("symmetric", band)];
+    let plot = |id: &str, drawing: Drawing| Plot {
+        id: id.to_owned(),
+        title: "<i>title</i>".to_owned(),
+        caption: "caption".to_owned(),
+        drawing,
+    };
+    let lines = |x, series| Drawing::Lines { x, y: "Spearman".to_owned(), series };
+    let cells = |rows: usize| vec![vec![Some(1.0), None]; rows];
+    let names = || vec!["bleu".to_owned(), "ter".to_owned()];
+    let plots = [
+        plot("counts", lines(LineAxis::Counts("comparisons".to_owned()), both(true))),
+        plot("names", lines(LineAxis::Names(names()), both(false))),
+        plot("nothing", lines(LineAxis::Names(names()), Vec::new())),
+        plot("map", Drawing::Map { groups: both(false) }),
+        plot("square", Drawing::Correlations { names: names(), cells: cells(2) }),
+        plot("ragged", Drawing::Correlations { names: names(), cells: cells(3) }),
+        plot("../outside", Drawing::Map { groups: both(false) }),
+        plot(
+            "bias",
+            Drawing::PositionBias { rows: vec![BiasEstimate { name: "1".to_owned(), before: 0.7, after: None }] },
+        ),
     ];
-    summary["values"]["analyses"] = serde_json::json!({"runs": 50, "subsets": subsets});
-    let voice = |reference: &str, by: &str, accuracy: f64| serde_json::json!({"reference": reference, "by": by, "attribute": "quality", "accuracy": accuracy});
-    summary["values"]["pairs"] = serde_json::json!([
-        voice("direct", "bleu", 0.5),
-        voice("direct", "ter", 0.6),
-        voice("adapted", "bleu", 0.7),
-        voice("adapted", "ter", 0.8)
-    ]);
+    let mut plots = serde_json::to_value(plots).expect("plain values");
+    plots.as_array_mut().expect("a list").push(serde_json::json!({ "id": "other", "drawing": "unknown" }));
+    summary["sections"][0]["plots"] = plots;
     fs::write(path.join("summary.json"), summary.to_string()).expect("written");
     let report = report(&[&path]);
-    let drawn =
-        |id: &str| report.figures().find(|figure| figure.id == id).unwrap_or_else(|| panic!("{id}")).standalone();
-    let judged = drawn("run1-subsets-0-judged");
-    // Two schemes with two points each and a band; the debiased ones have no range.
-    assert_eq!((judged.matches("class=\"mark s").count(), judged.matches("series-band s").count()), (4, 2));
-    assert!(judged.contains(">random<") && judged.contains(">symmetric<"), "{judged}");
-    assert_eq!(drawn("run1-subsets-0-debiased").matches("class=\"series-band").count(), 0);
-    let references = drawn("run1-references-0");
-    assert!(
-        references.contains(">bleu<")
-            && references.contains(">adapted<")
-            && references.matches("class=\"mark s").count() == 4,
-        "{references}"
-    );
+    let drawn: Vec<&str> = report.figures().map(|figure| figure.id.as_str()).collect();
+    assert_eq!(drawn[..5], ["run1-counts", "run1-names", "run1-map", "run1-square", "run1-bias"], "{drawn:?}");
+    assert!(!drawn.iter().any(|id| ["nothing", "ragged", "outside", "other"].iter().any(|part| id.contains(part))));
+    let file = |id: &str| report.figures().find(|figure| figure.id == id).expect("drawn").standalone();
+    let counts = file("run1-counts");
+    assert_eq!((counts.matches("class=\"mark s").count(), counts.matches("series-band s").count()), (4, 2));
+    assert!(counts.contains(">random<") && counts.contains(">symmetric<") && !counts.contains("<i>"), "{counts}");
+    let names = file("run1-names");
+    assert!(names.contains(">bleu<") && !names.contains("series-band s\""), "{names}");
 }
