@@ -460,7 +460,7 @@ impl ComparisonJudge<'_> {
         };
         let questions: Vec<ComparisonQuestion> = plans.iter().zip(round).flat_map(of_plan).collect();
         let verdicts = self.ask(&questions, judged.comparisons.len(), run)?;
-        let said = questions.iter().copied().zip(verdicts.iter().map(|verdict| verdict.p())).collect();
+        let said = questions.iter().copied().zip(verdicts.iter().map(ComparisonVerdict::p)).collect();
         judged.comparisons.extend(questions);
         judged.verdicts.extend::<Vec<ComparisonVerdict>>(verdicts);
         Ok(said)
