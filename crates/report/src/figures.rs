@@ -82,6 +82,9 @@ pub(crate) fn plots(
     if facts.mass.total > 0 {
         plots.figures.push(mass(format!("{prefix}-mass"), &facts.mass));
     }
+    // Ids name files: one that a summary took for its own is not drawn twice.
+    let mut seen = BTreeSet::new();
+    plots.figures.retain(|figure| seen.insert(figure.id.clone()));
     plots
 }
 

@@ -761,6 +761,10 @@ fn plots_that_a_summary_describes_are_drawn() {
         plot("square", Drawing::Correlations { names: names(), cells: cells(2) }),
         plot("ragged", Drawing::Correlations { names: names(), cells: cells(3) }),
         plot("../outside", Drawing::Map { groups: both(false) }),
+        plot("map", Drawing::Map { groups: both(true) }),
+        plot("nothing-so-long".repeat(20).as_str(), Drawing::Map { groups: both(false) }),
+        plot("nothing-beyond", Drawing::Correlations { names: names(), cells: vec![vec![Some(1e308); 2]; 2] }),
+        plot("axis", lines(LineAxis::Counts("\u{1b}[31m\u{202e}x".to_owned()), both(false))),
         plot(
             "bias",
             Drawing::PositionBias { rows: vec![BiasEstimate { name: "1".to_owned(), before: 0.7, after: None }] },
@@ -772,12 +776,16 @@ fn plots_that_a_summary_describes_are_drawn() {
     fs::write(path.join("summary.json"), summary.to_string()).expect("written");
     let report = report(&[&path]);
     let drawn: Vec<&str> = report.figures().map(|figure| figure.id.as_str()).collect();
-    assert_eq!(drawn[..5], ["run1-counts", "run1-names", "run1-map", "run1-square", "run1-bias"], "{drawn:?}");
+    let described = ["run1-counts", "run1-names", "run1-map", "run1-square", "run1-axis", "run1-bias"];
+    assert_eq!(drawn[..6], described, "{drawn:?}");
+    assert_eq!(drawn.iter().filter(|id| **id == "run1-map").count(), 1);
     assert!(!drawn.iter().any(|id| ["nothing", "ragged", "outside", "other"].iter().any(|part| id.contains(part))));
     let file = |id: &str| report.figures().find(|figure| figure.id == id).expect("drawn").standalone();
     let counts = file("run1-counts");
     assert_eq!((counts.matches("class=\"mark s").count(), counts.matches("series-band s").count()), (4, 2));
     assert!(counts.contains(">random<") && counts.contains(">symmetric<") && !counts.contains("<i>"), "{counts}");
+    let axis = file("run1-axis");
+    assert!(!axis.contains(['\u{1b}', '\u{202e}']), "{axis}");
     let names = file("run1-names");
     assert!(names.contains(">bleu<") && !names.contains("series-band s\""), "{names}");
 }

@@ -335,17 +335,17 @@ impl RecipeReader<'_> {
             .map(|(kind, choices)| if choices.is_empty() { vec![NamedChoice::of_none(kind)] } else { choices });
         for model in &models {
             for of in &data {
-                let mut entries = common.defaults.clone();
-                entries.extend(run.entries.clone());
+                let mut entries = self.keys_apart(&common.defaults, &options);
+                let own = self.keys_apart(&run.entries, &options);
+                entries.extend(own.clone());
                 for (kind, choice) in [("model", model), ("data", of)] {
                     entries.remove(kind);
                     if let Some(method) = method {
                         self.check_fits(kind, choice, method, &options);
                     }
                     // What the run says for itself counts, then what its model and data say, then the defaults.
-                    entries.extend(
-                        choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind),
-                    );
+                    let chosen = self.keys_apart(&choice.entries, &options).into_iter();
+                    entries.extend(chosen.filter(|(key, _)| !own.contains_key(*key) || *key == kind));
                 }
                 // A default may be an option of another method. What the run itself has too much has been told.
                 entries.retain(|key, _| keys::find(&options, key).is_some());
@@ -370,6 +370,24 @@ impl RecipeReader<'_> {
                 self.wrong.extend(out.map(|out| OtherStage { name, folder: out.into(), is_wrong: true }));
             }
         }
+    }
+
+    /// The same with the keys of an option, such as `compute`, as entries of their own, so that tables are merged key by
+    /// key. A table with other keys, or with one that is an entry too, is left to the errors of its option.
+    fn keys_apart<'t>(&self, entries: &KeyEntries<'t>, options: &[OptionSpec]) -> KeyEntries<'t> {
+        let mut apart = entries.clone();
+        for option in options.iter().filter(|option| !option.keys.is_empty()) {
+            let name = option.name();
+            let Some(table) = entries.get(name.as_str()).and_then(|entry| entry.value.as_table()) else { continue };
+            let within = self.entries(table);
+            let is_key =
+                |key: &&str| option.keys.iter().any(|known| known.name() == *key) && !entries.contains_key(*key);
+            if within.keys().all(is_key) {
+                apart.remove(name.as_str());
+                apart.extend(within);
+            }
+        }
+        apart
     }
 
     /// Looks at the data, the model and the files of options of what becomes no stage, so that what is wrong with them

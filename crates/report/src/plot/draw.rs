@@ -1,15 +1,58 @@
 //! Draws the plots that a run's summary describes.
 
-use probity_analysis::plot::{Drawing, Plot};
+use probity_analysis::plot::{Drawing, LineAxis, Plot, SERIES, Series};
 
 use super::{CORRELATES, Figure, bias, forest, heat, lines, map};
 use crate::text::visible_line;
 
-/// The figure of a plot whose id begins with `prefix`; `None` if there is nothing to draw. The plot may come from a file
-/// that was changed by hand.
-pub(crate) fn draw(plot: &Plot, prefix: &str) -> Option<Figure> {
+/// A longer id is no name of a file.
+const LONGEST_ID: usize = 64;
+/// More names make a matrix that nobody can read.
+const MOST_NAMES: usize = 200;
+/// More rows or points make a page that is slow to open.
+const MOST_POINTS: usize = 20_000;
+/// Axes beyond this have no ticks that numbers can hold.
+const LARGEST: f64 = 1e12;
+
+/// Whether a plot, which may come from a file that was changed by hand, can be drawn.
+fn is_sound(plot: &Plot) -> bool {
     let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if plot.id.is_empty() || !plot.id.chars().all(is_id) {
+    let is_plain = |value: f64| value.abs() <= LARGEST;
+    let are_plain = |ends: Option<(f64, f64)>| ends.is_none_or(|(low, high)| is_plain(low) && is_plain(high));
+    let points = |all: &[Series]| {
+        let points = || all.iter().flat_map(|series| &series.points);
+        points().count() <= MOST_POINTS
+            && points().all(|point| is_plain(point.x) && is_plain(point.y) && are_plain(point.band))
+    };
+    (1..=LONGEST_ID).contains(&plot.id.len())
+        && plot.id.chars().all(is_id)
+        && match &plot.drawing {
+            Drawing::Lines { x, series, .. } => {
+                points(series) && !matches!(x, LineAxis::Names(names) if names.len() > MOST_NAMES)
+            }
+            Drawing::Map { groups } => groups.len() <= SERIES && points(groups),
+            Drawing::Correlations { names, cells } => {
+                (1..=MOST_NAMES).contains(&names.len())
+                    && cells.len() == names.len()
+                    && cells.iter().all(|row| row.len() == names.len())
+                    && cells.iter().flatten().flatten().all(|r| r.abs() <= 1.0 + 1e-9)
+            }
+            Drawing::Forest { rows, reference, .. } => {
+                rows.len() <= MOST_NAMES
+                    && is_plain(*reference)
+                    && rows.iter().all(|row| is_plain(row.value) && are_plain(row.interval))
+            }
+            Drawing::PositionBias { rows } => {
+                let is_share = |value: f64| (0.0..=1.0).contains(&value);
+                rows.len() <= MOST_NAMES
+                    && rows.iter().all(|row| is_share(row.before) && row.after.is_none_or(is_share))
+            }
+        }
+}
+
+/// The figure of a plot, whose id begins with `prefix`; `None` if there is nothing to draw.
+pub(crate) fn draw(plot: &Plot, prefix: &str) -> Option<Figure> {
+    if !is_sound(plot) {
         return None;
     }
     let (id, title) = (format!("{prefix}-{}", plot.id), visible_line(&plot.title));
@@ -18,9 +61,8 @@ pub(crate) fn draw(plot: &Plot, prefix: &str) -> Option<Figure> {
         Drawing::Lines { x, y, series } => lines(id, title, caption, x, y, series),
         Drawing::Map { groups } => map(id, title, caption, groups),
         Drawing::Correlations { names, cells } => {
-            let is_square = cells.len() == names.len() && cells.iter().all(|row| row.len() == names.len());
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            (is_square && !names.is_empty()).then(|| heat(id, title, &caption, &CORRELATES, &names, cells))
+            Some(heat(id, title, &caption, &CORRELATES, &names, cells))
         }
         Drawing::Forest { x, rows, reference } => {
             (!rows.is_empty()).then(|| forest(id, title, caption, x, rows, *reference))

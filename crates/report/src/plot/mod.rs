@@ -148,22 +148,22 @@ fn step(low: f64, high: f64) -> f64 {
 pub(crate) fn x_axis(axis: &Axis, bottom: f64, name: &str) -> Markup {
     html! {
         line.axis x1=(unit(axis.start)) x2=(unit(axis.end)) y1=(unit(bottom)) y2=(unit(bottom)) {}
-        @for (value, label) in axis.ticks() {
+        @for (value, tick) in axis.ticks() {
             line.axis x1=(unit(axis.at(value))) x2=(unit(axis.at(value))) y1=(unit(bottom)) y2=(unit(bottom + 4.0)) {}
-            text.tick x=(unit(axis.at(value))) y=(unit(bottom + 17.0)) text-anchor="middle" { (label) }
+            text.tick x=(unit(axis.at(value))) y=(unit(bottom + 17.0)) text-anchor="middle" { (tick) }
         }
-        text.name x=(unit(f64::midpoint(axis.start, axis.end))) y=(unit(bottom + 36.0)) text-anchor="middle" { (name) }
+        text.name x=(unit(f64::midpoint(axis.start, axis.end))) y=(unit(bottom + 36.0)) text-anchor="middle" { (label(name, 70)) }
     }
 }
 
 /// Horizontal lines with their values at the left, and the axis's name above them.
 pub(crate) fn y_axis(axis: &Axis, left: f64, right: f64, name: &str) -> Markup {
     html! {
-        @for (value, label) in axis.ticks() {
+        @for (value, tick) in axis.ticks() {
             line.grid x1=(unit(left)) x2=(unit(right)) y1=(unit(axis.at(value))) y2=(unit(axis.at(value))) {}
-            text.tick x=(unit(left - 7.0)) y=(unit(axis.at(value) + 4.0)) text-anchor="end" { (label) }
+            text.tick x=(unit(left - 7.0)) y=(unit(axis.at(value) + 4.0)) text-anchor="end" { (tick) }
         }
-        text.name x="2" y=(unit(axis.end.min(axis.start) - 12.0)) { (name) }
+        text.name x="2" y=(unit(axis.end.min(axis.start) - 12.0)) { (label(name, 70)) }
     }
 }
 
