@@ -656,3 +656,29 @@ fn a_stage_without_a_folder_is_refused_and_not_taken_for_a_dry_run() {
     }
     world.run(&["run", "r.toml", "--dry-run"]).exits(0);
 }
+
+#[test]
+fn keys_of_compute_are_merged_key_by_key_whichever_way_they_are_written() {
+    let world = World::new();
+    data(&world, "d", 1);
+    let in_force = |defaults: &str, model_keys: &str, own: &str| {
+        let text = format!(
+            "[defaults]\nno-store = true\n{defaults}\n{}{model_keys}\n[run.r]\nmethod = \"compare\"\nattribute = \"fluency\"\ndata = \
+             \"d.jsonl\"\nout = \"out\"\n{own}\n",
+            model()
+        );
+        let file = world.file("r.toml", &text);
+        world.run(&["run", &file, "--overwrite"]).exits(0);
+        let model = &manifest(&world, "out")["arguments_in_force"]["model"];
+        (model["threads"].clone(), model["share_prefixes"] == false)
+    };
+    for (defaults, model_keys, own, threads, unshared) in [
+        ("threads = 1", "", "compute = {threads = 2}", 2, false),
+        ("compute = {threads = 1}", "", "threads = 2", 2, false),
+        ("threads = 2", "compute = {threads = 1}", "", 1, false),
+        ("", "compute = {threads = 1, no-sharing = true}", "compute = {threads = 2}", 2, true),
+    ] {
+        let found = in_force(defaults, model_keys, own);
+        assert_eq!(found, (json!(threads), unshared), "{defaults} {model_keys} {own}");
+    }
+}

@@ -110,6 +110,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_cannot_pass_for_another_option_or_line() {
+        let line =
+            |plain: &str, other: &str| Signature::without_model("m").with("a", plain).with("b", other).to_string();
+        assert_ne!(line("1", "2|b:3"), line("1|b:2", "3"));
+        assert_eq!(line("1", "2\n3").lines().count(), 1);
+        assert_ne!(line("1", "2\n3"), line("1", "2\\n3"));
+    }
+
+    #[test]
     fn what_fields_say_of_signatures_is_understood() {
         for option in methods().iter().flat_map(|method| method.options()) {
             let scores = option.extension("scores");

@@ -109,8 +109,13 @@ impl std::fmt::Display for Signature {
         for TemplateMark { name, sha256 } in &self.templates {
             write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;
         }
-        self.settings.iter().try_for_each(|(name, value)| write!(f, "|{name}:{value}"))
+        self.settings.iter().try_for_each(|(name, value)| write!(f, "|{name}:{}", one_field(value)))
     }
+}
+
+/// A value that ends neither its field nor the line.
+fn one_field(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "\\n").replace('\r', "\\r")
 }
 
 /// What [`Method::run`](crate::Method::run) returns.

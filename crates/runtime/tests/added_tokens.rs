@@ -156,6 +156,26 @@ fn added_tokens_of_a_tokenizer_json_are_decoded_as_they_are_written() {
     }
 }
 
+#[test]
+fn a_settled_text_is_the_beginning_of_every_longer_one() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers/tiny-spm-json/tokenizer.json");
+    let tokenizer = Tokenizer::from_json(&path).expect("a tokenizer");
+    let bytes = |byte: u8| tokenizer.token_id(&format!("<0x{byte:02X}>")).expect("a byte piece");
+    // A letter of two bytes, a line end, and an emoji that is cut off: together they are no text.
+    let run: Vec<u32> = [0xc3, 0xa9, b'\n', 0xf0, 0x9f].map(bytes).into();
+    let all = [ids(&tokenizer, "so "), run.clone(), ids(&tokenizer, "it is"), run].concat();
+    for end in 1..=all.len() {
+        let whole = tokenizer.decode(&all[..end]).expect("decodable");
+        for sent in 1..=end {
+            let settled = tokenizer.decode_settled(&all[..sent]).expect("decodable");
+            assert!(whole.starts_with(&settled), "{sent} of {end}: {settled:?} {whole:?}");
+        }
+    }
+    let decoded = |end: usize| tokenizer.decode(&all[..end]).expect("decodable");
+    assert!(!decoded(all.len()).starts_with(&decoded(all.len() - 3)), "a run of bytes changes what it was before");
+}
+
 /// A small model whose last token is an added one of this content.
 fn model_with(content: &str) -> (tempfile::TempDir, Model) {
     let from: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/qwen2");

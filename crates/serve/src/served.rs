@@ -14,6 +14,11 @@ pub trait ServedModel: LanguageModel {
     /// The text of generated tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError>;
 
+    /// The text of ids that later tokens cannot change.
+    fn decode_settled(&self, ids: &[u32]) -> Result<String, BoxedError> {
+        self.decode(ids)
+    }
+
     /// The bytes that a token adds to a text, a part of a character where it is one; absent for special tokens, which
     /// add nothing.
     fn token_bytes(&self, id: u32) -> Option<Vec<u8>>;
@@ -54,6 +59,10 @@ impl ServedModel for Model {
 
     fn decode(&self, ids: &[u32]) -> Result<String, BoxedError> {
         self.encoder().tokenizer().decode(ids).map_err(|error| Box::new(error) as BoxedError)
+    }
+
+    fn decode_settled(&self, ids: &[u32]) -> Result<String, BoxedError> {
+        self.encoder().tokenizer().decode_settled(ids).map_err(|error| Box::new(error) as BoxedError)
     }
 
     fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {

@@ -135,7 +135,7 @@ impl Streamed<'_> {
             let Some((_, text)) = &mut open[index] else { continue };
             match event {
                 TextEvent::Grown(ids) => {
-                    if let Some(news) = text.grow(&ids, |ids| self.app.model.decode(ids).ok()) {
+                    if let Some(news) = text.grow(&ids, |ids| self.app.model.decode_settled(ids).ok()) {
                         self.out.send(encode(Event::Grown(index, news))).await?;
                     }
                 }

@@ -188,7 +188,9 @@ impl Plan {
             return Ok(StageOutcome::Before(InShort::read(out)?));
         }
         // A recipe's stages have no folder yet where it was stopped before them.
-        if let (Some(out), None, true, None) = (out, &ready.earlier, stage.run.keep.resume, &stage.origin) {
+        if let (Some(out), None, true, None) = (out, &ready.earlier, stage.run.keep.resume, &stage.origin)
+            && !planned
+        {
             events.notice(Notice::Warning(&format!(
                 "there is no run in {} to go on with: a new one begins",
                 out.display()

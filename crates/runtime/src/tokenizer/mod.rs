@@ -246,6 +246,13 @@ impl Tokenizer {
         Ok(text.to_owned())
     }
 
+    /// The text of ids that later tokens cannot change: [`decode`](Self::decode) of all but the byte pieces at the end, a
+    /// whole run of which becomes U+FFFD if one of its bytes is part of no character.
+    pub fn decode_settled(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        let open = ids.iter().rev().take_while(|id| self.engine.is_byte_of_run(**id)).count();
+        self.decode(&ids[..ids.len() - open])
+    }
+
     /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are
     /// replaced. Empty for an id that the vocabulary does not have.
     pub fn token_text(&self, id: u32) -> String {

@@ -86,6 +86,16 @@ impl Engine {
         }
     }
 
+    /// Whether the library decodes the token together with the bytes beside it.
+    pub(super) fn is_byte_of_run(&self, id: u32) -> bool {
+        match self {
+            Self::Library(library) if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) => {
+                library.id_to_token(id).is_some_and(|piece| parse_byte_piece(&piece).is_some())
+            }
+            Self::Library(_) | Self::Spm { .. } => false,
+        }
+    }
+
     /// Whether a text's first space is the one that encoding put there.
     pub(super) fn drops_first_space(&self) -> bool {
         matches!(self, Self::Spm { adds_space: true, .. })

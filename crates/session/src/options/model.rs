@@ -79,7 +79,8 @@ pub struct ComputingOptions {
     pub keeps_prefixes: bool,
 }
 
-/// The options that change no bit of a result on the processor: the keys of `--compute`.
+/// The options that change no bit of a result on the processor: the keys of `--compute`. A prompt whose keys and values do not fit
+/// the memory for them has no result.
 #[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComputeOptions {
@@ -91,7 +92,7 @@ pub struct ComputeOptions {
     /// Tokens in one pass [default: 1024; on CUDA and Metal up to 8192]
     #[schemars(range(min = 1), extend("form" = "N"))]
     pub token_budget: Option<usize>,
-    /// Memory for keys and values, such as 2GiB [default: half of what is free]
+    /// Memory for keys and values, such as 2GiB; a prompt that does not fit is `too_long` [default: half of what is free]
     #[schemars(extend("form" = "SIZE"))]
     pub cache_budget: Option<ByteSize>,
     /// Guess tokens of a generated text where it repeats itself or the prompt
