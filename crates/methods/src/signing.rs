@@ -13,7 +13,7 @@ impl Signature {
     /// - `#[schemars(extend("scores" = false))]`: it changes no score, and is left out.
     /// - `extend("signed" = "NAME")`: the signature calls it NAME.
     /// - `extend("signed" = "changed")`: its default is left out, where the method does not add it.
-    /// - `extend("signed" = "content")`: the method adds the hash of the text that it leads to.
+    /// - `extend("signed" = "content")`: the method adds it, such as the hash of a file's text.
     pub(crate) fn of_options<P: Options>(method: &'static str, model: &dyn LanguageModel, params: &P) -> Self {
         Self::new(method, model).with_options(params)
     }

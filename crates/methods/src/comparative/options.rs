@@ -74,11 +74,11 @@ pub struct ComparativeParams {
     #[default(Decide::Prob)]
     pub decide: Decide,
     /// Sampling temperature of `--decide samples:K`.
-    #[schemars(extend("form" = "T", "signed" = "changed"))]
+    #[schemars(extend("form" = "T", "signed" = "content"))]
     #[default(1.0)]
     pub temperature: f64,
     /// Longest answer of `--decide samples:K`, in tokens.
-    #[schemars(extend("form" = "N", "signed" = "changed"))]
+    #[schemars(extend("form" = "N", "signed" = "content"))]
     #[default(5)]
     pub max_tokens: usize,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer

@@ -508,6 +508,17 @@ fn the_prompt_asks_in_the_words_given() {
 }
 
 #[test]
+fn options_of_sampled_answers_are_signed_where_answers_are_sampled() {
+    let samples = [sample("s", &[2.0, 1.0])];
+    let signed = |args: &str| {
+        let args = format!("compare --attribute coherence --temperature 0.5 {args}");
+        let settings = run(&args, &samples, &pair_judge(0.5, 8.0)).0.expect("runs").signature.settings;
+        settings.get("temperature").cloned()
+    };
+    assert_eq!((signed(""), signed("--decide samples:2").as_deref()), (None, Some("0.5")));
+}
+
+#[test]
 fn the_same_seed_makes_the_same_comparisons_whatever_else_is_in_the_run() {
     let pairs = |args: &str, samples: &[Sample]| -> BTreeSet<String> {
         let (result, output) = run(args, samples, &pair_judge(1.0, 0.0));
