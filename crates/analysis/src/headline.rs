@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::number;
 
-/// A figure that stands for a run where there is room for one line.
+/// The one figure that summarises a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
     /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no

@@ -50,7 +50,7 @@ pub enum Drawing {
         x: String,
         /// One row each.
         rows: Vec<ForestEstimate>,
-        /// The value at which a broken line stands.
+        /// The value of the broken line.
         reference: f64,
     },
     /// How often the first position wins, before and after it was corrected for position bias.

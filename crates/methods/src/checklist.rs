@@ -181,7 +181,7 @@ pub struct ChecklistParams {
     #[schemars(extend("form" = "TEXT|@FILE", "signed" = "questions"))]
     pub criteria: Option<String>,
     /// The prompt of --checklist generate: the built-in template (questions) or a file of your own.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("questions".to_owned())]
     pub questions_template: String,
     /// The longest checklist of --checklist generate, in tokens; one that does not end before is an error.
@@ -190,7 +190,7 @@ pub struct ChecklistParams {
     pub questions_tokens: u32,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.

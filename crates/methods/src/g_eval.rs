@@ -45,7 +45,7 @@ pub struct GEvalParams {
     #[schemars(extend("form" = "TEXT|@FILE|generate"))]
     pub steps: Option<String>,
     /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("steps".to_owned())]
     pub steps_template: String,
     /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
@@ -58,7 +58,7 @@ pub struct GEvalParams {
     pub scale: RatingScale,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.

@@ -26,7 +26,7 @@ pub struct GptScoreParams {
     pub reduce: Reduce,
     /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given
     /// several times; scores are averaged over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
 }

@@ -29,7 +29,7 @@ pub struct ParaPluieParams {
     pub against: Against,
     /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times;
     /// scores are averaged.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.

@@ -36,7 +36,7 @@ pub struct PromptScoringParams {
     pub scale: RatingScale,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.

@@ -32,7 +32,7 @@ pub struct RewardParams {
     pub class_name: Option<String>,
     /// The prompt: the built-in template (1) or a file of your own, whose last turn is the candidate's. May be given
     /// several times; scores are averaged over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// Compare the scores with these gold scores. May be given several times.

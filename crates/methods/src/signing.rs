@@ -13,7 +13,7 @@ impl Signature {
     /// - `#[schemars(extend("scores" = false))]`: it changes no score, and is left out.
     /// - `extend("signed" = "NAME")`: the signature calls it NAME.
     /// - `extend("signed" = "changed")`: its default is left out, where the method does not add it.
-    /// - `extend("signed" = "content")`: the method adds it, such as the hash of a file's text.
+    /// - `extend("signed" = "method")`: the method adds it, such as the hash of a file's text.
     pub(crate) fn of_options<P: Options>(method: &'static str, model: &dyn LanguageModel, params: &P) -> Self {
         Self::new(method, model).with_options(params)
     }
@@ -31,7 +31,7 @@ impl Signature {
             let value = &in_force[&spec.field];
             let name = match spec.extension("signed").and_then(Value::as_str) {
                 _ if spec.extension("scores") == Some(&Value::Bool(false)) => continue,
-                Some("content") => continue,
+                Some("method") => continue,
                 Some("changed") if *value == spec.default => continue,
                 None | Some("changed") => spec.name(),
                 Some(name) => name.to_owned(),
@@ -78,7 +78,7 @@ mod tests {
         own_name: Option<String>,
         #[schemars(extend("signed" = "changed"))]
         changed: u32,
-        #[schemars(extend("signed" = "content"))]
+        #[schemars(extend("signed" = "method"))]
         file: String,
         #[schemars(extend("needs" = ["own_name"]))]
         needing: u32,

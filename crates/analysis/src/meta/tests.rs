@@ -61,8 +61,8 @@ fn a_metric_in_capitals_is_turned_and_told_also_without_a_table_per_context() {
     let summary = compared("item,TER\n1,90\n2,50\n3,10\n", "item,human\n1,1\n2,2\n3,3\n");
     assert!(summary.headline[0].value.is_some_and(|rho| rho > 0.99), "fewer edits, better text");
     assert_eq!(summary.sections[1].title, "Correlation over all scores");
-    let told = |note: &String| note.starts_with("Lower is better: TER.");
-    assert!(summary.sections[0].notes.iter().any(told), "{:?}", summary.sections[0].notes);
+    let is_lower_better = |note: &String| note.starts_with("Lower is better: TER.");
+    assert!(summary.sections[0].notes.iter().any(is_lower_better), "{:?}", summary.sections[0].notes);
 }
 
 #[test]

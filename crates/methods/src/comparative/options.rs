@@ -25,7 +25,7 @@ pub struct ComparativeParams {
     pub subject: SubjectOptions,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged
     /// over templates.
-    #[schemars(extend("form" = "NAME|FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
@@ -74,11 +74,11 @@ pub struct ComparativeParams {
     #[default(Decide::Prob)]
     pub decide: Decide,
     /// Sampling temperature of `--decide samples:K`.
-    #[schemars(extend("form" = "T", "signed" = "content"))]
+    #[schemars(extend("form" = "T", "signed" = "method"))]
     #[default(1.0)]
     pub temperature: f64,
     /// Longest answer of `--decide samples:K`, in tokens.
-    #[schemars(extend("form" = "N", "signed" = "content"))]
+    #[schemars(extend("form" = "N", "signed" = "method"))]
     #[default(5)]
     pub max_tokens: usize,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer

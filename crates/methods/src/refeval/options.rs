@@ -52,20 +52,20 @@ pub enum RefEvalBaseline {
 pub struct RefEvalParams {
     /// Documents: files of text and Markdown, JSON lines with `id` and `text` (or samples, whose contexts they are), and
     /// folders of them. May be given several times.
-    #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "content"))]
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub documents: Vec<PathBuf>,
     /// Read only the first N documents.
-    #[schemars(range(min = 1), extend("form" = "N", "signed" = "content"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed" = "method"))]
     pub limit: Option<usize>,
     /// The model that is examined. It and the evaluator (--model) take turns where memory does not hold both.
-    #[schemars(extend("form" = "NAME|PATH", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub evaluated: Option<String>,
     /// Answers in the place of an evaluated model: JSON lines with the `id` of a question, as `questions.jsonl` of a run
     /// with --until questions has it, and the `answer`. Further rounds are asked as long as it has answers to them.
     #[schemars(extend("form" = "FILE"))]
     pub answers: Option<PathBuf>,
     /// The table `units` of another run, or your own: what each passage states.
-    #[schemars(extend("form" = "FILE", "table" = "units", "signed" = "content"))]
+    #[schemars(extend("form" = "FILE", "table" = "units", "signed" = "method"))]
     pub units: Option<PathBuf>,
     /// People's judgements, for agreement: JSON lines with a `unit` and a `label`: correct, incorrect, or unrelated,
     /// where an answer does not speak of it.
@@ -132,7 +132,7 @@ pub struct RefEvalParams {
     pub baseline: Vec<RefEvalBaseline>,
     /// A prompt of your own in the place of a built-in one: units, weight, name, question, answer, judgement or
     /// no-reference. May be given several times.
-    #[schemars(extend("form" = "NAME=FILE", "signed" = "content"))]
+    #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
