@@ -222,7 +222,7 @@ impl AttentionPlan {
         let mut partials = Vec::with_capacity(1 + self.shared.len());
         let stacks = self.stacks.iter().map(|stack| {
             let (scores, values) = self.stack_scores(stack, queries, all, None)?;
-            Partial::new(&scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
+            Partial::new(scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
         });
         let stacks = stacks.collect::<Result<Vec<_>>>()?;
         if !stacks.is_empty() {
@@ -233,7 +233,7 @@ impl AttentionPlan {
             let (keys, values) = (all.keys.narrow(1, start, len)?, all.values.narrow(1, start, len)?);
             let parts = shared.rows.iter().map(|rows| {
                 let queries = self.by_key_heads(&rows.of(queries)?, 1)?;
-                Partial::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
+                Partial::new(self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
             });
             partials.push(Partial::cat(&parts.collect::<Result<Vec<_>>>()?)?.in_places(shared.places.as_ref())?);
         }
@@ -261,7 +261,7 @@ impl AttentionPlan {
         let scores = match (distances, &stack.distances) {
             (Some(distances), Some(places)) => {
                 let products = queries.matmul(&all_keys.t()?)?.to_dtype(DType::F32)?;
-                self.scaled(&distances.add(&products, places, &queries, &all_keys)?)?
+                self.scaled(distances.add(&products, places, &queries, &all_keys)?)?
             }
             _ => self.scores(&queries, &all_keys)?,
         };
@@ -281,12 +281,18 @@ impl AttentionPlan {
 
     fn scores(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
         // Widened before they are scaled: in bf16 the factor would round once more.
-        self.scaled(&queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?)
+        let products = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
+        self.scaled(products)
     }
 
-    fn scaled(&self, scores: &Tensor) -> Result<Tensor> {
+    /// At most two tensors of scores are held at a time.
+    fn scaled(&self, scores: Tensor) -> Result<Tensor> {
         let scores = (scores * self.scale)?;
-        self.cap.map_or(Ok(scores.clone()), |cap| (scores / cap)?.tanh()? * cap)
+        let Some(cap) = self.cap else { return Ok(scores) };
+        let parts = (scores / cap)?;
+        let capped = parts.tanh()?;
+        drop(parts);
+        capped * cap
     }
 
     /// `(heads, pieces · rows, head_dim)` to `(kv_heads · pieces, groups · rows, head_dim)`: the query heads of a key head lie
@@ -319,9 +325,12 @@ fn in_places(x: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
 }
 
 impl Partial {
-    fn new(scores: &Tensor, values: &Tensor) -> Result<Self> {
+    fn new(scores: Tensor, values: &Tensor) -> Result<Self> {
         let most = scores.max_keepdim(D::Minus1)?;
-        let weights = scores.broadcast_sub(&most)?.exp()?;
+        let differences = scores.broadcast_sub(&most)?;
+        drop(scores);
+        let weights = differences.exp()?;
+        drop(differences);
         let sum = weights.sum_keepdim(D::Minus1)?;
         Ok(Self { most, sum, values: weights.to_dtype(values.dtype())?.matmul(values)?.to_dtype(DType::F32)? })
     }
@@ -367,7 +376,7 @@ pub(super) fn heads(x: &Tensor, head_dim: usize) -> Result<Tensor> {
     x.reshape((tokens, width / head_dim, head_dim))?.transpose(0, 1)?.contiguous()
 }
 
-pub(super) use stacks::MOST_SCORES;
+pub(super) use stacks::{BLOCK_ROWS, largest_stack};
 
 #[cfg(test)]
 mod tests;

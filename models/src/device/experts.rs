@@ -145,8 +145,7 @@ impl FeedForwardWeights<DeviceLinear, DeviceNorm> {
 
 impl GatedProducts<DeviceLinear> {
     fn forward(&self, x: &Tensor, activation: probity_kernels::Activation) -> Result<Tensor> {
-        let gate = self.gate.forward(x)?;
-        let activated = activate(&gate, activation)?;
+        let activated = activate(&self.gate.forward(x)?, activation)?;
         match &self.up {
             Some(up) => self.down.forward(&(activated * up.forward(x)?)?),
             None => self.down.forward(&activated),

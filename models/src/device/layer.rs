@@ -268,8 +268,7 @@ impl LayerWeights<DeviceLinear, DeviceNorm> {
     /// Takes the residual stream `(tokens, hidden_size)` through the layer.
     pub(super) fn forward(&self, x: &Tensor, plan: &BatchPlan<'_>, layer: usize) -> Result<Tensor> {
         let norms = &self.attention.norms;
-        let y = self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?;
-        let mut x = norms.sum(x, &y, plan.stack)?;
+        let mut x = norms.sum(x, &self.attention.forward(&norms.before(x, plan.stack)?, plan, layer)?, plan.stack)?;
         if let Some(cross) = &self.cross {
             x = cross.to_sources(&x, plan, layer)?;
         }

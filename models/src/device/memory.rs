@@ -3,7 +3,7 @@
 use std::ops::{AddAssign, Range};
 
 use super::DeviceChoice;
-use super::attention::MOST_SCORES;
+use super::attention::{BLOCK_ROWS, largest_stack};
 use super::head::HEAD_ROWS;
 use super::placement::first_layers;
 use super::weights::WIDENED_WEIGHTS;
@@ -16,8 +16,7 @@ use crate::{Arithmetic, ModelConfig, WeightSource, WeightType};
 pub struct LayerMemory {
     layers: Vec<HeldBytes>,
     behind: HeldBytes,
-    /// But for what is widened.
-    batch: BatchBytes,
+    batch: BatchShape,
 }
 
 /// Bytes that a model, or layers of one, take on a device of candle's.
@@ -25,7 +24,7 @@ pub struct LayerMemory {
 pub struct DeviceMemory {
     /// How they are held.
     pub held: HeldBytes,
-    batch: BatchBytes,
+    batch: BatchShape,
 }
 
 /// What lies on a device as long as the model does.
@@ -37,7 +36,7 @@ pub struct HeldBytes {
     pub reordered_on_cpu: u64,
     /// Keys and values of a token; of an encoder none.
     pub cache_per_token: u64,
-    /// The largest weights that are widened for a product.
+    /// The largest weights that are widened for a product, as 32-bit floats.
     widened: u64,
 }
 
@@ -51,19 +50,26 @@ impl AddAssign for HeldBytes {
     }
 }
 
-/// Bytes that a batch makes and lets go again.
+/// What decides the bytes that a batch makes and lets go again; of several stacks of layers the most of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct BatchBytes {
-    /// A row, in all that is held of it at once around attention.
-    narrow_row: u64,
-    /// The same of a feed-forward part.
-    wide_row: u64,
-    /// A pair of a row and a position, over all heads: scores as they are, scaled, masked, and as weights.
-    pair: u64,
-    /// Pairs for which there is room at once.
-    most_pairs: u64,
-    /// A row of logits, and what is made of them.
-    logits: u64,
+struct BatchShape {
+    /// Bytes of an activation.
+    size: usize,
+    /// Activations of a row around attention.
+    around_attention: usize,
+    /// The same around a feed-forward part.
+    around_feed_forward: usize,
+    /// Query heads, and activations of a position's keys.
+    heads: (usize, usize),
+    /// The widest window, where all layers have one.
+    window: Option<usize>,
+    /// Kinds of windows, each with its own masks.
+    sights: usize,
+    /// Bytes of a pair of a row and a position in a head.
+    pair: usize,
+    /// Bytes of a row of logits, and of the head's weights where they are widened; 0 where another device has the head.
+    logits: usize,
+    widened_head: u64,
 }
 
 /// What decides how much a batch takes.
@@ -189,19 +195,8 @@ impl LayerMemory {
                 None => behind += held,
             }
         }
-        let most = |of: fn(&StackConfig) -> usize| (size * stacks.iter().map(of).max().unwrap_or(0)) as u64;
-        let heads = stacks.iter().map(|c| c.num_heads).max().unwrap_or(0);
-        let batch = BatchBytes {
-            narrow_row: most(|c| 4 * c.hidden_size + 2 * c.num_heads * c.head_dim),
-            wide_row: most(|c| {
-                // As many results as a row has experts, in f32, as read and weighed.
-                let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
-                4 * c.hidden_size + 3 * c.intermediate_size + of_experts
-            }),
-            pair: (4 * 4 * heads) as u64,
-            most_pairs: (MOST_SCORES / heads.max(1)) as u64,
-            logits: (4 * 4 * config.vocab_size()) as u64,
-        };
+        let batch = BatchShape::new(&stacks, size, (config.vocab_size(), behind.widened));
+        behind.widened = 0;
         Self { layers, behind, batch }
     }
 
@@ -221,10 +216,10 @@ impl LayerMemory {
 
     fn on(&self, layers: Range<usize>) -> DeviceMemory {
         let is_last = layers.end == self.layers.len();
-        let logits = if is_last { self.batch.logits } else { 0 };
+        let batch = if is_last { self.batch } else { BatchShape { logits: 0, widened_head: 0, ..self.batch } };
         let mut held = if is_last { self.behind } else { HeldBytes::default() };
         self.layers[layers].iter().for_each(|layer| held += *layer);
-        DeviceMemory { held, batch: BatchBytes { logits, ..self.batch } }
+        DeviceMemory { held, batch }
     }
 }
 
@@ -252,15 +247,61 @@ fn held_tensor(source: &dyn WeightSource, config: &ModelConfig, name: &str, exac
     })
 }
 
+impl BatchShape {
+    fn new(stacks: &[StackConfig], size: usize, (vocabulary, widened_head): (usize, u64)) -> Self {
+        let most = |of: &dyn Fn(&StackConfig) -> usize| stacks.iter().map(of).max().unwrap_or(0);
+        let keys = |c: &StackConfig| c.num_kv_heads * c.head_dim;
+        let windows: Vec<_> = stacks.iter().flat_map(|c| c.layers.iter().map(|layer| layer.window)).collect();
+        let mut kinds = windows.clone();
+        kinds.sort_unstable();
+        kinds.dedup();
+        Self {
+            size,
+            // The residual stream and its norm; queries, as stacked, and the result; new keys and values.
+            around_attention: most(&|c| 2 * c.hidden_size + 3 * c.num_heads * c.head_dim + 2 * keys(c)),
+            around_feed_forward: most(&|c| {
+                // As many results as a row has experts, in f32, as read and weighed.
+                let of_experts = c.experts.map_or(0, |experts| 3 * experts.chosen * c.hidden_size);
+                3 * c.hidden_size + 3 * c.intermediate_size + of_experts
+            }),
+            heads: (most(&|c| c.num_heads), most(&keys)),
+            window: windows.into_iter().collect::<Option<Vec<_>>>().and_then(|windows| windows.into_iter().max()),
+            sights: kinds.len(),
+            // Two tensors of scores in f32, and what products in bf16 are rounded to; what is added by distance.
+            pair: most(&|c| {
+                let rounded = if size == 4 { 0 } else { size };
+                let by_distance = 4 * usize::from(c.relative.is_some()) + 8 * usize::from(c.disentangled.is_some());
+                8 + rounded + by_distance
+            }),
+            // As they are, without the largest, and what is made of them to find that.
+            logits: 4 * 4 * vocabulary,
+            widened_head,
+        }
+    }
+
+    /// Bytes around attention: activations, keys and values that lie together, scores, masks.
+    fn attention(&self, size: BatchSize) -> usize {
+        let seen = self.window.map_or(usize::MAX, |window| window + BLOCK_ROWS);
+        let positions = size.positions.min(seen).max(1);
+        let (heads, key_width) = self.heads;
+        let stack = largest_stack(size.rows, positions, (heads, key_width));
+        let scores = heads * stack.pieces * stack.rows * positions * self.pair;
+        let copied = 2 * key_width * stack.pieces * positions * self.size;
+        // Blocks of a text see what is before them, and all masks last as long as the batch.
+        let masked = if size.rows < positions { positions } else { positions.midpoint(positions.min(BLOCK_ROWS)) };
+        let rows = self.size.saturating_mul(self.around_attention).saturating_add(4 * self.sights * masked);
+        rows.saturating_mul(size.rows).saturating_add(copied + scores)
+    }
+}
+
 impl DeviceMemory {
-    /// What one such batch makes and lets go again, at most. An estimate.
+    /// The most that one such batch makes and lets go again: around attention, around a feed-forward part, or at the
+    /// output head. An estimate.
     pub fn activations(&self, size: BatchSize) -> u64 {
-        let BatchBytes { narrow_row, wide_row, pair, most_pairs, logits } = self.batch;
-        let rows = size.rows as u64;
-        let pairs = rows.saturating_mul(size.positions as u64).min(most_pairs);
-        let logits = logits * size.head_rows.min(HEAD_ROWS) as u64;
-        let attention = narrow_row.saturating_mul(rows).saturating_add(pair * pairs);
-        // Allocators keep what layers let go while the head's weights are widened.
-        attention.max(wide_row.saturating_mul(rows)).saturating_add(self.held.widened + logits)
+        let batch = self.batch;
+        let inside = batch.size.saturating_mul(batch.around_feed_forward).saturating_mul(size.rows);
+        let inside = (inside as u64).saturating_add(self.held.widened);
+        let head = (batch.logits * size.head_rows.min(HEAD_ROWS)) as u64 + batch.widened_head;
+        inside.max(batch.attention(size) as u64).max(head)
     }
 }

@@ -254,7 +254,11 @@ impl DeviceChoice {
         // Kernels that a card lacks fail one by one, when they are first used.
         self.check_arithmetic(Arithmetic::Exact)?;
         let opened = match self {
-            Self::Cpu | Self::CandleCpu => Ok(Device::Cpu),
+            Self::Cpu => Ok(Device::Cpu),
+            Self::CandleCpu => {
+                return_freed_tensors();
+                Ok(Device::Cpu)
+            }
             // Asked before candle is: it would say that a device is missing where it is the build that lacks support.
             Self::Cuda(_) if !cfg!(feature = "cuda") => {
                 return Err(DeviceError::NotBuilt { device: self.to_string(), feature: "cuda" });
@@ -268,6 +272,16 @@ impl DeviceChoice {
             Self::Metal => Device::new_metal(0),
         };
         opened.map_err(|source| DeviceError::Unavailable { device: self.to_string(), source })
+    }
+}
+
+/// Tells the system's allocator to give each large tensor pages of its own, which it returns when the tensor is freed, so
+/// that the process holds what a device would. By default it keeps freed blocks of up to 32 MiB.
+fn return_freed_tensors() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call only sets a number, under the allocator's own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
     }
 }
 

@@ -11,6 +11,8 @@ use super::limits::{check_cache, check_host_memory, most_positions};
 
 /// More pieces than this are not written by as many operations: the pool grows instead.
 const MOST_PIECES: usize = 8;
+/// The pool grows by so many slots where fewer are missing, or by a quarter.
+const FEW: usize = 256;
 
 /// Slots of a pool, and by how many spans each is held.
 #[derive(Debug, Default)]
@@ -74,6 +76,15 @@ impl SlotCounts {
             }
         }
         None
+    }
+
+    /// How many slots behind the last one make room for `len`, in pieces of which the last one ends there.
+    fn missing(&self, len: usize) -> usize {
+        let mut free = self.free();
+        let last = free.pop_if(|range| range.end == self.0.len()).map_or(0, |range| range.len());
+        let mut others: Vec<usize> = free.iter().map(ExactSizeIterator::len).collect();
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        len.saturating_sub(last + others.iter().take(MOST_PIECES - 1).sum::<usize>())
     }
 
     fn hold(&mut self, ranges: &[Range<usize>]) {
@@ -162,11 +173,15 @@ impl KvPool {
         Ok((rows.iter().map(of_text).collect(), PoolBatch { layers, pieces }))
     }
 
-    /// Makes room for so many more behind what there is: a quarter more at least, so that growing stays rare.
-    fn grow(&self, layers: &mut [LayerSpan], more: usize) -> Result<()> {
-        let before = lock(&self.counts).0.len();
-        check_cache(before + more, self.shape)?;
-        let capacity = (before + more.max(before / 4)).min(most_positions(self.shape));
+    /// Makes room for so many where there is too little, behind what there is; for a few tokens, as while texts are written,
+    /// so much more that growing stays rare.
+    fn grow(&self, layers: &mut [LayerSpan], len: usize) -> Result<()> {
+        let (before, missing) = {
+            let counts = lock(&self.counts);
+            (counts.0.len(), counts.missing(len))
+        };
+        check_cache(before + missing, self.shape)?;
+        let capacity = (before + missing.max(FEW.min(before / 4))).min(most_positions(self.shape));
         // A layer at a time: the old and the new one of all would be twice the memory.
         for layer in layers.iter_mut() {
             let device = layer.keys.device();
@@ -237,6 +252,18 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 10, "no slot is held twice");
+    }
+
+    #[test]
+    fn a_pool_grows_by_what_is_missing() {
+        let pool = pool();
+        drop(text(&pool, 481));
+        assert_eq!(capacity(&pool), 481);
+        let two = text(&pool, 962);
+        assert_eq!(capacity(&pool), 962, "what was free is used again");
+        let one_more = text(&pool, 1);
+        assert_eq!(capacity(&pool), 962 + 962 / 4, "one token will be followed by others");
+        drop((two, one_more));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::device::distances::DistancePlaces;
 use crate::stack_config::StackConfig;
 
 /// Rows of a text that attend at once.
-const BLOCK_ROWS: usize = 512;
+pub(in crate::device) const BLOCK_ROWS: usize = 512;
 /// Scores that are held at once, of all heads: 64 MiB of f32, and far from what candle's kernels can count in 32 bits.
 pub(in crate::device) const MOST_SCORES: usize = 1 << 24;
 /// Keys that are copied to lie beside one another for one product: 256 MiB of f32.
@@ -182,6 +182,29 @@ pub(super) fn stacked(
         }
     }
     (stacks, places, next)
+}
+
+/// The shape of a stack, but for its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::device) struct StackShape {
+    pub(in crate::device) pieces: usize,
+    pub(in crate::device) rows: usize,
+}
+
+/// About the largest stack of so many rows, of texts that see so many positions, given the number of heads and the width of
+/// all keys: [`pieces`] and [`stacked`] without a batch.
+pub(in crate::device) fn largest_stack(
+    rows: usize,
+    positions: usize,
+    (heads, key_width): (usize, usize),
+) -> StackShape {
+    let most_rows = (MOST_SCORES / (heads * positions).max(1)).clamp(1, BLOCK_ROWS).min(rows.max(1));
+    let shape = (most_rows.next_power_of_two(), positions.next_power_of_two());
+    let at_once = MOST_SCORES / (heads * shape.0 * shape.1).max(1);
+    let at_once = at_once.min(MOST_COPIED / (key_width * shape.1).max(1)).max(1);
+    // Of a whole text, the last blocks have keys up to the same power of two.
+    let (texts, own) = if rows < positions { (1, rows) } else { (rows / positions, positions - shape.1 / 2) };
+    StackShape { pieces: (texts * own.div_ceil(most_rows)).clamp(1, at_once), rows: most_rows }
 }
 
 fn most(pieces: &[&Piece], of: impl Fn(&Piece) -> usize) -> usize {

@@ -91,6 +91,31 @@ fn texts_of_like_length_attend_at_once() {
     assert!(places.iter().all(Option::is_some));
 }
 
+#[test]
+fn the_largest_stack_is_known_without_a_batch() {
+    // Texts, their new tokens, and what they see besides, each its own.
+    let batches = [(1, 989, 0), (2, 481, 0), (20, 50, 0), (1, 1024, 0), (1, 8192, 0), (4, 2048, 0), (10, 100, 500)];
+    for (heads, key_width) in [(9, 192), (32, 1024)] {
+        for (texts, own, past) in batches {
+            let len = own + past;
+            let text = |at: usize| AttendingRows { rows: own, seen: vec![at * len..(at + 1) * len] };
+            let texts: Vec<AttendingRows> = (0..texts).map(text).collect();
+            let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], heads);
+            let (stacks, ..) = stacked(&pieces, (heads, key_width), texts.len() * own);
+            let pairs = |stack: &Vec<&Piece>| {
+                let most = |of: fn(&Piece) -> usize| stack.iter().map(|piece| of(piece)).max().unwrap_or(0);
+                stack.len() * most(|piece| piece.rows.len()) * most(|piece| piece.keys.len())
+            };
+            let exact = stacks.iter().map(pairs).max().unwrap_or(0);
+            let shape = largest_stack(texts.len() * own, len, (heads, key_width));
+            let known = shape.pieces * shape.rows * len;
+            let name = format!("{} texts of {own} after {past}, {heads} heads: {known} of {exact}", texts.len());
+            println!("{name}");
+            assert!(exact <= known + known / 20 && known <= exact + exact / 3, "{name}");
+        }
+    }
+}
+
 /// Positions whose keys and values a layer copies for a batch: those of its rows, to the pool, and what is stacked.
 fn copied(texts: &[AttendingRows]) -> usize {
     let (sight, heads) = (Sight::UpToOwn { window: None }, 32);
