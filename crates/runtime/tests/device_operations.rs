@@ -1,13 +1,40 @@
-//! How many operations a batch takes on a device, and what is refused before the first. The counter is candle's own, of all tensors of the process: one test alone
-//! may run in it.
+//! How many operations a batch takes on a device and how many bytes these write, and what is refused before the first. Operations are counted by candle, bytes by the
+//! allocator, both of the whole process: one test alone may run in it.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Device, Tensor};
 use probity_models::{KvSpan, PackedDecoder, PackedSegment};
 use probity_runtime::hub::locate;
 use probity_runtime::{Checkpoint, DeviceChoice};
+
+/// Bytes that were allocated so far by a KiB and more. An operation of candle's on the processor allocates what it writes.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, which counts.
+struct Counting;
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= 1024 {
+            ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: the caller's guarantees are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Tensors that were made so far, views among them.
 fn tensors_made() -> usize {
@@ -82,6 +109,40 @@ fn operations_of_comparisons_are_those_of_one_layer_each() {
     assert!(counts[0] <= 2 * 200, "{counts:?}");
 }
 
+/// Megabytes that the job of 240 comparisons writes, so many texts at once, and its operations and views. The output head, whose
+/// rows are the same whatever is shared, has none of them.
+fn written_by_comparisons(model: &dyn PackedDecoder, at_once: usize) -> (f64, usize) {
+    let segment = |past: &[Arc<KvSpan>], first: usize, count: usize| PackedSegment {
+        past: past.to_vec(),
+        tokens: (first..first + count).map(|at| (at * 7 % 200) as u32).collect(),
+        wanted: vec![count - 1],
+    };
+    let (bytes, tensors) = (ALLOCATED.load(Ordering::Relaxed), tensors_made());
+    let context = model.forward(&[segment(&[], 0, 400)]).expect("runs").spans;
+    let firsts: Vec<PackedSegment> = (0..16).map(|at| segment(&context, 400 + 60 * at, 60)).collect();
+    let firsts = model.forward(&firsts).expect("runs").spans;
+    let text = |at: usize| segment(&[context[0].clone(), firsts[at / 15].clone()], 1400 + 100 * at, 100);
+    let texts: Vec<PackedSegment> = (0..240).map(text).collect();
+    for batch in texts.chunks(at_once) {
+        model.forward(batch).expect("runs");
+    }
+    ((ALLOCATED.load(Ordering::Relaxed) - bytes) as f64 / 1e6, tensors_made() - tensors)
+}
+
+fn comparisons_write_little_beside_what_layers_make() {
+    // PROBITY_COUNTED names another model, whose figures docs/devices.md has.
+    let model = match std::env::var("PROBITY_COUNTED") {
+        Ok(folder) => Checkpoint::open(&locate(&folder).expect("is there"))
+            .and_then(|checkpoint| checkpoint.load(probity_models::Arithmetic::Exact, DeviceChoice::CandleCpu))
+            .expect("loads"),
+        Err(_) => load("llama"),
+    };
+    for at_once in [10, 80] {
+        let (written, operations) = written_by_comparisons(&*model, at_once);
+        println!("240 comparisons, {at_once} at once: {written:.1} MB written, {operations} operations and views");
+    }
+}
+
 fn operations_of_experts_follow_their_number() {
     for (name, experts) in [("mixtral", 5), ("qwen3_moe", 6)] {
         let model = load(name);
@@ -146,5 +207,6 @@ fn operations_do_not_grow_with_the_number_of_texts() {
     tokens_that_there_are_none_of_reach_no_device();
     operations_follow_rows();
     operations_of_comparisons_are_those_of_one_layer_each();
+    comparisons_write_little_beside_what_layers_make();
     operations_of_experts_follow_their_number();
 }
