@@ -10,10 +10,10 @@ use std::time::Instant;
 use clap::Args;
 use probity_data::{DataError, LineProblems, Records};
 use probity_lm::LanguageModel as _;
-use probity_runtime::Planner;
+use probity_runtime::DryModel;
 use probity_session::{
-    AnswerWriter, AskedLine, Context, DryRun, ModelOptions, Notice, PlannedPart, SessionError, SessionReport,
-    answer_settings, computing_in_force, message, shared_answers, tell_damaged,
+    AnswerWriter, AskedLine, Context, DryRun, ModelOptions, Notice, OpenedModel, PlannedPart, SessionError,
+    SessionReport, answer_settings, computing_in_force, message, shared_answers, tell_damaged,
 };
 use probity_store::{Recorded, TableWriter, write_whole};
 use serde_json::{Value, json};
@@ -101,7 +101,7 @@ impl RawArgs {
         let given = typed(arguments);
         let version = env!("CARGO_PKG_VERSION");
         self.write_manifest(&json!({"probity": version, "arguments_given": given, "answered": null}))?;
-        let model = context.models.language(&self.model)?;
+        let model = context.models.language(&OpenedModel::open(&self.model)?)?;
         let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
         context.events.notice(Notice::Found(recorded.found_so_far()));
         // Whoever reads the answers through a pipe has each as it comes, and an interrupt loses none.
@@ -133,13 +133,13 @@ impl RawArgs {
     }
 
     fn dry_run<L: AskedLine>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Completed> {
-        let model = context.models.language(&self.model)?;
-        let planner = Planner::new(&model);
+        let model = context.models.language(&OpenedModel::open(&self.model)?)?;
+        let dry = DryModel::count(&model);
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
-        L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
+        L::ask(&dry, &mut requests, &mut |_, _| Ok(()))?;
         context.events.notice(Notice::Message("dry run: measuring this machine"));
-        let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, planner.into_plan())?] };
+        let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, dry.into_cost())?] };
         context.events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Completed::Success))
     }

@@ -101,7 +101,7 @@ mod served {
     use probity_lm::skip_byte_order_mark;
     use probity_runtime::{DeviceList, KeptPrefixBytes, LoadOptions, Model};
     use probity_serve::{AccessToken, ServeError, ServeOptions, Server, TokenError};
-    use probity_session::{ByteSize, Context};
+    use probity_session::{ByteSize, Context, OpenedModel};
 
     use super::ServeArgs;
     use crate::error::{FileError, OutputError};
@@ -140,7 +140,7 @@ mod served {
             let server = Server::bind(self.options()?)?;
             let terminal = Arc::new(Terminal::new(global));
             let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
-            let model = context.models.language(&self.model)?;
+            let model = context.models.language(&OpenedModel::open(&self.model)?)?;
             if model.encoder().has_source() {
                 return Err(NotServed::Encoder { model: self.model.model.clone() }.into());
             }

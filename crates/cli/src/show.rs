@@ -15,7 +15,6 @@ use probity_lm::{
 use probity_options::name;
 use probity_runtime::encoder::PromptEncoder;
 use probity_runtime::hub::{LocateError, LocatedModel, locate};
-use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, DeviceList, LoadOptions, Model};
 use probity_store::{ANSWERS, Answers, AnyAnswer, AskedRequest, Manifest, SAMPLES, sample_of};
 use serde_json::Value;
@@ -98,8 +97,7 @@ impl RunShowArgs {
         let open = || -> miette::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
             // Another model's template would show a prompt that was never asked.
-            let found = fingerprint(&checkpoint.files)?;
-            if manifest.info.model["fingerprint"] != found.as_str() {
+            if manifest.info.model["fingerprint"] != checkpoint.fingerprint()? {
                 return Err(ShowError::OtherFiles { name: name.to_owned() }.into());
             }
             Ok(checkpoint)

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use probity_lm::{
-    Ask, Constraint, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, ScoreRequest,
-    ScoreResult,
+    Ask, Constraint, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, LanguageModel, Outcome, Prompt,
+    ScoreAnswer, ScoreRequest, ScoreResult,
 };
 use serde_json::Value;
 
 use crate::answer::{Answer, ChoiceFields};
 use crate::prompt_set::{ReadyPrompt, Slots};
 use crate::template::Rendered;
-use crate::written::WrittenText;
+use crate::written::{WrittenText, dry_result};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// One question of a stage.
@@ -122,8 +122,23 @@ pub(crate) trait Readout: Sync {
 
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Answer, RowError>;
 
-    /// See [`MethodStage::stand_in`].
-    fn stand_in(&self, number: usize) -> Self::Answer;
+    /// See [`MethodStage::stand_in`]. By default it is read from equally probable labels, or from a text of as many
+    /// tokens as the model may write.
+    fn stand_in(&self, number: usize) -> Self::Answer {
+        if let Some(labels) = self.labels(number) {
+            return self.read_labels(number, &even_labels(&labels));
+        }
+        let request = GenerateRequest::greedy(String::new(), Prompt::Text(String::new()), 0);
+        self.read_text(number, &dry_result(number, self.request(number, request).max_tokens))
+    }
+}
+
+/// An answer in which all labels are equally probable.
+fn even_labels(labels: &LabelSet) -> ScoreResult {
+    let logprob = -libm::log(labels.labels().len() as f64);
+    let logprobs = labels.labels().iter().map(|label| (label.name.clone(), logprob));
+    let answer = LabelAnswer::from_logprobs(logprobs).map(ScoreAnswer::Labels);
+    ScoreResult { outcome: Outcome::Scored, prompt_tokens: 0, answer }
 }
 
 /// A stage of questions to one model: one part for each.
@@ -322,9 +337,5 @@ impl Readout for WrittenReadout {
 
     fn read(&self, _: usize, rows: &[Value]) -> Result<WrittenText, RowError> {
         WrittenText::read(&rows[0])
-    }
-
-    fn stand_in(&self, number: usize) -> WrittenText {
-        WrittenText::stand_in(number, self.tokens)
     }
 }

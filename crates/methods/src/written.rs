@@ -1,5 +1,7 @@
 //! Texts that a model writes to be used further on, and how they ended.
 
+use std::fmt;
+
 use probity_data::from_value;
 use probity_lm::{Finish, GenerateResult, Outcome};
 use probity_options::name;
@@ -71,6 +73,19 @@ impl WrittenOutcome {
     }
 }
 
+/// A text that stands in for one that is not written. A frequent word is one token in every vocabulary. Such texts share
+/// short beginnings only, as real texts do: the last digit comes first.
+pub(crate) fn dry_text(number: impl fmt::Display, words: usize) -> String {
+    let own: String = number.to_string().chars().rev().collect();
+    format!("{own}{}", " the".repeat(words))
+}
+
+/// An answer that stands in for a text of so many tokens.
+pub(crate) fn dry_result(number: usize, tokens: usize) -> GenerateResult {
+    let nothing = GenerateResult::without_text(Outcome::Scored, 0);
+    GenerateResult { text: dry_text(number, tokens), token_ids: vec![0; tokens], ..nothing }
+}
+
 /// A text, or why there is none: the fields of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct WrittenText {
@@ -99,15 +114,6 @@ impl WrittenText {
     /// Of a prompt that would have nothing to show.
     pub(crate) fn nothing() -> Self {
         Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, prompt_tokens: None, tokens: Some(0) }
-    }
-
-    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary. Texts that
-    /// nobody knows begin alike as little as can be, or their questions would seem to share what they will not: the
-    /// last digit comes first.
-    pub(crate) fn stand_in(number: usize, tokens: usize) -> Self {
-        let own: String = number.to_string().chars().rev().collect();
-        let text = format!("{own}{}", " the".repeat(tokens));
-        Self { text, ended: WrittenOutcome::Written, tokens: Some(tokens), ..Self::nothing() }
     }
 
     /// How it ended, as outcomes count it: what was cut off is used as far as it goes, and leaves nothing open.

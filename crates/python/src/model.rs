@@ -8,8 +8,8 @@ use probity_data::{LineProblems, RecordUnit, Records};
 use probity_lm::{LanguageModel as _, SinkError};
 use probity_options::{read, specs};
 use probity_session::{
-    AnswerWriter, AskedLine, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, ScoreLine,
-    SessionError, SessionReport, UserConfig,
+    AnswerWriter, AskedLine, Context, Events, GenerateLine, Interrupt, ModelOptions, ModelPool, Notice, OpenedModel,
+    ScoreLine, SessionError, SessionReport, UserConfig,
 };
 use probity_store::TableWriter;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ use crate::work::wait;
 /// A model that stays in memory from one call to the next.
 #[pyclass(frozen, module = "probity._probity")]
 pub(crate) struct Model {
-    options: ModelOptions,
+    opened: OpenedModel,
     given: Value,
     relay: Arc<Relay>,
     models: Arc<ModelPool>,
@@ -80,7 +80,7 @@ impl Model {
         let interrupt = Interrupt::default();
         let models = self.pool(&events);
         let context = Context { events: events.clone(), interrupt: interrupt.clone(), models };
-        let answered = wait(py, &events, &interrupt, observer, || answer::<L>(&self.options, &lines, &context));
+        let answered = wait(py, &events, &interrupt, observer, || answer::<L>(&self.opened, &lines, &context));
         self.is_left();
         from_value(py, &answered??)
     }
@@ -97,14 +97,16 @@ impl Model {
         let options: ModelOptions = read(&given).map_err(|error| Failure::from(SessionError::from(error)))?;
         let relay = Arc::new(Relay::default());
         let models = Arc::new(ModelPool::new(relay.clone()));
-        let model = Self { options, given: Value::Object(given), relay, models };
         let events = Arc::new(Waiting::default());
-        let pool = model.pool(&events);
-        let interrupt = Interrupt::default();
-        let load = || pool.language(&model.options).map(drop).map_err(Failure::from);
-        let loaded = wait(py, &events, &interrupt, observer, load);
+        *relay.0.lock() = Some(events.clone());
+        let load = || -> Result<OpenedModel, Failure> {
+            let opened = OpenedModel::open(&options)?;
+            models.language(&opened)?;
+            Ok(opened)
+        };
+        let opened = wait(py, &events, &Interrupt::default(), observer, load)??;
+        let model = Self { opened, given: Value::Object(given), relay, models };
         model.is_left();
-        loaded??;
         Ok(model)
     }
 
@@ -116,7 +118,7 @@ impl Model {
 
     /// What it is: name, architecture, weights, fingerprint and how it computes.
     fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let model = py.detach(|| self.models.language(&self.options).map_err(Failure::from))?;
+        let model = py.detach(|| self.models.language(&self.opened).map_err(Failure::from))?;
         from_value(py, &json!(model.description()))
     }
 
@@ -167,11 +169,11 @@ fn by_index(mut problems: LineProblems) -> LineProblems {
 }
 
 /// The answers to lines, in their order; one that cannot be asked is an error, and nothing is asked.
-fn answer<L: AskedLine>(options: &ModelOptions, lines: &str, context: &Context) -> Result<Value, Failure> {
+fn answer<L: AskedLine>(opened: &OpenedModel, lines: &str, context: &Context) -> Result<Value, Failure> {
     let mut records = Records::<L>::new(lines.as_bytes(), "the requests".to_owned(), None)?;
     let asked: Vec<(usize, L)> = records.by_ref().collect();
     let mut problems = by_index(records.into_problems());
-    let model = context.models.language(options)?;
+    let model = context.models.language(opened)?;
     let memory = Memory::default();
     let writer = AnswerWriter::new(
         TableWriter::to_stream("the answers", memory.clone()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::{Precision, parse_unique};
@@ -17,9 +17,9 @@ use crate::encoder::PromptEncoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{LocatedModel, WeightFormat};
 use crate::options::LoadOptions;
-use crate::side_file;
+use crate::side_file::{self, FileState, file_state};
 use crate::tokenizer::{TEMPLATE_FILE, Tokenizer, TokenizerError};
-use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite};
+use crate::weights::{AdapterError, GgufFile, LoraAdapter, SafetensorsFiles, WeightsError, check_finite, fingerprint};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -197,6 +197,8 @@ impl From<DeviceError> for LoadError {
 
 /// A checkpoint whose files were opened and checked, but not yet loaded as a model.
 pub struct Checkpoint {
+    /// Where its files are.
+    pub located: LocatedModel,
     /// The configuration in the fields of `config.json`.
     pub config_json: Value,
     /// The same, read for the runtime.
@@ -204,9 +206,10 @@ pub struct Checkpoint {
     /// The weights.
     pub source: Box<dyn WeightSource + Send + Sync>,
     /// Tokenizer and chat template.
-    pub encoder: PromptEncoder,
-    /// Every file that the model is made of.
-    pub files: Vec<PathBuf>,
+    pub encoder: Arc<PromptEncoder>,
+    /// Every file that the model is made of, and its state before it was read.
+    pub(crate) files: Vec<FileState>,
+    fingerprint: OnceLock<String>,
 }
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.
@@ -219,24 +222,24 @@ impl Checkpoint {
         let path = located.path.as_path();
         let config_path = if located.format == WeightFormat::Gguf { path.to_owned() } else { path.join("config.json") };
         let not_run = |source| LoadError::Config { path: config_path.clone(), source };
-        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Send + Sync>, _, _) =
+        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Send + Sync>, _, Vec<_>) =
             match located.format {
                 WeightFormat::Gguf => {
                     let file = GgufFile::open(path)?;
                     if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
                         return Err(LoadError::Split { path: path.to_owned(), count });
                     }
-                    let tokenizer = Tokenizer::from_gguf(&file)?;
                     // Part of the fingerprint: it decides what the model reads.
                     let template = path.parent().map(|folder| folder.join(TEMPLATE_FILE));
                     let files = [Some(path.to_owned()), template.filter(|file| side_file::is_there(file))];
-                    (gguf_config(&file)?, Box::new(file), tokenizer, files.into_iter().flatten().collect())
+                    let files = files.into_iter().flatten().map(file_state).collect();
+                    let tokenizer = Tokenizer::from_gguf(&file)?;
+                    (gguf_config(&file)?, Box::new(file), tokenizer, files)
                 }
                 WeightFormat::Safetensors => {
                     let source = SafetensorsFiles::open(path)?;
-                    let mut files = source.paths();
-                    files
-                        .extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| side_file::is_there(file)));
+                    let beside = SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| side_file::is_there(file));
+                    let files = source.paths().into_iter().chain(beside).map(file_state).collect();
                     let config = config_of_folder(path)?;
                     let (config, source): (_, Box<dyn WeightSource + Send + Sync>) =
                         match text_part(&config).map_err(not_run)? {
@@ -258,7 +261,7 @@ impl Checkpoint {
         if let Some(folder) = &located.adapter {
             let adapter = LoraAdapter::open(folder)?;
             // Part of the fingerprint: with an adapter a model is another one.
-            files.extend(adapter.files());
+            files.extend(adapter.files().map(file_state));
             // In llama.cpp's order the elements that are rotated together lie side by side.
             let pairs = match &config {
                 ModelConfig::Decoder(config) if config.rope_layout == RopeLayout::Interleaved => Some(config.head_dim),
@@ -282,7 +285,24 @@ impl Checkpoint {
                 PromptEncoder::new(tokenizer).with_classes(config.classes().to_vec(), reads_whole, padding)
             }
         };
-        Ok(Self { config_json, config, source, encoder, files })
+        let (located, encoder, fingerprint) = (located.clone(), Arc::new(encoder), OnceLock::new());
+        Ok(Self { located, config_json, config, source, encoder, files, fingerprint })
+    }
+
+    /// The fingerprint of its files, which are hashed once.
+    pub fn fingerprint(&self) -> Result<&str, WeightsError> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(known);
+        }
+        let paths: Vec<&PathBuf> = self.files.iter().map(|(path, _)| path).collect();
+        let hashed = fingerprint(&paths)?;
+        Ok(self.fingerprint.get_or_init(|| hashed))
+    }
+
+    /// Whether its files are still those that were opened. After a change, the fingerprint of the files is not that of
+    /// what was read.
+    pub fn is_current(&self) -> bool {
+        self.files.iter().all(|file| file.1.is_some() && file_state(file.0.clone()) == *file)
     }
 
     /// `model_type`.
@@ -508,10 +528,12 @@ mod tests {
                     config: read_config(&config_json).expect("supported"),
                     config_json: config_json.clone(),
                     source: Box::new(Tensors(vec![(embedding, kind, bytes), (head_name, head_kind, head)])),
-                    encoder: PromptEncoder::new(
+                    encoder: Arc::new(PromptEncoder::new(
                         Tokenizer::from_json(&models.join("qwen2/tokenizer.json")).expect("golden"),
-                    ),
+                    )),
+                    located: crate::hub::locate(models.join(model).to_str().expect("UTF-8")).expect("golden"),
                     files: Vec::new(),
+                    fingerprint: OnceLock::new(),
                 };
                 checkpoint.check_tied()
             };

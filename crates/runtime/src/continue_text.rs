@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probity_lm::{
-    Ask, AskedTokens, Constraint, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, Outcome, Prompt,
-    Sampling, SamplingLimits, ScoreRequest, Sink, SinkError, Usage,
+    Ask, AskedTokens, Constraint, GenerateRequest, GenerateResult, LiveTexts, LmError, Outcome, Prompt, Sampling,
+    SamplingLimits, ScoreRequest, Sink, SinkError, Usage,
 };
 
 use crate::Model;
-use crate::constraint::{ConstrainedText, ConstraintError, ConstraintGrammars};
 use crate::encoder::EncodedContinuation;
 use crate::engine::behind::BehindText;
 use crate::engine::generate::{GeneratedText, GenerationVocabulary, Strayed, TextVisitor, TokenPrompt, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
 use crate::replica::Replica;
+use crate::request_encoder::RequestEncoder;
 use crate::score::{request_error, unasked};
 use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
@@ -44,24 +44,60 @@ impl Windowed for TokenisedText {
     }
 }
 
-impl Model {
+impl RequestEncoder {
     /// The request in tokens, or its result where there is nothing to generate.
     pub(crate) fn begin(
         &self,
         index: usize,
         request: GenerateRequest,
     ) -> Result<Result<TokenisedText, GenerateResult>, LmError> {
-        let (prompt, outcome) = self.prompt(&request)?;
-        Ok(match outcome {
-            None => Ok(TokenisedText { index, request, prompt }),
-            Some(outcome) => Err(GenerateResult::without_text(outcome, prompt.tokens.len())),
-        })
+        let wrong = |why| request_error(&request.id, why);
+        // Before anything runs: a constraint that cannot be kept is an error of the request, not of one text among
+        // many.
+        if let Some(constraint) = &request.constraint {
+            self.constrain(constraint).map_err(|why| request_error(&request.id, why))?;
+        }
+        if request.max_tokens == 0 {
+            return Err(wrong(WrongRequest::NoTokens));
+        }
+        if let Sampling::Random { temperature, limits, .. } = request.sampling {
+            check_sampling(temperature, limits).map_err(wrong)?;
+        }
+        if request.stop.iter().any(String::is_empty) {
+            return Err(wrong(WrongRequest::EmptyStop));
+        }
+        let nothing = |outcome, prompt_tokens| Ok(Err(GenerateResult::without_text(outcome, prompt_tokens)));
+        if let Some(outcome) = self.surely_too_long(&request.prompt, "") {
+            return nothing(outcome, 0);
+        }
+        let encoded = self.encoder.encode_continuation(&request.prompt, "");
+        let EncodedContinuation { prefix: tokens, source, .. } = match encoded {
+            Ok(encoded) => encoded,
+            Err(error) => return nothing(unasked(&request.id, error)?, 0),
+        };
+        if tokens.is_empty() {
+            return nothing(Outcome::Empty, 0);
+        }
+        let before = tokens.len() - source;
+        let context = self.description.context_length.unwrap_or(usize::MAX);
+        // The decoder's own context: an encoder's source does not take from it.
+        let max_tokens = request.max_tokens.min(context.saturating_sub(before));
+        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the
+        // machine.
+        if let Some(outcome) = self.too_long(source, before + max_tokens.max(1)) {
+            return nothing(outcome, tokens.len());
+        }
+        let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
+        let prompt = TokenPrompt { tokens, source, max_tokens, stop, sampling, constraint };
+        Ok(Ok(TokenisedText { index, request, prompt }))
     }
+}
 
-    /// Whether the model can be asked to continue that; [`generate`](LanguageModel::generate) would fail with the same
+impl Model {
+    /// Whether the model can be asked to continue that; [`generate`](probity_lm::LanguageModel::generate) would fail with the same
     /// error.
     pub fn check_text(&self, request: &GenerateRequest) -> Result<(), LmError> {
-        self.prompt(request).map(|_| ())
+        self.requests.begin(0, request.clone()).map(drop)
     }
 
     /// Continues the requests of a window's part on one device, and asks for their verdicts.
@@ -100,7 +136,7 @@ impl Model {
         visitor: &mut dyn TextVisitor<SinkError>,
     ) -> Result<Usage, LmError> {
         let decode = |ids: &[u32]| self.text_of(ids);
-        let constrain = |constraint: &Constraint| self.constrain(constraint);
+        let constrain = |constraint: &Constraint| self.requests.constrain(constraint);
         let vocabulary =
             GenerationVocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
         generate(replica, prompts, &vocabulary, self.schedule(replica), visitor).map_err(walk_error)
@@ -137,57 +173,6 @@ impl Model {
         let GeneratedText { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
         let nothing = GenerateResult::without_text(outcome, prompt.tokens.len());
         Ok(GenerateResult { text, token_ids, finish, verdict, tokens, accepted_drafts, ..nothing })
-    }
-
-    /// A generation request in tokens, with its outcome where there is nothing to generate.
-    fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
-        let wrong = |why| request_error(&request.id, why);
-        // Before anything runs: a constraint that cannot be kept is an error of the request, not of one text among
-        // many.
-        if let Some(constraint) = &request.constraint {
-            self.constrain(constraint).map_err(|why| request_error(&request.id, why))?;
-        }
-        if request.max_tokens == 0 {
-            return Err(wrong(WrongRequest::NoTokens));
-        }
-        if let Sampling::Random { temperature, limits, .. } = request.sampling {
-            check_sampling(temperature, limits).map_err(wrong)?;
-        }
-        if request.stop.iter().any(String::is_empty) {
-            return Err(wrong(WrongRequest::EmptyStop));
-        }
-        let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
-        let encoded = if let Some(outcome) = self.surely_too_long(&request.prompt, "") {
-            Err(outcome)
-        } else {
-            let encoded = self.encoder().encode_continuation(&request.prompt, "").map(Ok);
-            encoded.or_else(|error| unasked(&request.id, error).map(Err))?
-        };
-        let EncodedContinuation { prefix: tokens, source, .. } = match encoded {
-            Ok(encoded) => encoded,
-            Err(outcome) => {
-                let (tokens, max_tokens) = (Vec::new(), request.max_tokens);
-                return Ok((TokenPrompt { tokens, source: 0, max_tokens, stop, sampling, constraint }, Some(outcome)));
-            }
-        };
-        let before = tokens.len() - source;
-        let context = self.description().context_length.unwrap_or(usize::MAX);
-        // The decoder's own context: an encoder's source does not take from it.
-        let max_tokens = request.max_tokens.min(context.saturating_sub(before));
-        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the
-        // machine.
-        let outcome =
-            if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
-        Ok((TokenPrompt { tokens, source, max_tokens, stop, sampling, constraint }, outcome))
-    }
-
-    /// Begins a text under a constraint, or says why it is none for this model.
-    fn constrain(&self, constraint: &Constraint) -> Result<ConstrainedText, ConstraintError> {
-        self.grammars
-            .get_or_init(|| ConstraintGrammars::new(self.encoder().tokenizer()))
-            .as_ref()
-            .map_err(Clone::clone)?
-            .start(constraint)
     }
 }
 
@@ -237,7 +222,8 @@ impl TextVisitor<SinkError> for LiveVisitor<'_> {
             let Some(request) = self.texts.next() else { break };
             let place = self.taken;
             self.taken += 1;
-            match self.model.begin(place, request).map_err(|error| WalkError::Visitor(Box::new(error) as SinkError))? {
+            let begun = self.model.requests.begin(place, request);
+            match begun.map_err(|error| WalkError::Visitor(Box::new(error) as SinkError))? {
                 Ok(TokenisedText { request, prompt, .. }) => {
                     let prompt = Arc::new(prompt);
                     self.open.insert(self.begun, (place, request, prompt.clone()));

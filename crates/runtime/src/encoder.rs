@@ -215,11 +215,6 @@ impl PromptEncoder {
         self.answer_start.is_some() || self.reads_whole || self.chat.is_ok()
     }
 
-    /// The tokenizer alone.
-    pub(crate) fn into_tokenizer(self) -> Tokenizer {
-        self.tokenizer
-    }
-
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -6,6 +6,7 @@ mod checkpoint;
 mod constraint;
 mod contained;
 mod continue_text;
+mod dry_model;
 pub mod encoder;
 mod engine;
 mod gguf_config;
@@ -15,8 +16,8 @@ mod model;
 mod options;
 mod plan;
 mod progress;
-mod rehearsal;
 mod replica;
+mod request_encoder;
 mod score;
 mod several;
 mod side_file;
@@ -38,17 +39,17 @@ pub use gguf_config::gguf_config;
 pub use bit_probe::{BitProbe, Bits, ProbeOrder, bit_digest};
 pub use checkpoint::{Checkpoint, LoadError};
 pub use contained::CountingAllocator;
+pub use dry_model::DryModel;
 pub use memory::{DeviceShare, ModelMemory, device_room, free_for_copy, machine_memory};
 pub use model::Model;
 pub use options::{Drafting, KeptPrefixBytes, LoadOptions};
-pub use plan::{PlannedCost, PlannedMemory, Planner, TimeEstimate};
+pub use plan::{PlannedCost, PlannedMemory, TimeEstimate};
 pub use probity_kernels::Isa;
 pub use probity_models::{
     ArchitectureKind, BRIDGE, BatchSize, DeviceChoice, DeviceError, DeviceList, DeviceListError, DeviceRoom,
     KnownArchitecture, known_architectures, text_part, text_tensor,
 };
 pub use progress::TokenProgress;
-pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};
 
 /// The error's own hint; empty where it has none.

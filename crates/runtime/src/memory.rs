@@ -9,7 +9,7 @@ use probity_models::{
 };
 
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::hub::{LocatedModel, judges, memory_needed};
+use crate::hub::{judges, memory_needed};
 use crate::options::LoadOptions;
 
 /// Where nobody says what there is: 4 GiB.
@@ -244,7 +244,7 @@ impl ModelMemory {
     /// An error where weights and activations cannot be on a device: of what is free there now, or of all that it has.
     pub(crate) fn check(
         &self,
-        (checkpoint, located): (&Checkpoint, &LocatedModel),
+        checkpoint: &Checkpoint,
         options: LoadOptions,
         limit: MemoryLimit,
     ) -> Result<(), LoadError> {
@@ -260,17 +260,12 @@ impl ModelMemory {
             devices: format!("{each}{}", share.title()),
             needed: gigabytes(share.needed(tokens)),
             there,
-            hint: self.what_fits((checkpoint, located), options, limit),
+            hint: self.what_fits(checkpoint, options, limit),
         })
     }
 
     /// What to type where there is not enough.
-    fn what_fits(
-        &self,
-        (checkpoint, located): (&Checkpoint, &LocatedModel),
-        options: LoadOptions,
-        limit: MemoryLimit,
-    ) -> String {
+    fn what_fits(&self, checkpoint: &Checkpoint, options: LoadOptions, limit: MemoryLimit) -> String {
         let mut ways = Vec::new();
         let runs = |devices: &[DeviceChoice], options: LoadOptions| {
             check_model(devices, &checkpoint.config, options.arithmetic()).is_ok()
@@ -288,9 +283,10 @@ impl ModelMemory {
         }
         let cards = DeviceChoice::all_cuda().into_iter().filter_map(|card| Some((card, card.room()?)));
         ways.extend(self.cards_together(checkpoint, options, &cards.collect::<Vec<_>>(), limit));
-        let known = judges().iter().find(|judge| judge.variants.iter().any(|variant| variant.name == located.name));
+        let name = checkpoint.located.name.as_str();
+        let known = judges().iter().find(|judge| judge.variants.iter().any(|variant| variant.name == name));
         let bytes = self.shares.iter().filter_map(|share| share.limit(limit)).sum();
-        let smaller = known.and_then(|judge| judge.that_fits(bytes)).filter(|variant| variant.name != located.name);
+        let smaller = known.and_then(|judge| judge.that_fits(bytes)).filter(|variant| variant.name != name);
         ways.extend(smaller.map(|variant| format!("--model {}", variant.name)));
         let needed = memory_needed(bytes_in_file(checkpoint));
         let on_host = device_room(DeviceChoice::Cpu).is_some_and(|room| needed <= room.free);

@@ -1,6 +1,6 @@
 //! The language-model contract on a decoder and its tokenizer.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use probity_lm::{
     ClassKind, GenerateRequest, GenerateResult, LanguageModel, LiveTexts, LmError, ModelDescription, Outcome, Prompt,
@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use crate::TokenProgress;
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::constraint::{ConstraintError, ConstraintGrammars};
 use crate::encoder::PromptEncoder;
 use crate::engine::kept::KeptPrefixes;
 use crate::engine::scheduler::ScheduleLimits;
@@ -21,11 +20,8 @@ use crate::hub::LocatedModel;
 use crate::memory::{MemoryLimit, ModelMemory};
 use crate::options::{KeptPrefixBytes, LoadOptions};
 use crate::replica::{Replica, load_replicas};
+use crate::request_encoder::RequestEncoder;
 use crate::threads::{ComputeThreads, computing_error};
-use crate::weights::fingerprint;
-
-/// Tokens of a prompt where neither model nor memory limit them.
-const MOST_TOKENS: usize = 1 << 24;
 
 impl Checkpoint {
     /// Whether it is a model that answers prompts, by tokens or by classes, and can be run so: all that can be told without
@@ -41,15 +37,15 @@ impl Checkpoint {
         said.and_then(|kind| ClassKind::deserialize(kind).ok()).unwrap_or_default()
     }
 
-    /// What a record must say about the model when it is loaded so. The fingerprint is that of [its
-    /// files](Checkpoint::files).
-    pub fn describe(&self, located: &LocatedModel, options: LoadOptions, fingerprint: String) -> ModelDescription {
+    /// What a record must say about the model when it is loaded so.
+    pub fn describe(&self, options: LoadOptions, fingerprint: &str) -> ModelDescription {
+        let located = &self.located;
         ModelDescription {
             name: located.name.clone(),
             adapter: located.adapter.as_ref().map(|folder| folder.display().to_string()),
             revision: located.revision().map(str::to_owned),
             architecture: self.architecture().to_owned(),
-            fingerprint,
+            fingerprint: fingerprint.to_owned(),
             precision: options.precision_in_force(),
             device: options.devices.to_string(),
             platform: options.platform(),
@@ -68,39 +64,32 @@ impl Checkpoint {
 pub struct Model {
     /// One for each copy of the model.
     pub(crate) replicas: Vec<Replica>,
-    encoder: PromptEncoder,
-    description: ModelDescription,
-    /// Made when the first text is constrained.
-    pub(crate) grammars: OnceLock<Result<ConstraintGrammars, ConstraintError>>,
+    pub(crate) requests: RequestEncoder,
     options: LoadOptions,
-    token_limit: usize,
     memory: ModelMemory,
 }
 
 impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
+        Self::from_checkpoint(&Checkpoint::open(located)?, options)
+    }
+
+    /// Loads a model whose files were opened.
+    pub fn from_checkpoint(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::shares(options.threads, options.devices.copies().len())?;
-        let checkpoint = Checkpoint::open(located)?;
         checkpoint.check_answers(options)?;
-        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
+        let description = checkpoint.describe(options, checkpoint.fingerprint()?);
         let compute = Compute { arithmetic: options.arithmetic(), isa };
-        let memory = ModelMemory::new(&checkpoint, options);
-        memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
+        let memory = ModelMemory::new(checkpoint, options);
+        memory.check(checkpoint, options, MemoryLimit::Free)?;
         let places = options.devices.copies().map(|copy| memory.placement(copy)).collect();
-        let replicas = load_replicas(&checkpoint, compute, places, threads)?;
+        let replicas = load_replicas(checkpoint, compute, places, threads)?;
         let token_budget = options.token_budget.unwrap_or_else(|| memory.token_budget());
         let memory = memory.after_loading(token_budget);
-        let mut model = Self {
-            replicas,
-            encoder: checkpoint.encoder,
-            token_limit: 0,
-            memory,
-            description,
-            options,
-            grammars: OnceLock::new(),
-        };
+        let mut model =
+            Self { replicas, requests: RequestEncoder::new(checkpoint.encoder.clone(), description), memory, options };
         // What is in force takes the place of what was asked for: records say how it was computed.
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
@@ -120,7 +109,7 @@ impl Model {
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
         let all = options.cache_budget.unwrap_or_else(|| self.memory.cache_budget());
-        let may_keep = options.share_prefixes && !self.encoder.has_source() && !self.encoder.reads_whole();
+        let may_keep = options.share_prefixes && !self.encoder().has_source() && !self.encoder().reads_whole();
         let (kept, cache) = match options.kept_prefixes {
             KeptPrefixBytes::Third if may_keep => (all / 3, all - all / 3),
             KeptPrefixBytes::Bytes(bytes) if may_keep => (bytes, all),
@@ -137,14 +126,13 @@ impl Model {
             ..options
         };
         // The most tokens whose keys and values fit.
-        let (mut fits, mut beyond) =
-            (0, self.description.context_length.map_or(MOST_TOKENS, |context| self.sides() * context) + 1);
+        let (mut fits, mut beyond) = (0, self.requests.most_tokens() + 1);
         // Searched, not divided: spans are padded to whole blocks of keys, so bytes do not grow evenly with tokens.
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
             if self.decoder().cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
         }
-        self.token_limit = fits;
+        self.requests.token_limit = fits;
         for replica in &mut self.replicas {
             replica.kept = (kept > 0).then(|| KeptPrefixes::new(kept));
         }
@@ -152,7 +140,7 @@ impl Model {
 
     /// The tokenizer and chat template.
     pub fn encoder(&self) -> &PromptEncoder {
-        &self.encoder
+        &self.requests.encoder
     }
 
     /// How the model is run: the options given, with defaults filled in.
@@ -195,35 +183,21 @@ impl Model {
     /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that
     /// is less.
     pub fn token_limit(&self) -> usize {
-        self.token_limit
+        self.requests.token_limit
     }
 
     /// The `--compute cache-budget` with which so many tokens fit; `None` where they fit already, or the model cannot see as many.
     pub fn cache_needed(&self, tokens: usize) -> Option<u64> {
-        let is_seen = self.description.context_length.is_none_or(|context| tokens <= self.sides() * context);
+        let is_seen = self.description().context_length.is_none() || tokens <= self.requests.most_tokens();
         let keys_and_values = self.cache_bytes(tokens);
         // A third of the budget may be for beginnings that are kept.
         let all = if self.first().kept.is_some() { keys_and_values.div_ceil(2) * 3 } else { keys_and_values };
-        (tokens > self.token_limit && is_seen).then_some(all)
+        (tokens > self.token_limit() && is_seen).then_some(all)
     }
 
-    /// A model with an encoder has its context twice: for the source, and for the answer.
-    fn sides(&self) -> usize {
-        if self.encoder.has_source() { 2 } else { 1 }
-    }
-
-    /// Why a prompt of which an encoder reads so many tokens, and of so many others with its answer, cannot be asked.
-    pub(crate) fn too_long(&self, source: usize, others: usize) -> Option<Outcome> {
-        // The context is looked at first: where it is too short, no memory helps.
-        let refused =
-            |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
-        let seen = self.description.context_length.and_then(|context| refused(source.max(others), context));
-        seen.or_else(|| refused(source + others, self.token_limit))
-    }
-
-    /// The same of a prompt and a text behind it that are so long that they need not be cut to know it.
+    /// Why a prompt and a text behind it cannot be asked, where they are so long that they need not be cut to know it.
     pub fn surely_too_long(&self, prompt: &Prompt, text: &str) -> Option<Outcome> {
-        self.too_long(0, self.encoder.least_tokens(prompt, text))
+        self.requests.surely_too_long(prompt, text)
     }
 
     /// How a work list runs on one of the copies.
@@ -231,7 +205,7 @@ impl Model {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
         ScheduleOptions {
             limits: ScheduleLimits { tokens: self.token_budget(), cache },
-            share_prefixes: self.options.share_prefixes && !self.encoder.reads_whole(),
+            share_prefixes: self.options.share_prefixes && !self.encoder().reads_whole(),
             kept: replica.kept.as_ref(),
             drafting: self.options.drafting,
             side_by_side: self.options.side_by_side,
@@ -250,7 +224,7 @@ pub(crate) fn walk_error(error: WalkError<SinkError>) -> LmError {
 
 impl LanguageModel for Model {
     fn description(&self) -> &ModelDescription {
-        &self.description
+        &self.requests.description
     }
 
     fn score(
@@ -258,7 +232,7 @@ impl LanguageModel for Model {
         requests: &mut Requests<'_, ScoreRequest>,
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
-        self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| {
+        self.in_windows(requests, sink, &|index, request| self.requests.ask(index, request), &mut |window, sink| {
             self.on_replicas(window, sink, &|replica, part, sink| self.score_part(replica, part, sink))
         })
     }
@@ -268,7 +242,7 @@ impl LanguageModel for Model {
         requests: &mut Requests<'_, GenerateRequest>,
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
-        self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
+        self.in_windows(requests, sink, &|index, request| self.requests.begin(index, request), &mut |window, sink| {
             self.on_replicas(window, sink, &|replica, part, sink| self.generate_part(replica, part, sink))
         })
     }

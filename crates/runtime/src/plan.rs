@@ -1,20 +1,12 @@
-//! What a work list would cost, found out without answering it.
+//! The cost of work lists that a [`DryModel`](crate::DryModel) counted, in time and memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use candle_core::Tensor;
-use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest,
-    ScoreResult, Sink, Usage,
-};
+use probity_lm::{LmError, Usage};
 use probity_models::{BatchSize, PackedSegment};
 
-use crate::engine::generate::plan_texts;
-use crate::engine::token_scores::plan_scores;
-use crate::score::queries_of;
 use crate::threads::computing_error;
-use crate::tokenizer::TokenizerError;
 use crate::{DeviceShare, Model};
 
 /// What the questions so far would cost.
@@ -32,19 +24,10 @@ pub struct PlannedCost {
     /// How many of the tokens computed are generated.
     pub generated: u64,
     /// Rows of the output head that score tokens.
-    rows: u64,
+    pub(crate) rows: u64,
     /// The longest prompt, and the most texts in one list.
     longest: Vec<u32>,
-    texts: usize,
-}
-
-/// A language model that plans: every question gets the outcome [`Outcome::Empty`] without an answer, and is counted.
-///
-/// Its description is the model's own, its requests are checked like the model's, and its schedule is the one that the
-/// model would run.
-pub struct Planner<'a> {
-    model: &'a Model,
-    plan: Mutex<PlannedCost>,
+    pub(crate) texts: usize,
 }
 
 /// How long a [`PlannedCost`] would take on this machine, and what that rests on.
@@ -86,42 +69,6 @@ impl PlannedMemory {
     }
 }
 
-impl<'a> Planner<'a> {
-    /// Plans for this model.
-    pub fn new(model: &'a Model) -> Self {
-        Self { model, plan: Mutex::default() }
-    }
-
-    /// What everything asked so far would cost.
-    pub fn into_plan(self) -> PlannedCost {
-        self.plan.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn plan(&self) -> MutexGuard<'_, PlannedCost> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tokens of the labels that are asked for behind a generated text.
-    fn verdict_tokens(&self, request: &GenerateRequest) -> Result<u64, LmError> {
-        let Some((marker, labels)) = &request.verdict else { return Ok(0) };
-        let tokenizer = self.model.encoder().tokenizer();
-        let variants = labels.labels().iter().flat_map(|label| &label.variants);
-        // With the marker: where its end and a label are one token, both are asked for.
-        let tokens = |variant: &String| Ok(tokenizer.encode_text(&format!("{marker}{variant}"))?.len() as u64);
-        variants.map(tokens).sum::<Result<u64, TokenizerError>>().map_err(|error| LmError::Model(Box::new(error)))
-    }
-
-    fn count(&self, outcome: &Outcome) {
-        let mut plan = self.plan();
-        plan.questions += 1;
-        if let Outcome::TooLong { tokens_needed, limit } = outcome {
-            plan.too_long += 1;
-            let needed = self.model.cache_needed(*tokens_needed).filter(|_| *limit == self.model.token_limit());
-            plan.cache_needed = plan.cache_needed.max(needed);
-        }
-    }
-}
-
 impl std::ops::AddAssign for PlannedCost {
     fn add_assign(&mut self, other: Self) {
         self.questions += other.questions;
@@ -136,99 +83,10 @@ impl std::ops::AddAssign for PlannedCost {
 }
 
 impl PlannedCost {
-    fn keep_longest(&mut self, tokens: &[u32]) {
+    pub(crate) fn keep_longest(&mut self, tokens: &[u32]) {
         if tokens.len() > self.longest.len() {
             self.longest = tokens.to_vec();
         }
-    }
-}
-
-impl LanguageModel for Planner<'_> {
-    fn description(&self) -> &ModelDescription {
-        self.model.description()
-    }
-
-    fn score(
-        &self,
-        requests: &mut Requests<'_, ScoreRequest>,
-        sink: &mut Sink<'_, ScoreResult>,
-    ) -> Result<Usage, LmError> {
-        let mut answer = |index, result: ScoreResult| {
-            self.count(&result.outcome);
-            sink(index, result)
-        };
-        self.model.in_windows(
-            requests,
-            &mut answer,
-            &|index, request| self.model.ask(index, request),
-            &mut |window, answer| {
-                let mut all = Usage::default();
-                for (replica, mut part) in self.model.parts(window) {
-                    let (queries, _) = queries_of(&mut part);
-                    let (cost, rows) = plan_scores(replica, &queries, self.model.schedule(replica));
-                    let mut plan = self.plan();
-                    plan.usage += cost;
-                    plan.rows += rows;
-                    for query in queries {
-                        plan.keep_longest(&query.seen);
-                    }
-                    // `answer` counts what it is given, and takes this lock for it.
-                    drop(plan);
-                    for asked in part {
-                        let result =
-                            ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
-                        answer(asked.index, result).map_err(LmError::Sink)?;
-                    }
-                    all += cost;
-                }
-                Ok(all)
-            },
-        )
-    }
-
-    fn generate(
-        &self,
-        requests: &mut Requests<'_, GenerateRequest>,
-        sink: &mut Sink<'_, GenerateResult>,
-    ) -> Result<Usage, LmError> {
-        let mut answer = |index, result: GenerateResult| {
-            self.count(&result.outcome);
-            sink(index, result)
-        };
-        self.model.in_windows(
-            requests,
-            &mut answer,
-            &|index, request| self.model.begin(index, request),
-            &mut |window, answer| {
-                let mut all = Usage::default();
-                for (replica, part) in self.model.parts(window) {
-                    // A text's labels are asked for behind it, each token of theirs once more at most.
-                    let behind =
-                        part.iter().map(|begun| self.verdict_tokens(&begun.request)).sum::<Result<u64, _>>()?;
-                    let (places, prompts): (Vec<usize>, Vec<_>) =
-                        part.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
-                    let cost = plan_texts(replica, &prompts, self.model.schedule(replica));
-                    let mut plan = self.plan();
-                    plan.usage += cost;
-                    plan.usage.tokens_unshared += behind;
-                    plan.usage.tokens_computed += behind;
-                    plan.rows += behind;
-                    plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
-                    plan.texts = plan.texts.max(prompts.len());
-                    for prompt in &prompts {
-                        plan.keep_longest(&prompt.tokens);
-                    }
-                    // As in `score`.
-                    drop(plan);
-                    for (place, prompt) in places.into_iter().zip(prompts) {
-                        answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
-                            .map_err(LmError::Sink)?;
-                    }
-                    all += cost;
-                }
-                Ok(all)
-            },
-        )
     }
 }
 

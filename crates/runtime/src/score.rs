@@ -16,25 +16,8 @@ use crate::engine::rows::LikelyToken;
 use crate::engine::token_scores::{QueryAnswer, TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::replica::Replica;
+use crate::request_encoder::RequestEncoder;
 use crate::window::Windowed;
-
-/// A request in tokens.
-struct EncodedAsk {
-    prompt_tokens: usize,
-    /// Whether these are the whole prompt.
-    is_whole: bool,
-    /// Set where there is nothing to compute.
-    outcome: Option<Outcome>,
-    queries: Vec<TokenQuery>,
-    /// The label of each query.
-    variants: Vec<usize>,
-}
-
-impl EncodedAsk {
-    fn nothing(outcome: Outcome) -> Self {
-        Self { prompt_tokens: 0, is_whole: false, outcome: Some(outcome), queries: Vec::new(), variants: Vec::new() }
-    }
-}
 
 /// A request that is to be computed.
 pub(crate) struct TokenisedRequest {
@@ -74,20 +57,61 @@ pub(crate) fn queries_of(window: &mut [TokenisedRequest]) -> (Vec<TokenQuery>, V
     (queries, first)
 }
 
-impl Model {
+impl RequestEncoder {
     /// The request in tokens, or its result where there is nothing to compute.
     pub(crate) fn ask(
         &self,
         index: usize,
         request: ScoreRequest,
     ) -> Result<Result<TokenisedRequest, ScoreResult>, LmError> {
-        let EncodedAsk { prompt_tokens, is_whole, outcome, queries, variants } = self.encode(&request)?;
-        Ok(match outcome {
-            None => Ok(TokenisedRequest { index, request, prompt_tokens, is_whole, queries, variants }),
-            Some(outcome) => Err(ScoreResult { outcome, prompt_tokens, answer: None }),
-        })
+        let nothing = |outcome, prompt_tokens| Ok(Err(ScoreResult { outcome, prompt_tokens, answer: None }));
+        if let Some(outcome) = self.surely_too_long(&request.prompt, text_behind(&request.ask)) {
+            return nothing(outcome, 0);
+        }
+        let RequestSequences { prefix, source, is_whole, labels } = match sequences(&self.encoder, &request) {
+            Ok(sequences) => sequences,
+            Err(error) => return nothing(unasked(&request.id, error)?, 0),
+        };
+        let layers = self.layers_of(&request)?;
+        let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let prompt_tokens = prefix.len();
+        if prompt_tokens == 0 || longest == 0 {
+            return nothing(Outcome::Empty, prompt_tokens);
+        }
+        // What a class head is asked of is no token.
+        let answer = if matches!(request.ask, Ask::Classes) { 0 } else { longest };
+        if let Some(outcome) = self.too_long(source, prompt_tokens - source + answer) {
+            return nothing(outcome, prompt_tokens);
+        }
+        let alternatives = if let Ask::Tokens(asked) = &request.ask { asked.alternatives } else { 0 };
+        let prefix: Arc<[u32]> = prefix.into();
+        let (mut queries, mut variants) = (Vec::new(), Vec::new());
+        for (label, sequences) in labels.into_iter().enumerate() {
+            for asked in sequences {
+                // A state is of the tokens that are read, the last one included.
+                let read = if layers.is_empty() { asked.len().saturating_sub(1) } else { asked.len() };
+                let before_last = &asked[..read];
+                // A label of one token is asked behind the prompt itself: all such share its tokens.
+                let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
+                queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), alternatives, request: 0 });
+                variants.push(label);
+            }
+        }
+        Ok(Ok(TokenisedRequest { index, request, prompt_tokens, is_whole, queries, variants }))
     }
 
+    /// The layers whose states are asked for, all of which the model has.
+    fn layers_of(&self, request: &ScoreRequest) -> Result<Vec<usize>, LmError> {
+        let Ask::Reading(reading) = &request.ask else { return Ok(Vec::new()) };
+        let layers = self.description.layers.unwrap_or(0);
+        match reading.layers.iter().find(|layer| **layer >= layers) {
+            Some(layer) => Err(request_error(&request.id, NoLayer { layer: *layer, layers })),
+            None => Ok(reading.layers.clone()),
+        }
+    }
+}
+
+impl Model {
     /// Answers the requests of a window's part on one device.
     pub(crate) fn score_part(
         &self,
@@ -119,7 +143,7 @@ impl Model {
         request: ScoreRequest,
         behind: &mut BehindText<'_>,
     ) -> candle_core::Result<ScoreResult> {
-        Ok(match self.ask(0, request) {
+        Ok(match self.requests.ask(0, request) {
             Ok(Ok(asked)) => {
                 let scores = behind.score(&asked.queries)?;
                 self.answer(&asked, &scores, &asked.queries)
@@ -131,57 +155,10 @@ impl Model {
         })
     }
 
-    /// The layers whose states are asked for, all of which the model has.
-    fn layers_of(&self, request: &ScoreRequest) -> Result<Vec<usize>, LmError> {
-        let Ask::Reading(reading) = &request.ask else { return Ok(Vec::new()) };
-        let layers = self.description().layers.unwrap_or(0);
-        match reading.layers.iter().find(|layer| **layer >= layers) {
-            Some(layer) => Err(request_error(&request.id, NoLayer { layer: *layer, layers })),
-            None => Ok(reading.layers.clone()),
-        }
-    }
-
     /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the
     /// same error.
     pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
-        self.layers_of(request)?;
-        check(self.encoder(), request)
-    }
-
-    fn encode(&self, request: &ScoreRequest) -> Result<EncodedAsk, LmError> {
-        if let Some(outcome) = self.surely_too_long(&request.prompt, text_behind(&request.ask)) {
-            return Ok(EncodedAsk::nothing(outcome));
-        }
-        let sequences = match sequences(self.encoder(), request) {
-            Ok(sequences) => sequences,
-            Err(error) => return unasked(&request.id, error).map(EncodedAsk::nothing),
-        };
-        let RequestSequences { prefix, source, is_whole, labels } = sequences;
-        let layers = self.layers_of(request)?;
-        let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let alternatives = if let Ask::Tokens(asked) = &request.ask { asked.alternatives } else { 0 };
-        let prompt_tokens = prefix.len();
-        let outcome = if prompt_tokens == 0 || longest == 0 {
-            Some(Outcome::Empty)
-        } else {
-            // What a class head is asked of is no token.
-            let answer = if matches!(request.ask, Ask::Classes) { 0 } else { longest };
-            self.too_long(source, prompt_tokens - source + answer)
-        };
-        let prefix: Arc<[u32]> = prefix.into();
-        let (mut queries, mut variants) = (Vec::new(), Vec::new());
-        for (label, sequences) in labels.into_iter().enumerate() {
-            for asked in sequences {
-                // A state is of the tokens that are read, the last one included.
-                let read = if layers.is_empty() { asked.len().saturating_sub(1) } else { asked.len() };
-                let before_last = &asked[..read];
-                // A label of one token is asked behind the prompt itself: all such share its tokens.
-                let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
-                queries.push(TokenQuery { seen, source, asked, layers: layers.clone(), alternatives, request: 0 });
-                variants.push(label);
-            }
-        }
-        Ok(EncodedAsk { prompt_tokens, is_whole, outcome, queries, variants })
+        self.requests.ask(0, request.clone()).map(drop)
     }
 
     /// The answer from the scores of a request's queries.
@@ -321,14 +298,6 @@ fn sequences(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<RequestS
         return Err(EncodeError::NoCondition);
     }
     Ok(sequences)
-}
-
-/// Whether a request can be asked of a model that encodes so.
-pub(crate) fn check(encoder: &PromptEncoder, request: &ScoreRequest) -> Result<(), LmError> {
-    match sequences(encoder, request) {
-        Ok(_) => Ok(()),
-        Err(error) => unasked(&request.id, error).map(drop),
-    }
 }
 
 /// What a request comes to that cannot be encoded: an outcome where a text is the reason, since others can be asked.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use probity_lm::skip_byte_order_mark;
 
@@ -12,6 +12,21 @@ pub(crate) const MAX_BYTES: u64 = 256 << 20;
 /// Whether a file is there. A link that leads nowhere is: what it stood for was part of the model.
 pub(crate) fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
+}
+
+/// A file with what changes when it is written or replaced: no program can set the time of the last change.
+pub(crate) type FileState = (PathBuf, Option<(u64, i64, i64)>);
+
+/// The state of a file now; none on systems that do not tell it.
+pub(crate) fn file_state(path: PathBuf) -> FileState {
+    #[cfg(unix)]
+    let state = {
+        use std::os::unix::fs::MetadataExt as _;
+        path.metadata().ok().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()))
+    };
+    #[cfg(not(unix))]
+    let state = None;
+    (path, state)
 }
 
 /// The whole file without a byte order mark. What is no regular file (a pipe may never end) and what is far too large is refused.

@@ -1,6 +1,7 @@
 //! The text-encoder contract on an encoder and its tokenizer.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use candle_core::Tensor;
 use probity_lm::{
@@ -11,16 +12,16 @@ use probity_models::{Compute, HeadRow, ModelConfig, PackedEncoder};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, LoadError};
+use crate::encoder::PromptEncoder;
 use crate::hub::LocatedModel;
 use crate::memory::{MemoryLimit, ModelMemory};
 use crate::options::LoadOptions;
 use crate::threads::{ComputeThreads, computing_error};
 use crate::tokenizer::Tokenizer;
-use crate::weights::fingerprint;
 
 /// What an encoder's files say of texts, without its weights: how they are cut into tokens, and what frames them.
 pub struct TextFiles {
-    tokenizer: Tokenizer,
+    encoder: Arc<PromptEncoder>,
     framing: Framing,
     config: EncoderConfig,
     vocab_size: usize,
@@ -39,29 +40,29 @@ pub struct TextModel {
 const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 impl TextFiles {
-    /// Opens the files of an encoder that lies on this machine, and hashes them for its description.
-    pub fn open(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
+    /// Takes them from the checkpoint of an encoder, which is hashed for its description.
+    pub fn new(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
-        Self::of(Checkpoint::open(located)?, located, options)
-    }
-
-    fn of(checkpoint: Checkpoint, located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
         // One copy computes.
         let options = LoadOptions { devices: options.devices.one_copy(), ..options };
-        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
-        let ModelConfig::Encoder(config) = checkpoint.config else {
+        let description = checkpoint.describe(options, checkpoint.fingerprint()?);
+        let ModelConfig::Encoder(config) = &checkpoint.config else {
             return Err(LoadError::NoEncoder { architecture: description.architecture });
         };
-        let tokenizer = checkpoint.encoder.into_tokenizer();
+        let tokenizer = checkpoint.encoder.tokenizer();
         let [before, after] = tokenizer.frame().clone();
         // A piece of that name that is no special token is a word like any other.
         let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
         Ok(Self {
-            tokenizer,
+            encoder: checkpoint.encoder.clone(),
             framing: Framing { before, after, mask },
             config: EncoderConfig { description, layers: config.num_layers, hidden_size: config.hidden_size },
             vocab_size: config.vocab_size,
         })
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.encoder.tokenizer()
     }
 
     /// What is known of the encoder.
@@ -81,23 +82,25 @@ impl TextTokenizer for TextFiles {
 
     fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
         let encode = |(index, text): (usize, &&str)| {
-            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, source: Box::new(error) })
+            self.tokenizer()
+                .encode_text(text)
+                .map_err(|error| EncoderError::Tokenize { index, source: Box::new(error) })
         };
         texts.par_iter().enumerate().map(encode).collect()
     }
 
     fn piece(&self, id: u32) -> Piece {
-        let text = self.tokenizer.token_text(id);
-        if self.tokenizer.words_begin_with_space() {
+        let text = self.tokenizer().token_text(id);
+        if self.tokenizer().words_begin_with_space() {
             let word = text.strip_prefix(' ');
             return Piece { text: word.unwrap_or(&text).to_owned(), continues_word: word.is_none() };
         }
-        let rest = text.strip_prefix("##").filter(|_| !self.tokenizer.is_special(id));
+        let rest = text.strip_prefix("##").filter(|_| !self.tokenizer().is_special(id));
         Piece { text: rest.unwrap_or(&text).to_owned(), continues_word: rest.is_some() }
     }
 
     fn word_start(&self) -> &'static str {
-        if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
+        if self.tokenizer().words_begin_with_space() && !self.tokenizer().adds_space() { " " } else { "" }
     }
 }
 
@@ -105,17 +108,21 @@ impl TextModel {
     /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
     /// the first copy's devices, instruction set, threads, and how many tokens run together.
     pub fn load(located: &LocatedModel, options: LoadOptions) -> Result<Self, LoadError> {
+        Self::from_checkpoint(&Checkpoint::open(located)?, options)
+    }
+
+    /// Loads an encoder whose files were opened.
+    pub fn from_checkpoint(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = ComputeThreads::new(options.threads)?;
-        let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
         let options = LoadOptions { devices: options.devices.one_copy(), ..options };
         checkpoint.check_devices(options)?;
-        let memory = ModelMemory::new(&checkpoint, options);
-        memory.check((&checkpoint, located), options, MemoryLimit::Free)?;
+        let memory = ModelMemory::new(checkpoint, options);
+        memory.check(checkpoint, options, MemoryLimit::Free)?;
         let place = memory.placement(options.devices.first_copy());
         let encoder = threads.load(|| checkpoint.load_encoder(compute, place))?;
-        let files = TextFiles::of(checkpoint, located, options)?;
+        let files = TextFiles::new(checkpoint, options)?;
         Ok(Self {
             files,
             encoder,

@@ -11,7 +11,7 @@ use probity_lm::{
     ScoreRequest, ScoreResult,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{LoadError, LoadOptions, Model, Planner};
+use probity_runtime::{DryModel, LoadError, LoadOptions, Model};
 use serde_json::{Value, json};
 
 const NAMES: [&str; 12] = [
@@ -123,9 +123,9 @@ fn logits_are_the_same_bits_however_the_work_is_cut() {
 fn candidates_for_one_question_share_it_where_the_model_reads_from_left_to_right() {
     for (name, shares) in [("llama-reward", true), ("bert-nli", false), ("bart-nli", false), ("t5-regression", false)] {
         let (model, requests) = (load(name, LoadOptions::default()), requests(&golden(name)));
-        let planner = Planner::new(&model);
-        planner.score_all(&requests).expect("plans");
-        let plan = planner.into_plan();
+        let dry = DryModel::count(&model);
+        dry.score_all(&requests).expect("plans");
+        let plan = dry.into_cost();
         assert!(model.estimate(&plan).expect("measures").seconds > 0.0, "{name}");
         let (plan, mut run) = (plan.usage, Vec::new());
         let usage = model.score(&mut requests.into_iter(), &mut |_, result| {

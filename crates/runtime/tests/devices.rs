@@ -13,7 +13,7 @@ use probity_lm::{
     TextEncoder,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{DeviceChoice, DeviceList, LoadError, LoadOptions, Model, Planner, Rehearsal, TextModel};
+use probity_runtime::{Checkpoint, DeviceChoice, DeviceList, DryModel, LoadError, LoadOptions, Model, TextModel};
 use roster::{Kind, Suite, golden_models};
 
 /// Largest difference of a log-probability.
@@ -147,7 +147,7 @@ fn a_model_of_candle_transformers_is_refused_where_our_kernels_would_run_it() {
     assert_eq!(error.to_string(), "gemma models run in exact precision alone");
     // Nor does a plan get past its check: no weights are read for it.
     let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
-    let planned = Rehearsal::open(&located, options).err().expect("refused");
+    let planned = DryModel::check(&Checkpoint::open(&located).expect("opens"), options).err().expect("refused");
     assert_eq!(planned.to_string(), error.to_string());
 }
 
@@ -339,9 +339,9 @@ fn a_plan_for_several_devices_counts_what_they_compute() {
         let options = LoadOptions { devices: copies(count), ..LoadOptions::default() };
         let model = load(path.to_str().expect("UTF-8 path"), options).expect("loads");
         let requests = work_list(false);
-        let planner = Planner::new(&model);
-        planner.score(&mut requests.iter().cloned(), &mut |_, _| Ok(())).expect("plans");
-        let plan = planner.into_plan();
+        let dry = DryModel::count(&model);
+        dry.score(&mut requests.iter().cloned(), &mut |_, _| Ok(())).expect("plans");
+        let plan = dry.into_cost();
         let usage = model.score(&mut requests.iter().cloned(), &mut |_, _| Ok(())).expect("scores");
         assert_eq!((plan.questions, plan.usage.tokens_computed), (12, usage.tokens_computed), "{count}");
         assert_eq!(plan.usage.tokens_unshared, usage.tokens_unshared, "{count}");
@@ -373,7 +373,7 @@ fn devices_that_cannot_share_the_work_are_refused_before_anything_is_loaded() {
         ("cuda:0,cuda:0", "cuda:0 is listed twice", "list each device once; cuda:all is every CUDA device"),
     ] {
         let options = LoadOptions { devices: devices.parse().expect("devices"), ..LoadOptions::default() };
-        let refused = Rehearsal::open(&located(), options).err().expect("refused");
+        let refused = DryModel::check(&Checkpoint::open(&located()).expect("opens"), options).err().expect("refused");
         assert_eq!((refused.to_string().as_str(), refused.help().expect("a hint").to_string().as_str()), (error, hint));
         assert_eq!(
             load(golden("llama").to_str().expect("UTF-8 path"), options).err().expect("refused").to_string(),

@@ -10,13 +10,13 @@ use probity_lm::{
 use probity_models::{Arithmetic, KvSpan, LayerTaps, PackedDecoder, PackedSegment, Placement};
 use probity_runtime::hub::{LocatedModel, locate};
 use probity_runtime::{
-    Checkpoint, DeviceChoice, DeviceList, DeviceShare, KeptPrefixBytes, LoadOptions, Model, ModelMemory, Rehearsal,
-    TextModel,
+    Checkpoint, DeviceChoice, DeviceList, DeviceShare, DryModel, KeptPrefixBytes, LoadError, LoadOptions, Model,
+    ModelMemory, TextModel,
 };
 
 /// Two, and three where there are as many layers.
 fn divisions(name: &str) -> impl Iterator<Item = &'static str> {
-    [TWO, THREE].into_iter().filter(move |devices| match Rehearsal::open(&golden(name), on(devices)) {
+    [TWO, THREE].into_iter().filter(move |devices| match check(name, devices) {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.to_string(), "the model has too few layers (2) for 3 devices", "{name}");
@@ -41,6 +41,10 @@ fn golden(name: &str) -> LocatedModel {
 
 fn on(devices: &str) -> LoadOptions {
     LoadOptions { devices: devices.parse().expect("devices"), threads: Some(2), ..LoadOptions::default() }
+}
+
+fn check(name: &str, devices: &str) -> Result<DryModel<'static>, LoadError> {
+    DryModel::check(&Checkpoint::open(&golden(name))?, on(devices))
 }
 
 fn load(name: &str, options: LoadOptions) -> Model {
@@ -217,7 +221,7 @@ fn each_device_has_its_share_of_the_memory() {
 #[test]
 fn what_cannot_be_divided_is_refused_before_it_is_loaded() {
     let refused = |name: &str, devices: &str| {
-        let error = Rehearsal::open(&golden(name), on(devices)).err().expect("refused");
+        let error = check(name, devices).err().expect("refused");
         let loading = Model::load(&golden(name), on(devices)).err().expect("refused");
         assert_eq!(loading.to_string(), error.to_string());
         (error.to_string(), error.help().expect("a hint").to_string())

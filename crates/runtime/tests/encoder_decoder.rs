@@ -8,7 +8,7 @@ use probity_lm::{
     ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{LoadOptions, Model, Planner};
+use probity_runtime::{DryModel, LoadOptions, Model};
 use serde_json::{Value, json};
 
 /// Of log-probabilities.
@@ -212,14 +212,13 @@ fn prompts_in_tokens_are_checked_and_a_plan_costs_what_a_run_does() {
     let tokens = ask(Prompt::Tokens(encoded.prefix[..encoded.source].to_vec()));
     let results = model.score_all(&[text, tokens]).expect("scores");
     assert_eq!(results[0].labels().map(|l| l.mass.to_bits()), results[1].labels().map(|l| l.mass.to_bits()));
-    let planner = Planner::new(&model);
-    planner
-        .score(&mut work_list().into_iter(), &mut |_, result| {
-            assert_eq!(result.outcome, Outcome::Empty);
-            Ok(())
-        })
-        .expect("plans");
-    let plan = planner.into_plan();
+    let dry = DryModel::count(&model);
+    dry.score(&mut work_list().into_iter(), &mut |_, result| {
+        assert_eq!(result.outcome, Outcome::Empty);
+        Ok(())
+    })
+    .expect("plans");
+    let plan = dry.into_cost();
     let usage = model.score(&mut work_list().into_iter(), &mut |_, _| Ok(())).expect("scores");
     assert_eq!(plan.usage, usage);
     assert!(model.estimate(&plan).expect("measures").seconds > 0.0);

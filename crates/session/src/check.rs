@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use probity_data::{Sample, open};
 use probity_methods::{Input, ModelKind, RoleModel, Staging};
-use probity_runtime::{Rehearsal, TextFiles};
+use probity_runtime::{DryModel, TextFiles};
 use probity_store::{Manifest, RunFolder};
 
-use crate::SessionError;
 use crate::error::option_of;
 use crate::inputs::resolved;
 use crate::option_files::unreadable_files;
 use crate::options::{DataOptions, ModelOptions};
 use crate::problems::PlanProblems;
-use crate::ready::{MetricFiles, MetricModel, ModelFiles, OtherModel, ReadyStage, describe};
+use crate::ready::{MetricFiles, MetricModel, ModelFiles, ReadyStage};
 use crate::samples::GivenSamples;
 use crate::stage::{OtherStage, Stage};
 use crate::stage_tables::staging;
+use crate::{OpenedModel, SessionError};
 
 /// Checks stages one after another; what several of them share is read once.
 pub(crate) struct Checker<'a> {
@@ -171,15 +171,11 @@ impl<'a> Checker<'a> {
         stage: &'a Stage,
         roles: &[RoleModel],
         problems: &mut PlanProblems,
-    ) -> Option<Vec<OtherModel>> {
+    ) -> Option<Vec<Arc<ModelFiles>>> {
         let asked = roles.iter().filter(|model| model.kind == ModelKind::Language);
         // All of them are looked for, so that all problems are told.
-        let all: Vec<Option<OtherModel>> = asked
-            .map(|model| {
-                let options = stage.model.beside(&model.name);
-                self.model(stage, &options, None, problems).map(|files| OtherModel { options, files })
-            })
-            .collect();
+        let all: Vec<Option<Arc<ModelFiles>>> =
+            asked.map(|model| self.model(stage, &stage.model.beside(&model.name), None, problems)).collect();
         all.into_iter().collect()
     }
 
@@ -193,13 +189,12 @@ impl<'a> Checker<'a> {
         if let Some((_, known)) = self.models.iter().find(|(known, _)| known == options) {
             return known.clone();
         }
-        let mut open = || {
-            let located = options.located().map_err(|error| refuse(problems, stage, option, &error)).ok()?;
-            let rehearsal = Rehearsal::open(&located, options.computing.load_options());
-            let rehearsal = rehearsal.map_err(|error| refuse(problems, stage, option, &error)).ok()?;
-            Some(Arc::new(ModelFiles { located, rehearsal }))
+        let open = || {
+            let opened = OpenedModel::open(options)?;
+            let dry = DryModel::check(&opened.checkpoint, options.computing.load_options())?;
+            Ok(Arc::new(ModelFiles { opened, dry }))
         };
-        let files = open();
+        let files = open().map_err(|error: SessionError| refuse(problems, stage, option, &error)).ok();
         self.models.push((options.clone(), files.clone()));
         files
     }
@@ -247,8 +242,8 @@ fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut PlanProblems) 
     let mut found = Some(Vec::new());
     for RoleModel { role, name, kind } in roles.iter().filter(|model| model.kind != ModelKind::Language) {
         let options = stage.model.beside(name);
-        match (metric_files(*kind, &options), &mut found) {
-            (Ok(files), Some(found)) => found.push(MetricModel { options, files }),
+        match (metric_model(*kind, &options), &mut found) {
+            (Ok(model), Some(found)) => found.push(model),
             (Ok(_), None) => {}
             (Err(error), _) => {
                 refuse(problems, stage, Some(role), &error);
@@ -259,14 +254,15 @@ fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut PlanProblems) 
     found
 }
 
-fn metric_files(kind: ModelKind, options: &ModelOptions) -> Result<MetricFiles, SessionError> {
-    let (located, load) = (options.located()?, options.computing.load_options());
-    if kind == ModelKind::Encoder {
-        return Ok(MetricFiles::Encoder(Arc::new(TextFiles::open(&located, load)?)));
-    }
-    let rehearsal = Rehearsal::open(&located, load)?;
-    let files = ModelFiles { located, rehearsal };
-    Ok(MetricFiles::Seq2Seq(Box::new(describe(options, &files)?)))
+fn metric_model(kind: ModelKind, options: &ModelOptions) -> Result<MetricModel, SessionError> {
+    let (opened, load) = (OpenedModel::open(options)?, options.computing.load_options());
+    let files = if kind == ModelKind::Encoder {
+        MetricFiles::Encoder(Arc::new(TextFiles::new(&opened.checkpoint, load)?))
+    } else {
+        DryModel::check(&opened.checkpoint, load)?;
+        MetricFiles::Seq2Seq(Box::new(opened.describe()?))
+    };
+    Ok(MetricModel { opened, files })
 }
 
 /// Something is among the problems now.

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use probity_lm::{LanguageModel, ModelDescription};
-use probity_methods::{MethodError, Run, Staging};
+use probity_lm::LanguageModel;
 use probity_runtime::{Model, PlannedCost};
 
 use crate::context::Context;
 use crate::nowhere::Nowhere;
-use crate::options::ModelOptions;
 use crate::pooled::PooledModel;
-use crate::ready::ReadyStage;
+use crate::ready::{ModelFiles, ReadyStage};
 use crate::{DryRun, Notice, PlannedPart, SessionError};
 
 /// What was planned so far, and for which stage.
@@ -33,37 +31,27 @@ impl Ledger {
 }
 
 /// What a stage of a plan would cost: by stage of its method and by model.
-pub(crate) fn dry_run(ready: &ReadyStage<'_>, context: &Context) -> Result<DryRun, SessionError> {
+pub(crate) fn dry_run(ready: &ReadyStage<'_>, model: &ModelFiles, context: &Context) -> Result<DryRun, SessionError> {
     let pool = &context.models;
     let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let description = pool.language(&ready.stage.model)?.description().clone();
-    let others = ready.others.iter().map(|other| (&other.options, other.description().clone()));
-    let asked: Vec<(&ModelOptions, ModelDescription)> =
-        std::iter::once((&ready.stage.model, description)).chain(others).collect();
-    let planning = |(position, (options, description)): (usize, &(&ModelOptions, ModelDescription))| {
+    let asked: Vec<&ModelFiles> = std::iter::once(model).chain(ready.others.iter().map(Arc::as_ref)).collect();
+    let planning = |(position, files): (usize, &&ModelFiles)| {
         let ledger = ledger.clone();
-        let model = PooledModel::new(pool, (*options).clone(), description.clone());
+        let model = PooledModel::new(pool, files.opened.clone(), files.dry.description().clone());
         model.planning(move |plan| ledger.lock().add(position, plan))
     };
     let models: Vec<PooledModel> = asked.iter().enumerate().map(planning).collect();
     let others: Vec<&dyn LanguageModel> = models[1..].iter().map(|model| -> &dyn LanguageModel { model }).collect();
     let mut stages = Nowhere(|stage| ledger.lock().stage = Some(stage));
-    let staging = Staging { stands_in: true, ..ready.staging.clone() };
-    let for_metrics = ready.metric_models(pool);
-    let run = Run::new(&models[0], &mut stages).with_other_models(&others).with_metric_models(for_metrics);
-    let mut run = run.with_staging(staging);
-    match ready.stage.configured.run(&ready.samples, &mut run) {
-        Ok(_) | Err(MethodError::Rehearsed | MethodError::Until(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
+    ready.run_dry(Some(&models[0]), &others, pool, &mut stages)?;
     context.events.notice(Notice::Message("dry run: measuring this machine"));
     let plans = std::mem::take(&mut ledger.lock().plans);
     let mut parts = Vec::with_capacity(plans.len());
     for ((stage, model), plan) in plans {
-        parts.push(PlannedPart::of(stage, &*pool.language(asked[model].0)?, plan)?);
+        parts.push(PlannedPart::of(stage, &*pool.language(&asked[model].opened)?, plan)?);
     }
     if parts.is_empty() {
-        parts.push(PlannedPart::of(None, &*pool.language(&ready.stage.model)?, PlannedCost::default())?);
+        parts.push(PlannedPart::of(None, &*pool.language(&model.opened)?, PlannedCost::default())?);
     }
     Ok(DryRun { parts })
 }

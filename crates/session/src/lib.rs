@@ -45,7 +45,7 @@ pub use execute::close;
 pub use inputs::resolved;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use merge::Shards;
-pub use model_pool::ModelPool;
+pub use model_pool::{ModelPool, OpenedModel};
 pub use option_files::unreadable_files;
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputeOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions,

@@ -6,11 +6,38 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use probity_lm::{LanguageModel, ModelDescription, TextEncoder};
 use probity_report::text::thousands;
-use probity_runtime::hub::LocatedModel;
-use probity_runtime::{Checkpoint, DeviceChoice, LoadOptions, Model, ModelMemory, TextModel, device_room};
+use probity_runtime::{Checkpoint, DeviceChoice, LoadError, LoadOptions, Model, ModelMemory, TextModel, device_room};
 
 use crate::options::{ByteSize, ModelOptions};
 use crate::{Events, Notice, SessionError};
+
+/// A model whose files were opened.
+#[derive(Clone)]
+pub struct OpenedModel {
+    pub(crate) options: ModelOptions,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+}
+
+impl OpenedModel {
+    /// Opens the model's files.
+    pub fn open(options: &ModelOptions) -> Result<Self, SessionError> {
+        let checkpoint = Arc::new(Checkpoint::open(&options.located()?)?);
+        Ok(Self { options: options.clone(), checkpoint })
+    }
+
+    /// What a record says about the model. Its files are hashed for it.
+    pub(crate) fn describe(&self) -> Result<ModelDescription, SessionError> {
+        Ok(self.checkpoint.describe(self.options.computing.load_options(), self.checkpoint.fingerprint()?))
+    }
+
+    /// The files, opened again if they have changed: the fingerprint must be that of the weights that are loaded.
+    fn current(&self) -> Result<Arc<Checkpoint>, SessionError> {
+        if self.checkpoint.is_current() {
+            return Ok(self.checkpoint.clone());
+        }
+        Ok(Self::open(&self.options)?.checkpoint)
+    }
+}
 
 /// Holds the models that were loaded, as many as a third of a memory has room for: the machine's, or a device's own. One
 /// is always held, however large it is; the one that was not asked for longest goes first.
@@ -45,24 +72,25 @@ impl ModelPool {
         Self { events, entries: Mutex::default() }
     }
 
-    /// The language model of these options.
-    pub fn language(&self, options: &ModelOptions) -> Result<Arc<Model>, SessionError> {
-        let load = |located: &_, load| Ok(PoolModel::Language(Arc::new(Model::load(located, load)?)));
-        self.get(options, load, PoolModel::language)
+    /// The language model, loaded if it is not in memory.
+    pub fn language(&self, opened: &OpenedModel) -> Result<Arc<Model>, SessionError> {
+        let load = |files: &_, load| Ok(PoolModel::Language(Arc::new(Model::from_checkpoint(files, load)?)));
+        self.get(opened, load, PoolModel::language)
     }
 
-    /// The encoder of these options.
-    pub fn encoder(&self, options: &ModelOptions) -> Result<Arc<TextModel>, SessionError> {
-        let load = |located: &_, load| Ok(PoolModel::Encoder(Arc::new(TextModel::load(located, load)?)));
-        self.get(options, load, PoolModel::encoder)
+    /// The encoder, loaded if it is not in memory.
+    pub fn encoder(&self, opened: &OpenedModel) -> Result<Arc<TextModel>, SessionError> {
+        let load = |files: &_, load| Ok(PoolModel::Encoder(Arc::new(TextModel::from_checkpoint(files, load)?)));
+        self.get(opened, load, PoolModel::encoder)
     }
 
     fn get<M>(
         &self,
-        options: &ModelOptions,
-        load: impl Fn(&LocatedModel, LoadOptions) -> Result<PoolModel, SessionError>,
+        opened: &OpenedModel,
+        load: impl Fn(&Checkpoint, LoadOptions) -> Result<PoolModel, LoadError>,
         of_kind: fn(&PoolModel) -> Option<&Arc<M>>,
     ) -> Result<Arc<M>, SessionError> {
+        let options = &opened.options;
         let mut entries = self.entries.lock();
         let is_kind = |loaded: &PoolModel| of_kind(loaded).is_some();
         let fits =
@@ -73,7 +101,7 @@ impl ModelPool {
             let entry = entries.remove(place);
             entries.push(entry);
         } else {
-            let entry = self.load(options, &mut entries, load);
+            let entry = self.load(opened, &mut entries, load);
             entries.push(entry);
         }
         match &entries.last().expect("just pushed").loaded {
@@ -90,16 +118,15 @@ impl ModelPool {
     /// Loads a model after those have gone that it leaves no room for.
     fn load(
         &self,
-        options: &ModelOptions,
+        opened: &OpenedModel,
         entries: &mut Vec<PoolEntry>,
-        load: impl Fn(&LocatedModel, LoadOptions) -> Result<PoolModel, SessionError>,
+        load: impl Fn(&Checkpoint, LoadOptions) -> Result<PoolModel, LoadError>,
     ) -> PoolEntry {
         let mut loaded = || -> Result<PoolModel, SessionError> {
-            let located = options.located()?;
-            let load_options = options.computing.load_options();
-            make_room(entries, &located, load_options);
+            let (files, load_options) = (opened.current()?, opened.options.computing.load_options());
+            make_room(entries, &files, load_options);
             let started = Instant::now();
-            let loaded = load(&located, load_options)?;
+            let loaded = load(&files, load_options)?;
             self.events
                 .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
             match &loaded {
@@ -118,7 +145,7 @@ impl ModelPool {
         };
         let loaded = loaded().map_err(Arc::new);
         let bytes = loaded.as_ref().map_or(0, PoolModel::bytes);
-        PoolEntry { options: options.clone(), loaded, bytes }
+        PoolEntry { options: opened.options.clone(), loaded, bytes }
     }
 
     /// Options that this machine cannot follow.
@@ -208,13 +235,11 @@ fn in_one_memory(one: DeviceChoice, other: DeviceChoice) -> bool {
 
 /// Lets models go from the memory that another one comes to until there is room. Where the system does not say how much
 /// there is, all of them.
-fn make_room(entries: &mut Vec<PoolEntry>, located: &LocatedModel, options: LoadOptions) {
+fn make_room(entries: &mut Vec<PoolEntry>, files: &Checkpoint, options: LoadOptions) {
     let devices = options.devices;
     let room = devices.devices().map(|device| device_room(device).map_or(0, |room| room.total)).min();
     let budget = room.unwrap_or(0) / WEIGHTS_SHARE;
-    // A model that cannot be opened is refused when it is loaded.
-    let weights = |checkpoint| ModelMemory::new(&checkpoint, options).weights_in_one_memory();
-    let needed = Checkpoint::open(located).map_or(0, weights);
+    let needed = ModelMemory::new(files, options).weights_in_one_memory();
     let beside = |entry: &PoolEntry| in_one_memory(entry.options.computing.device.first(), devices.first());
     while let Some(oldest) = entries.iter().position(beside) {
         let held: u64 = entries.iter().filter(|entry| beside(entry)).map(|entry| entry.bytes).sum();
@@ -222,5 +247,37 @@ fn make_room(entries: &mut Vec<PoolEntry>, located: &LocatedModel, options: Load
             break;
         }
         entries.remove(oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Silent;
+
+    #[test]
+    fn files_are_opened_again_only_if_they_changed_and_the_fingerprint_is_that_of_the_loaded_ones() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/llama");
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for file in std::fs::read_dir(golden).expect("a folder").map(|file| file.expect("a file").path()) {
+            std::fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("copied");
+        }
+        let options = ModelOptions { model: folder.path().display().to_string(), ..ModelOptions::default() };
+        let opened = OpenedModel::open(&options).expect("opens");
+        let before = opened.describe().expect("hashed").fingerprint;
+        let loaded = || {
+            let model = ModelPool::new(Arc::new(Silent)).language(&opened).expect("loads");
+            model.description().fingerprint.clone()
+        };
+        assert!(Arc::ptr_eq(&opened.current().expect("there"), &opened.checkpoint));
+        assert_eq!(loaded(), before);
+        let config = folder.path().join("tokenizer_config.json");
+        let text = std::fs::read_to_string(&config).expect("there");
+        std::fs::write(&config, text + "\n").expect("written");
+        let after = loaded();
+        assert_ne!(after, before);
+        assert_eq!(after, OpenedModel::open(&options).and_then(|again| again.describe()).expect("opens").fingerprint);
     }
 }

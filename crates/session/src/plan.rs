@@ -20,7 +20,7 @@ use crate::problems::PlanProblems;
 use crate::ready::ReadyStage;
 use crate::stage::{OtherStage, Stage};
 use crate::warnings::warn_of_input;
-use crate::{ErrorText, Events, Notice, SessionError, SessionReport, Shard, resolved};
+use crate::{ErrorText, Events, Notice, OpenedModel, SessionError, SessionReport, Shard, resolved};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
@@ -197,28 +197,29 @@ impl Plan {
             )));
         }
         context.interrupt.check()?;
-        if planned && !stage.asks_model() {
+        if planned && ready.model.is_none() {
             // Nothing is asked in it whose cost would have to be told.
             return Ok(StageOutcome::Planned);
         }
         warn_of_input(stage, &ready.samples, &**events);
         // What cannot be opened is known before a model is loaded, and before anything of an earlier run goes.
         let cache = if planned { SharedCache::default() } else { SharedCache::open(ready)? };
-        if stage.asks_model() && stage.shards.is_none() {
+        let model = ready.model.clone();
+        if let Some(model) = model.as_ref().filter(|_| stage.shards.is_none()) {
             // Loaded before anything of the stage is told: what it is goes into the manifest.
-            context.models.language(&stage.model)?;
+            context.models.language(&model.opened)?;
         }
         if self.recipe.is_some() {
             events.report(SessionReport::Stage(stage.name())).map_err(SessionError::Events)?;
         }
-        if planned {
-            let dry_run = dry_run(ready, context)?;
+        if let Some(model) = model.as_ref().filter(|_| planned) {
+            let dry_run = dry_run(ready, model, context)?;
             events.report(SessionReport::DryRun(&dry_run)).map_err(SessionError::Events)?;
             return Ok(StageOutcome::Planned);
         }
-        let summary = match out.filter(|_| stage.asks_model()) {
-            Some(out) => self.judge(ready, &cache, out, context),
-            None => self.compute(ready, &cache, out, context),
+        let summary = match (out, &model) {
+            (Some(out), Some(model)) => self.judge(ready, &model.opened, &cache, out, context),
+            _ => self.compute(ready, &cache, out, context),
         };
         let summary = match (summary, out) {
             (Err(SessionError::Method(MethodError::Until(stage))), Some(out)) => {
@@ -242,15 +243,16 @@ impl Plan {
     fn judge(
         &self,
         ready: &ReadyStage<'_>,
+        model: &OpenedModel,
         cache: &SharedCache,
         out: &Path,
         context: &Context,
     ) -> Result<RunSummary, SessionError> {
         let pool = &context.models;
-        let Stage { model, run, .. } = ready.stage;
+        let run = &ready.stage.run;
         let (description, options) = if let Some(shards) = &ready.stage.shards {
             // It is not loaded for what was answered before.
-            (shards.description()?, model.computing.load_options())
+            (shards.description()?, model.options.computing.load_options())
         } else {
             let model = pool.language(model)?;
             (model.description().clone(), model.options())
@@ -266,7 +268,7 @@ impl Plan {
             let recorded = Recorded::new(first, &settings, own.as_ref(), cache.answers.as_ref())?;
             context.events.notice(Notice::Found(recorded.found_so_far()));
             let others = ready.others.iter().zip(&descriptions).map(|(other, description)| {
-                let pooled = PooledModel::new(pool, other.options.clone(), description.clone());
+                let pooled = PooledModel::new(pool, other.opened.clone(), description.clone());
                 recorded.beside(Arc::new(pooled), &settings)
             });
             let others = others.collect::<Result<Vec<_>, _>>()?;

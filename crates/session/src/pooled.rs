@@ -6,24 +6,23 @@ use probity_lm::{
     EncoderConfig, EncoderError, GenerateRequest, GenerateResult, HiddenStates, LanguageModel, LmError, MaskedSequence,
     ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, TextEncoder, TextTokenizer, Usage,
 };
-use probity_runtime::{PlannedCost, Planner, TextFiles, TextModel};
+use probity_runtime::{DryModel, PlannedCost, TextFiles, TextModel};
 
-use crate::ModelPool;
-use crate::options::ModelOptions;
+use crate::{ModelPool, OpenedModel};
 
 /// A language model of a pool.
 pub(crate) struct PooledModel {
     pool: Arc<ModelPool>,
-    options: ModelOptions,
+    opened: OpenedModel,
     description: ModelDescription,
     /// Takes what questions would cost, in the place of answers.
     planned: Option<Box<dyn Fn(PlannedCost) + Send + Sync>>,
 }
 
 impl PooledModel {
-    /// The model of these options, which is known to be such a one.
-    pub(crate) fn new(pool: &Arc<ModelPool>, options: ModelOptions, description: ModelDescription) -> Self {
-        Self { pool: pool.clone(), options, description, planned: None }
+    /// A model that is known to answer prompts.
+    pub(crate) fn new(pool: &Arc<ModelPool>, opened: OpenedModel, description: ModelDescription) -> Self {
+        Self { pool: pool.clone(), opened, description, planned: None }
     }
 
     /// The same that plans in the place of answering. It is loaded all the same, since its own schedule says what its
@@ -43,11 +42,11 @@ impl PooledModel {
             // Nothing is loaded for nothing: all answers may be there already.
             return Ok(Usage::default());
         }
-        let model = self.pool.language(&self.options).map_err(|error| LmError::Model(Box::new(error)))?;
+        let model = self.pool.language(&self.opened).map_err(|error| LmError::Model(Box::new(error)))?;
         let Some(planned) = &self.planned else { return answer(&*model, &mut requests, sink) };
-        let planner = Planner::new(&model);
-        let usage = answer(&planner, &mut requests, sink)?;
-        planned(planner.into_plan());
+        let dry = DryModel::count(&model);
+        let usage = answer(&dry, &mut requests, sink)?;
+        planned(dry.into_cost());
         Ok(usage)
     }
 }
@@ -77,18 +76,18 @@ impl LanguageModel for PooledModel {
 /// An encoder of a pool. Texts are cut into tokens without it.
 pub(crate) struct PooledEncoder {
     pool: Arc<ModelPool>,
-    options: ModelOptions,
+    opened: OpenedModel,
     files: Arc<TextFiles>,
 }
 
 impl PooledEncoder {
-    /// The encoder of these options, with its files.
-    pub(crate) fn new(pool: &Arc<ModelPool>, options: ModelOptions, files: Arc<TextFiles>) -> Self {
-        Self { pool: pool.clone(), options, files }
+    /// The encoder with its files.
+    pub(crate) fn new(pool: &Arc<ModelPool>, opened: OpenedModel, files: Arc<TextFiles>) -> Self {
+        Self { pool: pool.clone(), opened, files }
     }
 
     fn model(&self) -> Result<Arc<TextModel>, EncoderError> {
-        self.pool.encoder(&self.options).map_err(|error| EncoderError::Model(Box::new(error)))
+        self.pool.encoder(&self.opened).map_err(|error| EncoderError::Model(Box::new(error)))
     }
 }
 

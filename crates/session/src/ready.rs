@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use probity_data::Sample;
 use probity_lm::{LanguageModel, ModelDescription};
-use probity_methods::{MethodError, Run, Staging};
+use probity_methods::{MethodError, Run, RunOutput, Staging};
 use probity_metrics::MetricModels;
-use probity_runtime::hub::LocatedModel;
-use probity_runtime::weights::fingerprint;
-use probity_runtime::{LoadOptions, Rehearsal, TextFiles};
+use probity_runtime::{DryModel, LoadOptions, TextFiles};
 use probity_store::{Manifest, RunInfo, RunStatus, StoreError};
 use serde_json::Value;
 
 use crate::inputs::{described, is_hashed};
 use crate::nowhere::Nowhere;
 use crate::option_files::OptionFile;
-use crate::options::ModelOptions;
 use crate::pooled::{PooledEncoder, PooledModel};
 use crate::run_info::run_info;
 use crate::stage::Stage;
 use crate::stage_tables::described_tables;
-use crate::{CheckedRun, ModelPool, SessionError, Silent};
+use crate::{CheckedRun, ModelPool, OpenedModel, SessionError, Silent};
 
 /// A stage that can run, as far as can be told.
 pub struct ReadyStage<'a> {
@@ -31,7 +28,7 @@ pub struct ReadyStage<'a> {
     /// What the manifest says of them.
     pub(crate) data: Value,
     /// Further models that its method asks.
-    pub(crate) others: Vec<OtherModel>,
+    pub(crate) others: Vec<Arc<ModelFiles>>,
     /// Models of its metrics.
     pub(crate) for_metrics: Vec<MetricModel>,
     /// How its method goes through its stages.
@@ -46,15 +43,9 @@ pub struct ReadyStage<'a> {
     pub(crate) earlier: Option<Manifest>,
 }
 
-/// A model that a method asks besides the one of the command.
-pub(crate) struct OtherModel {
-    pub(crate) options: ModelOptions,
-    pub(crate) files: Arc<ModelFiles>,
-}
-
 /// A model that metrics are made with.
 pub(crate) struct MetricModel {
-    pub(crate) options: ModelOptions,
+    pub(crate) opened: OpenedModel,
     pub(crate) files: MetricFiles,
 }
 
@@ -66,24 +57,17 @@ pub(crate) enum MetricFiles {
     Seq2Seq(Box<ModelDescription>),
 }
 
-impl OtherModel {
-    /// What its files say of it; they were not hashed.
-    pub(crate) fn description(&self) -> &ModelDescription {
-        self.files.rehearsal.description()
-    }
-}
-
 impl ReadyStage<'_> {
     /// The models that its metrics are made with, loaded when they are asked.
     pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> MetricModels {
         let mut models = MetricModels::default();
-        for MetricModel { options, files } in &self.for_metrics {
+        for MetricModel { opened, files } in &self.for_metrics {
             match files {
                 MetricFiles::Encoder(files) => {
-                    models.encoder = Some(Arc::new(PooledEncoder::new(pool, options.clone(), files.clone())));
+                    models.encoder = Some(Arc::new(PooledEncoder::new(pool, opened.clone(), files.clone())));
                 }
                 MetricFiles::Seq2Seq(description) => {
-                    let model = PooledModel::new(pool, options.clone(), (**description).clone());
+                    let model = PooledModel::new(pool, opened.clone(), (**description).clone());
                     models.language_model = Some(Arc::new(model));
                 }
             }
@@ -93,7 +77,7 @@ impl ReadyStage<'_> {
 
     /// What the manifest says of the further models, and of those of metrics behind them; their files are hashed for it.
     pub(crate) fn other_descriptions(&self) -> Result<Vec<ModelDescription>, SessionError> {
-        let others = self.others.iter().map(|other| describe(&other.options, &other.files));
+        let others = self.others.iter().map(|other| other.opened.describe());
         let for_metrics = self.for_metrics.iter().map(|model| {
             Ok(match &model.files {
                 MetricFiles::Encoder(files) => files.config().description.clone(),
@@ -148,26 +132,43 @@ impl ReadyStage<'_> {
     }
 }
 
-/// A model's files.
+/// A model whose files were opened and checked.
 pub(crate) struct ModelFiles {
-    pub(crate) located: LocatedModel,
-    pub(crate) rehearsal: Rehearsal,
+    pub(crate) opened: OpenedModel,
+    /// Checks requests. Its description has no hash of the files.
+    pub(crate) dry: DryModel<'static>,
+}
+
+impl ModelFiles {
+    fn dry(&self) -> &dyn LanguageModel {
+        &self.dry
+    }
 }
 
 impl ReadyStage<'_> {
-    /// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
+    /// Runs the method with the files of its models alone.
     pub(crate) fn rehearse(&self) -> Result<(), MethodError> {
-        let others: Vec<&dyn LanguageModel> =
-            self.others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
-        let staging = Staging { stands_in: true, ..self.staging.clone() };
+        let others: Vec<&dyn LanguageModel> = self.others.iter().map(|other| other.dry()).collect();
         // Metrics are made with their models' files: a rehearsal ends before it scores, and so nothing is loaded.
-        let for_metrics = self.metric_models(&Arc::new(ModelPool::new(Arc::new(Silent))));
-        let mut nowhere = Nowhere(|_| ());
-        let run = match &self.model {
-            Some(files) => Run::new(&files.rehearsal, &mut nowhere),
-            None => Run::without_model(&mut nowhere),
+        let pool = Arc::new(ModelPool::new(Arc::new(Silent)));
+        self.run_dry(self.model.as_deref().map(ModelFiles::dry), &others, &pool, &mut Nowhere(|_| ()))
+    }
+
+    /// Runs the method against models that answer nothing, up to its last stage's questions; stand-ins take the place
+    /// of what earlier stages would leave.
+    pub(crate) fn run_dry(
+        &self,
+        model: Option<&dyn LanguageModel>,
+        others: &[&dyn LanguageModel],
+        pool: &Arc<ModelPool>,
+        output: &mut dyn RunOutput,
+    ) -> Result<(), MethodError> {
+        let staging = Staging { stands_in: true, ..self.staging.clone() };
+        let run = match model {
+            Some(model) => Run::new(model, output),
+            None => Run::without_model(output),
         };
-        let mut run = run.with_other_models(&others).with_metric_models(for_metrics).with_staging(staging);
+        let mut run = run.with_other_models(others).with_metric_models(self.metric_models(pool)).with_staging(staging);
         match self.stage.configured.run(&self.samples, &mut run) {
             Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
             ended => ended.map(drop),
@@ -211,7 +212,7 @@ impl ReadyStage<'_> {
     /// What the manifest would say, by the files of its models alone, which are hashed for it.
     fn info_by_files(&self, arguments: &[String]) -> Result<RunInfo, SessionError> {
         let others = self.other_descriptions()?;
-        let model = self.model.as_ref().map(|files| describe(&self.stage.model, files)).transpose()?;
+        let model = self.model.as_ref().map(|files| files.opened.describe()).transpose()?;
         // What the machine would put in the place of an option that was left out changes no result.
         let asked = model.as_ref().map(|model| (model, self.stage.model.computing.load_options()));
         Ok(self.info_here(arguments, asked, &others))
@@ -236,11 +237,4 @@ fn is_beyond(run: &Manifest, until: &str) -> bool {
         RunStatus::Stopped { after } => after != until && run.stages.iter().any(|stage| stage["name"] == until),
         _ => false,
     }
-}
-
-/// What a loaded model says of itself, from its files alone.
-pub(crate) fn describe(options: &ModelOptions, files: &ModelFiles) -> Result<ModelDescription, SessionError> {
-    let checkpoint = files.rehearsal.checkpoint();
-    let hash = fingerprint(&checkpoint.files)?;
-    Ok(checkpoint.describe(&files.located, options.computing.load_options(), hash))
 }

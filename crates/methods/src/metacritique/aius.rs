@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
-use crate::written::WrittenOutcome;
+use crate::written::{WrittenOutcome, dry_text};
 use crate::{MethodError, RowError};
 
 /// The stage, and its table.
@@ -160,10 +160,7 @@ impl Readout for AiusReadout<'_> {
     fn stand_in(&self, number: usize) -> Aius {
         let claims = self.most.min((self.tokens / SHORT_CLAIM).max(1));
         let words = (self.tokens / claims).saturating_sub(2).max(1);
-        let claim = |place: usize| {
-            let own: String = format!("{number}.{place}").chars().rev().collect();
-            format!("{own}{}", " the".repeat(words))
-        };
+        let claim = |place: usize| dry_text(format_args!("{number}.{place}"), words);
         Aius::given((0..claims).map(claim).collect())
     }
 }

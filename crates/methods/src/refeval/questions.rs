@@ -14,7 +14,7 @@ use crate::answer_text::answer_of;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
 use crate::stage::flatten_into;
-use crate::written::{WrittenOutcome, WrittenText};
+use crate::written::{WrittenOutcome, dry_text};
 
 /// Units of a cluster that are shown when it is named.
 const SHOWN: usize = 8;
@@ -331,9 +331,8 @@ impl Readout for QuestionReadout<'_> {
 
     /// A question for all of its units.
     fn stand_in(&self, number: usize) -> Question {
-        let WrittenText { text, .. } = WrittenText::stand_in(number, self.words as usize - 1);
         Question {
-            text,
+            text: dry_text(number, self.words as usize - 1),
             targets: (0..self.wanted[number].units.len()).collect(),
             leaked: Vec::new(),
             ended: QuestionOutcome::Asked,

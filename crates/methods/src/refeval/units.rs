@@ -14,7 +14,7 @@ use crate::answer::ChoiceFields;
 use crate::listed::{ListedOutcome, list_text, listed, whole_lines};
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{ChoiceReadout, Query, QueryStage, Readout};
-use crate::written::WrittenOutcome;
+use crate::written::{WrittenOutcome, dry_text};
 use crate::{MethodError, RowError};
 
 /// The stage that reads passages, and its table.
@@ -210,10 +210,7 @@ impl Readout for UnitsReadout<'_> {
     fn stand_in(&self, number: usize) -> PassageUnits {
         let in_passage = (count_words(&self.passages[number].text) / 4).max(1);
         let count = in_passage.min((self.params.max_tokens as usize / SHORT_UNIT).max(1));
-        let unit = |place: usize| {
-            let own: String = format!("{number}.{place}").chars().rev().collect();
-            (format!("{own}{}", " the".repeat(self.words() - 1)), None)
-        };
+        let unit = |place: usize| (dry_text(format_args!("{number}.{place}"), self.words() - 1), None);
         let ended = ListedOutcome::Text(WrittenOutcome::Written);
         let units = (0..count).map(unit).collect();
         PassageUnits { units, ended, wordy: 0, ungrounded: 0, repeated: 0, prompt_tokens: None, tokens: None }

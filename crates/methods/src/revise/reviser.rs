@@ -19,7 +19,7 @@ use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout};
 use crate::question::{MATERIAL, material, short_hash};
 use crate::template::{PromptLayout, Template};
-use crate::written::{WrittenOutcome, WrittenText};
+use crate::written::{WrittenOutcome, WrittenText, dry_result};
 use crate::{MethodError, RowError, Signature};
 
 /// Of paraphrases.
@@ -304,7 +304,8 @@ impl Readout for RevisionReadout<'_, '_> {
     }
 
     fn stand_in(&self, number: usize) -> Revision {
-        let made = WrittenText::stand_in(number, self.reviser.how.max_tokens as usize);
+        // Not compared with the candidates: that takes long, and says nothing of this text.
+        let made = WrittenText::of(&dry_result(number, self.reviser.how.max_tokens as usize));
         Revision { made, ..Revision::without_text(self.jobs[number]) }
     }
 }

@@ -209,10 +209,4 @@ impl Readout for AnswerReadout {
     fn read(&self, number: usize, rows: &[Value]) -> Result<Answer<usize>, RowError> {
         self.0[number].read(number, rows)
     }
-
-    fn stand_in(&self, number: usize) -> Answer<usize> {
-        let count = self.0[number].fields.options.len();
-        let even = Some(vec![1.0 / count as f64; count]);
-        Answer { probabilities: even, mass: Some(1.0), ..Answer::none(Outcome::Scored) }
-    }
 }

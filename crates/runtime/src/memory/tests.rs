@@ -4,10 +4,10 @@ use super::*;
 use crate::hint_of;
 use crate::hub::locate;
 
-fn golden(name: &str) -> (Checkpoint, LocatedModel) {
+fn golden(name: &str) -> Checkpoint {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name);
     let located = locate(path.to_str().expect("UTF-8 path")).expect("a model lies there");
-    (Checkpoint::open(&located).expect("it is whole"), located)
+    Checkpoint::open(&located).expect("it is whole")
 }
 
 fn on_candle() -> LoadOptions {
@@ -16,7 +16,7 @@ fn on_candle() -> LoadOptions {
 
 #[test]
 fn weights_are_counted_as_they_are_held() {
-    let (checkpoint, _) = golden("llama");
+    let checkpoint = golden("llama");
     let of = |options| ModelMemory::new(&checkpoint, options).weights();
     let file = of(LoadOptions::default());
     let exact = of(on_candle());
@@ -27,7 +27,7 @@ fn weights_are_counted_as_they_are_held() {
 
 #[test]
 fn more_tokens_run_at_once_where_there_is_room_for_their_activations() {
-    let (checkpoint, _) = golden("llama");
+    let checkpoint = golden("llama");
     let memory = ModelMemory::new(&checkpoint, on_candle());
     assert_eq!(memory.token_budget(), CPU_TOKEN_BUDGET);
     let held = memory.shares[0].memory.expect("not on cpu");
@@ -40,11 +40,11 @@ fn more_tokens_run_at_once_where_there_is_room_for_their_activations() {
 
 #[test]
 fn a_model_without_room_is_refused_with_what_fits() {
-    let (checkpoint, located) = golden("llama");
+    let checkpoint = golden("llama");
     let refused = |options: LoadOptions, free: u64| {
         let mut memory = ModelMemory::new(&checkpoint, options);
         memory.shares[0].room = Some(DeviceRoom { free, total: 2 * free });
-        let checked = |limit| memory.check((&checkpoint, &located), options, limit);
+        let checked = |limit| memory.check(&checkpoint, options, limit);
         checked(MemoryLimit::Total).expect("there is room for it alone");
         checked(MemoryLimit::Free).err().map(|error| (error.to_string(), hint_of(&error)))
     };
@@ -76,7 +76,7 @@ fn room(free: u64) -> DeviceRoom {
 
 #[test]
 fn a_share_that_finds_no_room_is_refused_by_its_device() {
-    let (checkpoint, located) = golden("llama");
+    let checkpoint = golden("llama");
     let options = LoadOptions { token_budget: Some(8), ..on("cuda:0+cuda:1,cuda:2+cuda:3") };
     let mut memory = ModelMemory::new(&checkpoint, options);
     assert_eq!(
@@ -84,7 +84,7 @@ fn a_share_that_finds_no_room_is_refused_by_its_device() {
         "cuda:0,cuda:2 (layers 1 to 2) cuda:1,cuda:3 (layer 3)"
     );
     let needed: Vec<u64> = memory.shares.iter().map(|share| share.needed(8)).collect();
-    let checked = |memory: &ModelMemory| memory.check((&checkpoint, &located), options, MemoryLimit::Free);
+    let checked = |memory: &ModelMemory| memory.check(&checkpoint, options, MemoryLimit::Free);
     memory.shares[0].room = Some(room(needed[0]));
     memory.shares[1].room = Some(room(needed[1]));
     checked(&memory).expect("both fit");
@@ -96,7 +96,7 @@ fn a_share_that_finds_no_room_is_refused_by_its_device() {
 
 #[test]
 fn cards_that_hold_the_model_together_are_named() {
-    let (checkpoint, located) = golden("llama");
+    let checkpoint = golden("llama");
     let whole = ModelMemory::new(&checkpoint, on("cuda:0")).shares[0].needed(1);
     let together = |devices: &str, rooms: &[u64]| {
         let memory = ModelMemory::new(&checkpoint, on(devices));
@@ -120,13 +120,13 @@ fn cards_that_hold_the_model_together_are_named() {
     assert_eq!(together("cuda:0", &[third - 1; 8]), None);
     let mut memory = ModelMemory::new(&checkpoint, on("cuda:0"));
     memory.shares[0].room = Some(room(whole - 1));
-    let error = memory.check((&checkpoint, &located), on("cuda:0"), MemoryLimit::Free).expect_err("no room");
+    let error = memory.check(&checkpoint, on("cuda:0"), MemoryLimit::Free).expect_err("no room");
     assert!(!hint_of(&error).contains('+'), "no cards are here: {}", hint_of(&error));
 }
 
 #[test]
 fn the_device_with_least_room_for_its_layers_decides_about_the_cache() {
-    let (checkpoint, _) = golden("llama");
+    let checkpoint = golden("llama");
     // Two layers and one: the first device holds twice as much of each token.
     let memory = ModelMemory::new(&checkpoint, on("cuda:0+cuda:1"));
     let [first, second] = [0, 1].map(|stage| memory.shares[stage].cache_per_token().expect("not on cpu"));
