@@ -35,12 +35,8 @@ impl Signature {
     /// The same with those options that are signed by these names: what a stage reads.
     pub(crate) fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
         let specs = specs::<P>();
-        for name in names {
-            assert!(
-                specs.iter().any(|spec| signed_name(spec).is_some_and(|known| known == *name)),
-                "no option `{name}`"
-            );
-        }
+        let is_option = |name: &&str| specs.iter().any(|spec| signed_name(spec).as_deref() == Some(*name));
+        assert!(names.iter().all(is_option), "one of {names:?} is no option");
         let all = signed_options(&specs, &in_force(params)).into_iter();
         self.settings.extend(all.filter(|(name, _)| names.contains(&&**name)));
         self
