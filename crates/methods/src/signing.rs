@@ -162,7 +162,7 @@ mod tests {
     fn every_option_of_every_method_is_signed_unless_its_field_says_otherwise() {
         let others: [&dyn DynMethod; 2] = [&Metrics, &Meta];
         let all = || methods().iter().copied().chain(others);
-        let known: Vec<String> = all().flat_map(|method| method.options()).map(|option| option.field).collect();
+        let known: Vec<String> = all().flat_map(DynMethod::options).map(|option| option.field).collect();
         for method in all() {
             let specs = method.options();
             let defaults: Map<_, _> = specs.iter().map(|spec| (spec.field.clone(), spec.default.clone())).collect();
