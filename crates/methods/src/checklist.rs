@@ -185,7 +185,7 @@ pub struct ChecklistParams {
     #[default("questions".to_owned())]
     pub questions_template: String,
     /// The longest checklist of --checklist generate, in tokens; one that does not end before is an error.
-    #[schemars(range(min = 1), extend("form" = "N", "signed" = "changed"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["checklist=generate"]))]
     #[default(512)]
     pub questions_tokens: u32,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
@@ -286,7 +286,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
         let templates = load(&asked)?;
         let hashes: Vec<String> =
             asked.iter().map(|questions| short_hash(questions.iter().map(String::as_str))).collect();
-        let signature = Signature::of_options(Self::NAME, run.model(), params)
+        let signature = Signature::new(Self::NAME, run.model())
             // They stand in the prompt and not in the template, so the template's hash does not cover them.
             .with("questions", &hashes.join(","))
             .with_layout(&layout);
@@ -353,8 +353,7 @@ impl<'a> QuestionsWriter<'a> {
     }
 
     fn sign(&self, signature: Signature) -> Signature {
-        let signature = signature.with("questions-by", "model").with("questions-tokens", &self.params.questions_tokens);
-        signature.with_templates(&self.templates)
+        signature.with("questions-by", "model").with_templates(&self.templates)
     }
 
     /// The questions about each attribute; none in a dry run.

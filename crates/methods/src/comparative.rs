@@ -109,7 +109,8 @@ quoted with `> `, so that a candidate cannot close its block or write a verdict.
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;
         let rank = params.rank.of(params, samples);
-        let signature = signature(params, rank, &layout, &templates, run);
+        let signature = Signature::new(Self::NAME, run.model()).with_layout(&layout).with("rank", &rank);
+        let signature = signature.with_templates(templates.iter().flatten());
         let precision = run.model().description().precision;
         let judge = ComparisonJudge { params, samples, labels, layout, templates, precision };
         let judged = judge.judge(run)?;
@@ -194,25 +195,6 @@ pub(crate) fn settings(
     settings.insert("label_a", label_a.clone());
     settings.insert("label_b", label_b.clone());
     settings
-}
-
-fn signature(
-    params: &ComparativeParams,
-    rank: RankMethod,
-    layout: &PromptLayout,
-    templates: &[Vec<Template>],
-    run: &Run<'_>,
-) -> Signature {
-    let mut signature =
-        Signature::of_options(Comparative::NAME, run.model(), params).with_layout(layout).with("rank", &rank);
-    if params.budget == Some(Budget::Auto) {
-        signature = signature.with("sure", &params.sure);
-    }
-    // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
-    if params.decide != Decide::Prob {
-        signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
-    }
-    signature.with_templates(templates.iter().flatten())
 }
 
 fn report(

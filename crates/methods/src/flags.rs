@@ -110,7 +110,7 @@ enum Look {
 pub(crate) struct Flags {
     /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a
     /// verdict as JSON); no score and no prompt changes. docs/text-flags.md has the patterns
-    #[schemars(extend("form" = "ON|OFF"))]
+    #[schemars(extend("form" = "ON|OFF", "scores" = false))]
     text_flags: Look,
 }
 

@@ -49,7 +49,7 @@ pub struct GEvalParams {
     #[default("steps".to_owned())]
     pub steps_template: String,
     /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
-    #[schemars(range(min = 1), extend("form" = "N", "signed" = "changed"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["steps=generate"]))]
     #[default(512)]
     pub steps_tokens: u32,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
@@ -122,7 +122,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             templates = load(params, &settings, &layout)?;
         }
         let hash = |name: &str| short_hash(settings.iter().map(|settings| settings[name].as_str()));
-        let signature = Signature::of_options(Self::NAME, run.model(), params)
+        let signature = Signature::new(Self::NAME, run.model())
             .with("criteria", &hash("criteria"))
             // Criteria and steps stand in the prompt and not in the template, so the template's hash does not cover
             // them.
@@ -131,10 +131,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             .with_layout(&layout);
         let signature = match asked_for_steps.as_slice() {
             [] => signature,
-            templates => {
-                let signature = signature.with("steps-by", "model").with("steps-tokens", &params.steps_tokens);
-                signature.with_templates(templates)
-            }
+            templates => signature.with("steps-by", "model").with_templates(templates),
         };
         let min = params.scale.min;
         let read = move |answer: &LabelAnswer| expectation(answer, min);

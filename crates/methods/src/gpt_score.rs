@@ -84,7 +84,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             Reduce::Mean => "log P per token, nats",
             Reduce::Sum => "log P, nats",
         };
-        let signature = Signature::of_options(Self::NAME, run.model(), params).with("format", layout.name());
+        let signature = Signature::new(Self::NAME, run.model()).with("format", layout.name());
         let reduce = params.reduce;
         let read = move |answer: &ContinuationAnswer| score(answer, reduce);
         let pointwise = Pointwise {

@@ -82,22 +82,9 @@ impl Configured for MetaConfiguration {
         for (name, count) in counts {
             outcomes.add_several(name, count);
         }
-        let names = inputs.metric_names();
-        let signature = Signature::without_model(NAME)
-            .with("metrics", &names)
-            .with("rounds", &params.rounds)
-            .with("confidence", &params.confidence)
-            .with("seed", &params.seed)
-            .with("alpha", &params.alpha)
-            .with("delta", &params.delta);
+        let signature = Signature::without_model(NAME).with_options(params).with("metrics", &inputs.metric_names());
         let report = MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) };
-        let summary = RunSummary::new(NAME, report, run.cost());
-        // What changes figures most is first.
-        let signature_line = format!(
-            "{NAME}|version:{}|metrics:{names}|rounds:{}|confidence:{}|seed:{}|alpha:{}|delta:{}",
-            summary.signature.version, params.rounds, params.confidence, params.seed, params.alpha, params.delta
-        );
-        Ok(RunSummary { signature_line, ..summary })
+        Ok(RunSummary::new(NAME, report, run.cost()))
     }
 }
 

@@ -337,6 +337,7 @@ impl<M: Method> Configured for WithOptions<M> {
         run.begin(stages, &shown.samples);
         let looks_at_gold = M::JUDGES_CANDIDATES && options["no_gold"] != true;
         let mut report = M::run(params, &shown.samples, run)?;
+        report.signature = report.signature.with_other_options(params);
         shown.tell(defences, &mut report);
         if looks_at_gold && samples.iter().any(has_gold) {
             let asked = options["attribute"].as_array().into_iter().flatten();

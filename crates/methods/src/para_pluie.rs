@@ -108,8 +108,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             Against::Context => OtherText::Context,
             Against::Reference => OtherText::References,
         };
-        let signature = Signature::of_options(Self::NAME, run.model(), params)
-            .with("against", &format!("{other:?}").to_lowercase())
+        let signature = Signature::new(Self::NAME, run.model())
             .with("prompt-words", params.prompt_words.as_ref().unwrap_or(&params.label_words))
             .with_layout(&layout);
         let pointwise = Pointwise {

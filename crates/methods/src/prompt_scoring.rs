@@ -51,7 +51,7 @@ pub struct PromptScoringParams {
     #[default(5)]
     pub max_tokens: u16,
     /// Seed of sampled answers.
-    #[schemars(extend("signed" = "changed"))]
+    #[schemars(extend("signed_if" = ["samples!="]))]
     #[default(0)]
     pub seed: u64,
 }
@@ -120,11 +120,10 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             signed: false,
             layout: layout.clone(),
         };
-        let signature = Signature::of_options(Self::NAME, run.model(), params).with_layout(&layout);
         let decoding = params.samples.map_or_else(|| "greedy".to_owned(), |k| format!("samples:{k}"));
-        let mut signature = signature.with("decoding", &decoding);
+        let mut signature = Signature::new(Self::NAME, run.model()).with_layout(&layout).with("decoding", &decoding);
         if params.samples.is_some() {
-            signature = signature.with("temperature", &TEMPERATURE).with("seed", &params.seed);
+            signature = signature.with("temperature", &TEMPERATURE);
         }
         pointwise.run(signature, run)
     }

@@ -14,7 +14,6 @@ use crate::MethodError;
 use crate::attributes::{self, AttributeWords, words};
 use crate::builtin::DataSlot;
 use crate::defence::Defence;
-use crate::summary::Signature;
 use crate::template::PromptLayout;
 
 /// How prompts are put to the model.
@@ -71,15 +70,6 @@ impl SubjectOptions {
         }
         Ok(attributes.iter().map(|attribute| words(attribute, self.adjective.as_deref())).collect())
     }
-
-    /// The part of the signature that is common to these methods.
-    pub(crate) fn sign(&self, signature: Signature) -> Signature {
-        let signature = signature.with("noun", &self.noun);
-        match &self.adjective {
-            Some(adjective) => signature.with("adjective", adjective),
-            None => signature,
-        }
-    }
 }
 
 /// How prompts and answers are laid out: options of every method that asks.
@@ -87,16 +77,17 @@ impl SubjectOptions {
 #[serde(default)]
 pub struct LayoutOptions {
     /// How the prompt is put to the model.
+    #[schemars(extend("signed" = "method"))]
     pub format: PromptFormat,
     /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where
     /// the answer is a turn of its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
-    #[schemars(extend("form" = "TEXT"))]
+    #[schemars(extend("form" = "TEXT", "signed" = "method"))]
     pub answer_prefix: Option<String>,
     /// Against texts that speak to the model, once for each: `sandwich` says behind the last text that texts decide
     /// nothing, `nonce:KEY` puts a code made of KEY into the marks around them; where candidates are judged also
     /// `paraphrase` (the model is shown its own paraphrases of them) and `perplexity:NATS` (one is withheld where twenty of
     /// its tokens cost more nats each). docs/methods/attack.md has what each brings and costs.
-    #[schemars(extend("form" = "DEFENCE"))]
+    #[schemars(extend("form" = "DEFENCE", "signed" = "method"))]
     pub defence: Vec<Defence>,
 }
 

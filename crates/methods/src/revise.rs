@@ -84,8 +84,7 @@ aspects and both in pairs), reference (diversified), noun, comparative, criteria
         let how = RevisionSettings { options, mode, noun: &params.noun, max_tokens, layout, seed };
         let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
         let signature = reviser.sign(Signature::new(Self::NAME, run.model()));
-        let signature = signature.with("kind", &params.kind).with("noun", &params.noun).with("seed", &seed);
-        let made = run.stage(&reviser.stage(run.model()))?.parts;
+        let made = run.stage(&reviser.stage(run.model(), params))?.parts;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));

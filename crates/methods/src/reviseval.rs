@@ -111,24 +111,27 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         }
         let judges = JudgeParts::new(params, run)?;
         let reviser = reviser(params, samples, run)?;
-        let signature =
-            judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
-        let signature = sign(params, &chosen, signature);
+        let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
+        let signature = judges.sign(reviser.sign(signature));
+        let signature = signature.with("similarity", chosen.similarity.label());
         let units = units(samples, params.judging.mode, attributes.len());
-        let made = run.stage(&reviser.stage(run.model()))?;
+        let made = run.stage(&reviser.stage(run.model(), params))?;
         let pool = ReferencePool::new(&reviser, &made.parts);
         let work = ReferenceWork { params, samples, units: &units, pool: &pool };
         let asking = ReferenceQuestions::new(samples, &units, attributes, work.judged(), &pool, params.cost_match);
-        let inputs = || vec![signature.to_string(), made.key.clone()];
-        let verdicts = if params.no_judge {
-            Vec::new()
+        let inputs = |signature: Signature| vec![signature.to_string(), made.key.clone()];
+        let verdicts = if let Some((_, judge)) = judges.cycles.first() {
+            let read = ["reference", "use-truncated", "cost-match"];
+            let signature = judge.signature(VERDICTS).with_some_options(params, &read);
+            run.stage(&asking.stage(&judges.cycles, &asking.questions(), inputs(signature)))?.parts
         } else {
-            run.stage(&asking.stage(&judges.cycles, &asking.questions(), inputs()))?.parts
+            Vec::new()
         };
         let mut rated = None;
         if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
             let texts = RatedTexts::new(samples, &units, &params.reference, &pool);
-            let verdicts = run.stage(&texts.stage(judge, inputs()))?.parts;
+            let signature = judge.signature(RATINGS).with_some_options(params, &["reference", "use-truncated"]);
+            let verdicts = run.stage(&texts.stage(judge, inputs(signature)))?.parts;
             rated = Some((texts.means(&verdicts), attribute));
         }
         let mut evaluators = work.judge_evaluators(&asking, &verdicts);
@@ -157,17 +160,6 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         told.values["metrics"] = json!(metrics);
         Ok(told.report(&work, &made.parts, &verdicts, signature))
     }
-}
-
-fn sign(params: &RevisEvalParams, chosen: &Chosen, signature: Signature) -> Signature {
-    let references: Vec<String> = params.reference.iter().map(ToString::to_string).collect();
-    let metrics: Vec<&str> = chosen.metrics.iter().map(probity_metrics::ChosenMetric::label).collect();
-    signature
-        .with("reference", &references.join(","))
-        .with("metric", &metrics.join(","))
-        .with("similarity", chosen.similarity.label())
-        .with("encoder", params.models.encoder.as_deref().unwrap_or("none"))
-        .with("seq2seq", params.models.seq2seq.as_deref().unwrap_or("none"))
 }
 
 /// The judge in all parts that it has.

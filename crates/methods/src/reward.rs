@@ -76,7 +76,7 @@ Files: `scores.jsonl` (item, candidate, score, the logit of each class, outcome)
         let layout = layout(run.model());
         let load = |choice: &String| Template::load(choice, TEMPLATES, BTreeMap::new(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
-        let signature = Signature::of_options(Self::NAME, run.model(), params).with("format", layout.name());
+        let signature = Signature::new(Self::NAME, run.model()).with("format", layout.name());
         let unit = class.unit(run.model().description());
         let read = move |answer: &ClassAnswer| class.score(answer);
         let pointwise = Pointwise {

@@ -1,47 +1,86 @@
-//! Which options are in a signature: all of them, unless a field says otherwise.
+//! Which options are in a signature or in the key of a stage.
+//!
+//! An option is signed by its name and value where something is in force, unless it needs an option that is off, or is
+//! excluded by one that is on. Its field may state otherwise:
+//!
+//! - `#[schemars(extend("scores" = false))]`: it changes no score, and is not signed.
+//! - `extend("signed" = "NAME")`: it is signed as NAME.
+//! - `extend("signed" = "method")`: the method signs what it stands for, such as the hash of a template, or it names data.
+//! - `extend("signed_if" = ["FIELD=VALUE", "FIELD!=VALUE"])`: it is signed where all of these hold; a field that the method
+//!   does not have is ignored.
 
-use probity_lm::LanguageModel;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use probity_options::{OptionSpec, Options, specs};
 use serde_json::Value;
 
 use crate::summary::Signature;
 
 impl Signature {
-    /// Of a method that asks this model, with its options. An option is in it by its name and value where something is in
-    /// force, unless it needs an option that is off, or is excluded by one that is on. Its field may say otherwise:
-    ///
-    /// - `#[schemars(extend("scores" = false))]`: it changes no score, and is left out.
-    /// - `extend("signed" = "NAME")`: the signature calls it NAME.
-    /// - `extend("signed" = "changed")`: its default is left out, where the method does not add it.
-    /// - `extend("signed" = "method")`: the method adds it, such as the hash of a file's text.
-    pub(crate) fn of_options<P: Options>(method: &'static str, model: &dyn LanguageModel, params: &P) -> Self {
-        Self::new(method, model).with_options(params)
+    /// The same with all options.
+    pub(crate) fn with_options<P: Options>(mut self, params: &P) -> Self {
+        self.settings.extend(signed_options(&specs::<P>(), &in_force(params)));
+        self
     }
 
-    /// The same with these options.
-    fn with_options<P: Options>(mut self, params: &P) -> Self {
-        let specs = specs::<P>();
-        let in_force = serde_json::to_value(params).expect("options are plain values under string keys");
-        let is_on = |field: &str| text(&in_force[field]).is_some();
-        let is_excluded = |spec: &OptionSpec| {
-            let excludes = |other: &OptionSpec| other.conflicts().any(|field| field == spec.field);
-            specs.iter().any(|other| excludes(other) && in_force[&other.field] != other.default)
-        };
-        for spec in &specs {
-            let value = &in_force[&spec.field];
-            let name = match spec.extension("signed").and_then(Value::as_str) {
-                _ if spec.extension("scores") == Some(&Value::Bool(false)) => continue,
-                Some("method") => continue,
-                Some("changed") if *value == spec.default => continue,
-                None | Some("changed") => spec.name(),
-                Some(name) => name.to_owned(),
-            };
-            if let Some(text) = text(value).filter(|_| spec.needs().all(is_on) && !is_excluded(spec)) {
-                self.settings.insert(name.into(), text);
-            }
+    /// The same with the options that have no setting yet: the signature of a run.
+    pub(crate) fn with_other_options<P: Options>(mut self, params: &P) -> Self {
+        for (name, value) in signed_options(&specs::<P>(), &in_force(params)) {
+            self.settings.entry(name).or_insert(value);
         }
         self
     }
+
+    /// The same with those options that are signed by these names: what a stage reads.
+    pub(crate) fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
+        let specs = specs::<P>();
+        let is_option = |name: &&str| specs.iter().any(|spec| signed_name(spec).as_deref() == Some(*name));
+        assert!(names.iter().all(is_option), "one of {names:?} is no option");
+        let all = signed_options(&specs, &in_force(params)).into_iter();
+        self.settings.extend(all.filter(|(name, _)| names.contains(&&**name)));
+        self
+    }
+}
+
+fn in_force(params: &impl Options) -> Value {
+    serde_json::to_value(params).expect("options are plain values under string keys")
+}
+
+/// The name that an option is signed by; none where it is not.
+fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
+    match spec.extension("signed").and_then(Value::as_str) {
+        _ if spec.extension("scores") == Some(&Value::Bool(false)) => None,
+        Some("method") => None,
+        Some(name) => Some(name.to_owned().into()),
+        None => Some(spec.name().into()),
+    }
+}
+
+/// The conditions under which an option is signed: a field, a value, and whether the field must have it.
+fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)> {
+    let all = spec.extension("signed_if").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    all.map(|condition| match condition.split_once("!=") {
+        Some((field, value)) => (field, value, false),
+        None => condition.split_once('=').map(|(field, value)| (field, value, true)).expect("FIELD=VALUE"),
+    })
+}
+
+/// Options with the values in force, by the names that they are signed by.
+fn signed_options(specs: &[OptionSpec], in_force: &Value) -> BTreeMap<Cow<'static, str>, String> {
+    let is_on = |field: &str| text(&in_force[field]).is_some();
+    let is_excluded = |spec: &OptionSpec| {
+        let excludes = |other: &OptionSpec| other.conflicts().any(|field| field == spec.field);
+        specs.iter().any(|other| excludes(other) && in_force[&other.field] != other.default)
+    };
+    let holds = |(field, wanted, is_equal): (&str, &str, bool)| {
+        let is = |value: &Value| text(value).unwrap_or_default() == wanted;
+        let has = |value: &Value| value.as_array().map_or_else(|| is(value), |values| values.iter().any(is));
+        in_force.get(field).is_none_or(|value| has(value) == is_equal)
+    };
+    let counts = |spec: &OptionSpec| spec.needs().all(is_on) && !is_excluded(spec) && conditions(spec).all(holds);
+    let signed = specs.iter().filter(|spec| counts(spec));
+    signed.filter_map(|spec| Some((signed_name(spec)?, text(&in_force[&spec.field])?))).collect()
 }
 
 /// A value as it would be typed; none where nothing is in force.
@@ -61,9 +100,10 @@ fn text(value: &Value) -> Option<String> {
 mod tests {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
+    use serde_json::Map;
 
     use super::*;
-    use crate::methods;
+    use crate::{DynMethod, Meta, Metrics, methods};
 
     #[derive(Default, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
@@ -76,8 +116,8 @@ mod tests {
         shown: u32,
         #[schemars(extend("signed" = "other"))]
         own_name: Option<String>,
-        #[schemars(extend("signed" = "changed"))]
-        changed: u32,
+        #[schemars(extend("signed_if" = ["plain!=0", "several=a", "elsewhere=1"]))]
+        at_times: u32,
         #[schemars(extend("signed" = "method"))]
         file: String,
         #[schemars(extend("needs" = ["own_name"]))]
@@ -100,12 +140,12 @@ mod tests {
             switch: true,
             shown: 1,
             own_name: Some("o".to_owned()),
-            changed: 1,
+            at_times: 1,
             file: "f".to_owned(),
             needing: 1,
             excluding: None,
         };
-        assert_eq!(signed(&all), "changed:1|needing:1|other:o|plain:1|several:a,b|share:0.5|switch:true");
+        assert_eq!(signed(&all), "at-times:1|needing:1|other:o|plain:1|several:a,b|share:0.5|switch:true");
         assert_eq!(signed(&Params { excluding: Some(2), ..Params::default() }), "excluding:2|share:0");
     }
 
@@ -119,13 +159,31 @@ mod tests {
     }
 
     #[test]
-    fn what_fields_say_of_signatures_is_understood() {
-        for option in methods().iter().flat_map(|method| method.options()) {
-            let scores = option.extension("scores");
-            assert!(scores.is_none_or(|scores| *scores == false), "{}: {scores:?}", option.field);
-            let signed = option.extension("signed");
-            assert!(signed.is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty())), "{}", option.field);
-            assert!(scores.is_none() || signed.is_none(), "{}: changes no score, and is signed", option.field);
+    fn every_option_of_every_method_is_signed_unless_its_field_says_otherwise() {
+        let others: [&dyn DynMethod; 2] = [&Metrics, &Meta];
+        let all = || methods().iter().copied().chain(others);
+        let known: Vec<String> = all().flat_map(DynMethod::options).map(|option| option.field).collect();
+        for method in all() {
+            let specs = method.options();
+            let defaults: Map<_, _> = specs.iter().map(|spec| (spec.field.clone(), spec.default.clone())).collect();
+            for spec in &specs {
+                let mut before = defaults.clone();
+                before.extend(spec.needs().map(|field| (field.to_owned(), "changed".into())));
+                for (field, value, is_equal) in conditions(spec) {
+                    assert!(known.iter().any(|known| known == field), "no method has the option `{field}`");
+                    if let Some(there) = before.get_mut(field) {
+                        *there = if is_equal { value } else { "changed" }.into();
+                    }
+                }
+                let mut after = before.clone();
+                after.insert(spec.field.clone(), "changed".into());
+                let [before, after] = [before, after].map(|in_force| signed_options(&specs, &in_force.into()));
+                let of = format!("{} --{}", method.name(), spec.name());
+                assert_eq!(before != after, signed_name(spec).is_some(), "{of}: {before:?}");
+                let [scores, signed] = ["scores", "signed"].map(|key| spec.extension(key));
+                assert!(scores.is_none_or(|scores| *scores == false && signed.is_none()), "{of}: {scores:?}");
+                assert!(signed.is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty())), "{of}");
+            }
         }
     }
 }

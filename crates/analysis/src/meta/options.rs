@@ -15,25 +15,26 @@ use crate::trust::Promise;
 #[serde(default)]
 pub struct MetaParams {
     /// Scores: a run's folder, or a table (JSON lines, CSV, TSV or Parquet); once for each
-    #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
     /// Gold: samples, or a table of scores (whatever has a column `item`). Without it, the samples that the first run
     /// kept
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub gold: Option<PathBuf>,
     /// What people said when `probity label` asked them: besides gold, of what gold says nothing; once for each file
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub labels: Vec<PathBuf>,
     /// How samples that are gold are read.
     #[serde(flatten)]
     pub read: ReadOptions,
     /// Only these metrics, separated by commas
-    #[schemars(extend("form" = "NAMES"))]
+    #[schemars(extend("form" = "NAMES", "signed" = "metrics"))]
     pub metric: Vec<String>,
     /// Only these gold attributes, separated by commas
-    #[schemars(extend("form" = "NAMES"))]
+    #[schemars(extend("form" = "NAMES", "signed" = "attributes"))]
     pub attribute: Vec<String>,
     /// Print every table: other levels, pairs, what was compared, what labels promise
+    #[schemars(extend("scores" = false))]
     pub details: bool,
     /// Also average each metric's figures over the attributes
     pub average: bool,

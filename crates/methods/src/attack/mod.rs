@@ -185,7 +185,7 @@ fn report(
     run: &Run<'_>,
 ) -> MethodReport {
     let texts = attacks.iter().flat_map(|one| [one.name.as_str(), one.text.as_str()]);
-    let signature = Signature::of_options(Attack::NAME, run.model(), params)
+    let signature = Signature::new(Attack::NAME, run.model())
         .with("methods", &params.target.join(" "))
         .with("attacks", &short_hash(texts))
         .with("defences", &signed(&params.defence))

@@ -53,7 +53,7 @@ pub struct ComparativeParams {
     #[schemars(extend("needs" = ["budget"]))]
     pub stop: StopAt,
     /// Of --budget auto: how sure that has to be.
-    #[schemars(extend("form" = "SHARE", "needs" = ["budget"], "signed" = "changed"))]
+    #[schemars(extend("form" = "SHARE", "needs" = ["budget"], "signed_if" = ["budget=auto"]))]
     #[default(0.95)]
     pub sure: f64,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, a product
@@ -74,11 +74,11 @@ pub struct ComparativeParams {
     #[default(Decide::Prob)]
     pub decide: Decide,
     /// Sampling temperature of `--decide samples:K`.
-    #[schemars(extend("form" = "T", "signed" = "method"))]
+    #[schemars(extend("form" = "T", "signed_if" = ["decide!=prob"]))]
     #[default(1.0)]
     pub temperature: f64,
     /// Longest answer of `--decide samples:K`, in tokens.
-    #[schemars(extend("form" = "N", "signed" = "method"))]
+    #[schemars(extend("form" = "N", "signed_if" = ["decide!=prob"]))]
     #[default(5)]
     pub max_tokens: usize,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer

@@ -8,7 +8,6 @@ use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
     ScoreRequest, ScoreResult,
 };
-use probity_options::name;
 use serde_json::Value;
 
 use super::brackets::MARKER;
@@ -154,33 +153,24 @@ impl<'m> ModelJudge<'m> {
 
     /// What verdicts depend on besides the model.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
-        let options = &self.options;
+        let signature = signature.with_options(&self.options);
         if let Some(reward) = &self.reward {
-            // Neither words nor the form of an answer have a part in it.
-            return signature
-                .with("attributes", &options.attribute.join(","))
-                .with("verdict", "reward")
-                .with("offered", &offered_text(self.offered))
-                .with("format", reward.layout().name())
-                .with_templates(std::slice::from_ref(reward.template()));
+            let signature = signature.with("verdict", "reward").with("format", reward.layout().name());
+            return signature.with_templates([reward.template()]);
         }
-        let mut signature = options
-            .subject(false)
-            .sign(signature)
-            .with("attributes", &options.attribute.join(","))
-            .with("verdict", &name(&options.verdict))
-            .with("offered", &offered_text(self.offered))
-            .with("criteria", &short_hash(self.texts.iter().map(|[criteria, _]| criteria.as_str())))
-            .with("rubric", &short_hash(self.texts.iter().map(|[_, rubric]| rubric.as_str())))
-            .with_layout(&self.layout)
-            .with("seed", &options.seed);
-        if options.verdict != VerdictMode::Label {
-            signature = signature.with("max-tokens", &options.max_tokens).with("cycles", &options.cycles);
-        }
-        if options.cycles > 1 {
-            signature = signature.with("temperature", &options.temperature);
-        }
-        signature.with_templates(&self.templates)
+        let [criteria, rubric] = [0, 1].map(|k| short_hash(self.texts.iter().map(|texts| texts[k].as_str())));
+        let signature = signature.with("criteria", &criteria).with("rubric", &rubric);
+        signature.with_layout(&self.layout).with_templates(&self.templates)
+    }
+
+    /// The same of a stage in which it answers.
+    pub(crate) fn signature(&self, stage: &'static str) -> Signature {
+        self.sign(Signature::new(stage, self.model))
+    }
+
+    /// Whether rewards decide.
+    pub(super) fn is_rewarded(&self) -> bool {
+        self.reward.is_some()
     }
 
     /// Asks all questions; `keep` gets each verdict as it is had, by the position of its question. A question with an
@@ -372,11 +362,4 @@ fn layout(options: &JudgingOptions, model: &dyn LanguageModel) -> Result<PromptL
     let layout = options.layout.layout(model.description(), "Verdict:")?;
     let answer_prefix = format!("{} {MARKER}", layout.answer_prefix).trim_start().to_owned();
     Ok(PromptLayout { answer_prefix, ..layout })
-}
-
-fn offered_text(offered: OfferedVerdicts) -> String {
-    match offered {
-        OfferedVerdicts::Pair { .. } => offered.names().join(","),
-        OfferedVerdicts::Ratings(scale) => scale.to_string(),
-    }
 }

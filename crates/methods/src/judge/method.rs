@@ -2,7 +2,6 @@
 
 use probity_data::Sample;
 use probity_lm::LanguageModel;
-use probity_options::name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -68,12 +67,14 @@ pub struct JudgeParams {
     /// Which references the judge sees beside the candidates.
     pub reference: ReferenceUse,
     /// How several references are shown.
+    #[schemars(extend("signed_if" = ["reference=given"]))]
     pub references: References,
     /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the
     /// mean. May be given several times. Only one model is in memory at a time.
-    #[schemars(extend("form" = "NAME|PATH"))]
+    #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub panel: Vec<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 
@@ -143,11 +144,10 @@ rationale, and name_a, name_b, ties or min, max.";
             params.judging.check_rewards_alone()?;
         }
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
-        let mut signature =
-            judges[0].sign(signature).with("reference", &name(&params.reference)).with("orders", &name(&params.orders));
-        if params.reference == ReferenceUse::Given {
-            signature = signature.with("references", &name(&params.references));
-        }
+        // What several set is taken from the last: the first judge that is asked in words, if there is one.
+        let mut signing: Vec<&ModelJudge<'_>> = judges.iter().rev().collect();
+        signing.sort_by_key(|judge| !judge.is_rewarded());
+        let signature = signing.iter().fold(signature.with_options(params), |signature, judge| judge.sign(signature));
         let (plan, names) = (JudgePlan::new(params, samples), names(&models));
         let questions = plan.questions(params, samples);
         let identity = |number: usize| {

@@ -49,7 +49,7 @@ pub struct JudgingOptions {
     pub mode: Mode,
     /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is
     /// not a known one. May be given several times; each attribute is judged by itself.
-    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     #[default(vec!["quality".to_owned()])]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
@@ -60,34 +60,35 @@ pub struct JudgingOptions {
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
-    #[schemars(extend("form" = "TEXT|@FILE"))]
+    #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub criteria: Option<String>,
     /// How verdicts are to be given, or what the ratings stand for, or @FILE.
-    #[schemars(extend("form" = "TEXT|@FILE"))]
+    #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub rubric: Option<String>,
     /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
-    #[schemars(extend("form" = "MIN..MAX"))]
+    #[schemars(extend("form" = "MIN..MAX", "signed_if" = ["mode=pointwise"]))]
     #[default(RatingScale { min: 1, max: 5 })]
     pub scale: RatingScale,
     /// Let the judge call a pair a tie: `[[C]]`.
     pub ties: bool,
     /// How a verdict is had.
+    #[schemars(extend("signed_if" = ["no_judge!=true"]))]
     pub verdict: VerdictMode,
     /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is
     /// decoded greedily.
-    #[schemars(range(min = 1), extend("form" = "K"))]
+    #[schemars(range(min = 1), extend("form" = "K", "signed_if" = ["verdict!=label", "no_judge!=true"]))]
     #[default(1)]
     pub cycles: u16,
     /// Sampling temperature of --cycles.
-    #[schemars(extend("form" = "T", "exclusiveMinimum" = 0))]
+    #[schemars(extend("form" = "T", "exclusiveMinimum" = 0, "signed_if" = ["cycles!=1"]))]
     #[default(1.0)]
     pub temperature: f64,
     /// Longest answer, in tokens.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["verdict!=label", "no_judge!=true"]))]
     #[default(1024)]
     pub max_tokens: u32,
     /// The prompt: a file of your own in place of the built-in one of the mode (pairwise, pointwise).
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     pub template: Option<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
@@ -114,13 +115,8 @@ impl JudgingOptions {
 
     /// The word forms of each attribute.
     pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
-        self.subject(false).words()
-    }
-
-    /// The same as the options of methods that ask for an attribute.
-    pub(crate) fn subject(&self, no_gold: bool) -> SubjectOptions {
         let Self { attribute, noun, adjective, .. } = self.clone();
-        SubjectOptions { attribute, noun, adjective, no_gold }
+        SubjectOptions { attribute, noun, adjective, no_gold: false }.words()
     }
 
     /// Options that contradict each other.

@@ -95,9 +95,7 @@ learnt, a row for each attribute) and `summary.json`.";
         let (samples, parts) = in_order_of_ids(samples, run.stage(&stage)?.parts);
         let samples = samples.as_slice();
         let names: Vec<String> = params.blocks().iter().map(|block| block.name()).collect();
-        let signature =
-            signature.with("features", &names.join(",")).with("folds", &params.folds).with("seed", &params.seed);
-        let signature = scores.sign(signature);
+        let signature = scores.sign(signature.with("features", &names.join(",")));
         let is_there = |block: &FeatureBlock| match block {
             FeatureBlock::Likelihood | FeatureBlock::Surface => true,
             other => params.has(*other),

@@ -48,7 +48,7 @@ pub(super) const LOG_PROBABILITY: &str = "log_probability";
 pub struct LearnParams {
     /// Which of the candidates' scores are learnt. May be given several times; each has a head of its own. Left out: the
     /// samples' preferences.
-    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
     /// The features, with commas between them. Left out: likelihood, surface and state; of preferences state alone, from
     /// which the others take more than they give where labels are few.
@@ -56,14 +56,14 @@ pub struct LearnParams {
     pub features: Vec<FeatureBlock>,
     /// A table of scores whose columns are features too, as runs write them (`scores.jsonl`): ratings, log-odds, metrics.
     /// May be given several times.
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
     /// What a candidate is called in the prompt.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("summary".to_owned())]
     pub noun: String,
     /// The prompt that the candidate follows: the built-in template of `gpt-score` (1) or a file of your own.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default("1".to_owned())]
     pub template: String,
     /// Behind how many layers the state is taken. Left out: two thirds of them.
@@ -74,11 +74,11 @@ pub struct LearnParams {
     #[default(10)]
     pub folds: u32,
     /// How many labels the points of the learning curve have.
-    #[schemars(inner(range(min = 2)), extend("form" = "N,…"))]
+    #[schemars(inner(range(min = 2)), extend("form" = "N,…", "scores" = false))]
     #[default(vec![20, 30, 50, 100, 200, 300, 500])]
     pub curve: Vec<u32>,
     /// How often labels are drawn for a point of the learning curve.
-    #[schemars(range(min = 2, max = 1000), extend("form" = "N"))]
+    #[schemars(range(min = 2, max = 1000), extend("form" = "N", "scores" = false))]
     #[default(20)]
     pub draws: u32,
     /// Of folds and draws.
@@ -124,14 +124,15 @@ impl LearnParams {
 #[serde(default)]
 pub struct LearnedParams {
     /// What was learnt: the folder of a run of `probity learn`, or its `head.jsonl`.
-    #[schemars(length(min = 1), extend("form" = "FILE|DIR"))]
+    #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub head: PathBuf,
     /// Which of its attributes is scored. May be given several times. Left out: all.
-    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
     pub attribute: Vec<String>,
     /// Tables of scores that the head was learnt with, for these samples, in the same order.
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub scores: Vec<PathBuf>,
     /// Do not compare the result with the gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }

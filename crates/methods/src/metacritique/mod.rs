@@ -31,8 +31,7 @@ use work::MetaCritiqueWork;
 use writing::{REFERENCES, REFINED};
 
 use crate::builtin::Builtin;
-use crate::question::LayoutOptions;
-use crate::question::given_twice;
+use crate::question::{LayoutOptions, given_twice, short_hash};
 use crate::{LabelledFile, Method, MethodError, MethodReport, Run, Signature, StageSpec};
 
 /// The texts of a sample that critiques are about.
@@ -117,15 +116,14 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
             if run.is_rehearsal() {
                 return Err(MethodError::Rehearsed);
             }
-            let signature = sign(params, Signature::without_model(Self::NAME));
+            let signature = with_labels(Signature::without_model(Self::NAME), Some(&labelled));
             let mut findings = CritiqueFindings::new(params, samples);
             findings.tallies = people(&labelled);
             return findings.report(signature, run);
         };
         let prompts = prompts::load(params, model.description())?;
-        let signature = sign(params, Signature::new(Self::NAME, model));
         let work = MetaCritiqueWork { params, samples, prompts: &prompts, labelled: labelled.as_deref(), model };
-        work.run(signature, run)
+        work.run(run)
     }
 }
 
@@ -157,20 +155,8 @@ fn refuse_what_asks(params: &MetaCritiqueParams) -> Result<(), MethodError> {
     }
 }
 
-/// What scores depend on besides prompts and model.
-fn sign(params: &MetaCritiqueParams, signature: Signature) -> Signature {
-    let baselines: Vec<String> = params.baseline.iter().map(name).collect();
-    let signature =
-        signature.with("unread", &name(&params.unread)).with("rounds", &params.rounds).with("seed", &params.seed);
-    if signature.model.is_none() {
-        return signature.with("labels", "people");
-    }
-    let signature = signature
-        .with("verdict", &name(&params.verdict))
-        .with("reference-answer", if params.without_reference_answer { "none" } else { "shown" })
-        .with("claims", if params.labels.is_some() { "given" } else { "extracted" })
-        .with("most-aius", &params.most_aius)
-        .with("max-tokens", &params.max_tokens)
-        .with("rationale-tokens", &params.rationale_tokens);
-    if baselines.is_empty() { signature } else { signature.with("baseline", &baselines.join(",")) }
+/// A signature with a hash of what people said, where there is a file of it.
+fn with_labels(signature: Signature, labelled: Option<&[LabelledCritiques]>) -> Signature {
+    let hash = |labelled: &[LabelledCritiques]| short_hash([format!("{labelled:?}").as_str()]);
+    labelled.iter().fold(signature, |signature, labelled| signature.with("labels", &hash(labelled)))
 }

@@ -61,7 +61,7 @@ pub struct MetaCritiqueParams {
     /// Critiques with claims and labels by people, as the public files of `MetaCritique` have them; the samples come of
     /// it. Without --model the labels themselves are aggregated; with --model it judges the same claims and is held
     /// against the labels.
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub labels: Option<PathBuf>,
     /// How a claim is decided, and whole critiques where they are judged.
     pub verdict: ClaimMode,
@@ -75,14 +75,14 @@ pub struct MetaCritiqueParams {
     /// and than what the other critiques made of it.
     pub refine: bool,
     /// The table `references` of another run, or your own: reference answers and critiques that the data lack.
-    #[schemars(extend("form" = "FILE", "table" = "references"))]
+    #[schemars(extend("form" = "FILE", "table" = "references", "signed" = "method"))]
     pub references: Option<PathBuf>,
     /// The table `aius` of another run, or your own: the claims of each critique.
-    #[schemars(extend("form" = "FILE", "table" = "aius"))]
+    #[schemars(extend("form" = "FILE", "table" = "aius", "signed" = "method"))]
     pub aius: Option<PathBuf>,
     /// A prompt of your own in the place of a built-in one: answer, critique, aius, precision, recall, refined, or of
     /// judges single, pairwise and refined-pairs. May be given several times.
-    #[schemars(extend("form" = "NAME=FILE"))]
+    #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
@@ -104,6 +104,7 @@ pub struct MetaCritiqueParams {
     #[default(1000)]
     pub rounds: u32,
     /// Do not compare the result with the gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
     /// Seed of the bootstrap.
     #[default(0)]

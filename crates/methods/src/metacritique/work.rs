@@ -11,12 +11,13 @@ use super::options::{Baseline, MetaCritiqueParams};
 use super::report::{ComparedPair, CritiqueFindings};
 use super::tally::{CritiqueTally, Tally};
 use super::writing::{self, REFERENCES, REFINED};
-use super::{ANSWER, QUESTION, REFERENCE_ANSWER};
+use super::{ANSWER, MetaCritique, QUESTION, REFERENCE_ANSWER, with_labels};
 use crate::answer::Answer;
 use crate::judge::{ShownText, UnitVerdict};
 use crate::prompt_set::PromptSet;
+use crate::stage::key;
 use crate::written::WrittenText;
-use crate::{Artefact, MethodError, MethodReport, Run, Signature};
+use crate::{Artefact, Method, MethodError, MethodReport, Run, Signature};
 
 /// What a row calls the answer before it was refined.
 pub(super) const AS_IT_WAS: &str = "(answer)";
@@ -54,7 +55,8 @@ impl SampleClaims {
 }
 
 impl MetaCritiqueWork<'_> {
-    pub(super) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+    pub(super) fn run(&self, run: &mut Run<'_>) -> Result<MethodReport, MethodError> {
+        let signature = with_labels(Signature::new(MetaCritique::NAME, self.model), self.labelled);
         let signature = ["answer", "critique", "aius", "precision", "recall"]
             .into_iter()
             .chain(self.params.refine.then_some("refined"))
@@ -70,14 +72,9 @@ impl MetaCritiqueWork<'_> {
         findings.report(signature, run)
     }
 
-    /// What the parts of a stage depend on: these prompts, the model, and what earlier stages left.
-    fn inputs(&self, stage: &'static str, prompts: &[&str], keys: &[&str]) -> Vec<String> {
-        let params = self.params;
-        let signature = Signature::new(stage, self.model)
-            .with("max-tokens", &params.max_tokens)
-            .with("most-aius", &params.most_aius)
-            .with("rationale-tokens", &params.rationale_tokens)
-            .with("verdict", &probity_options::name(&params.verdict));
+    /// What the parts of a stage depend on: the model, these options and prompts, and what earlier stages left.
+    fn inputs(&self, stage: &'static str, options: &[&str], prompts: &[&str], keys: &[&str]) -> Vec<String> {
+        let signature = Signature::new(stage, self.model).with_some_options(self.params, options);
         let signature = prompts.iter().fold(signature, |signature, name| self.prompts.get(name).sign(signature));
         std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
     }
@@ -105,7 +102,7 @@ impl MetaCritiqueWork<'_> {
                 places.push((item, kind));
             }
         }
-        let inputs = self.inputs(REFERENCES, &["answer", "critique"], &[]);
+        let inputs = self.inputs(REFERENCES, &["max-tokens", "without-reference-answer"], &["answer", "critique"], &[]);
         let stage = writing::stage(REFERENCES, queries, self.params.max_tokens, self.model, inputs);
         let written = run.stage(&stage)?;
         for ((item, kind), text) in places.into_iter().zip(&written.parts) {
@@ -133,7 +130,8 @@ impl MetaCritiqueWork<'_> {
     ) -> Result<(Vec<SampleClaims>, String), MethodError> {
         if let Some(labelled) = self.labelled {
             let claims = labelled.iter().map(labelled_claims).collect::<Result<_, _>>()?;
-            return Ok((claims, references.to_owned()));
+            let signature = with_labels(Signature::new(AIUS, self.model), self.labelled);
+            return Ok((claims, key(AIUS, [references, &signature.to_string()])));
         }
         let mut jobs = Vec::new();
         for (sample, held) in self.samples.iter().zip(against) {
@@ -142,7 +140,7 @@ impl MetaCritiqueWork<'_> {
             jobs.extend(held.critique.as_deref().map(|critique| job(None, critique)));
         }
         let (tokens, most) = (self.params.max_tokens, self.params.most_aius as usize);
-        let inputs = self.inputs(AIUS, &["aius"], &[references]);
+        let inputs = self.inputs(AIUS, &["max-tokens", "most-aius"], &["aius"], &[references]);
         let stage = aius::stage(jobs, self.prompts.get("aius"), (tokens, most), self.model, inputs);
         let Artefact { parts, key } = run.stage(&stage)?;
         let mut parts = parts.into_iter();
@@ -209,7 +207,8 @@ impl MetaCritiqueWork<'_> {
     ) -> Result<Artefact<Answer<usize>>, MethodError> {
         let MetaCritiqueParams { verdict, rationale_tokens, .. } = *self.params;
         let judge = ClaimJudge { prompt: self.prompts.get(name), model: self.model, verdict, tokens: rationale_tokens };
-        run.stage(&claims::stage(name, claims, &judge, self.inputs(name, &[name], &[aius]))?)
+        let inputs = self.inputs(name, &["verdict", "rationale-tokens", "without-reference-answer"], &[name], &[aius]);
+        run.stage(&claims::stage(name, claims, &judge, inputs)?)
     }
 
     /// What the labels come to for each critique, and where people said too, how often they are theirs.
@@ -306,7 +305,7 @@ impl MetaCritiqueWork<'_> {
                 writing::query(&sample.id, ("candidate", &candidate.id), self.prompts.get("refined"), slots)
             }));
         }
-        let inputs = self.inputs(REFINED, &["refined"], &[]);
+        let inputs = self.inputs(REFINED, &["max-tokens"], &["refined"], &[]);
         let stage = writing::stage(REFINED, queries, self.params.max_tokens, self.model, inputs);
         let Artefact { parts, key } = run.stage(&stage)?;
         for text in &parts {
@@ -346,15 +345,15 @@ impl MetaCritiqueWork<'_> {
     ) -> Result<Vec<UnitVerdict>, MethodError> {
         let judge = judge(comparison, self.params, self.prompts, self.model)?;
         let shown: Vec<Sample> = self.samples.iter().map(comparison.shown).collect();
-        let depends = judge.sign(Signature::new(comparison.name, self.model)).to_string();
-        let inputs = std::iter::once(depends).chain(keys.iter().map(|key| (*key).to_owned())).collect();
+        let own = judge.signature(comparison.name);
+        let inputs = std::iter::once(own.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect();
         let compared = ComparedUnits::new(comparison.name, &shown, units);
         let verdicts = run.stage(&compared.stage(comparison.name, &judge, inputs))?.parts;
         for verdict in &verdicts {
             findings.outcomes.add(&verdict.decided.outcome);
         }
         // The judge's own settings would be taken for those of claims; its prompts are told.
-        for mark in judge.sign(Signature::new(comparison.name, self.model)).templates {
+        for mark in own.templates {
             *signature = signature.clone().with_template(&mark.name, &mark.sha256);
         }
         Ok(compared.settle(&verdicts, self.params.verdict.of_judge().has_labels()))

@@ -34,12 +34,13 @@ pub struct MetricsParams {
     pub metric: Vec<String>,
     /// The encoder of bert-score, mover-score and blanc: a known name (`probity model list`), a folder with config.json
     /// and safetensors, or a hub name (org/name) that is in the local cache
-    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model"))]
+    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model", "signed" = "method"))]
     pub encoder: Option<String>,
     /// The sequence-to-sequence model of bart-score and bart-score-source, named in the same ways
-    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model"))]
+    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model", "signed" = "method"))]
     pub model: Option<String>,
     /// Do not compare the scores with the gold scores or preferences in the data
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 
@@ -152,12 +153,11 @@ impl ChosenMetrics {
     }
 
     fn signature(&self, run: &Run<'_>) -> Signature {
-        let labels: Vec<&str> = self.choices.iter().map(ChosenMetric::label).collect();
         let models = run.metric_models();
         let encoder = models.encoder.iter().map(|encoder| encoder.config().description.clone());
         let model = models.language_model.iter().map(|model| model.description().clone());
         let other_models = encoder.chain(model).collect();
-        Signature { other_models, ..Signature::without_model("metrics").with("metric", &labels.join(",")) }
+        Signature { other_models, ..Signature::without_model("metrics").with_options(&self.params) }
     }
 }
 

@@ -164,9 +164,6 @@ impl Pointwise<'_> {
                 ));
             }
         }
-        if self.names_attribute {
-            signature = signature.with("attributes", &self.attributes.join(","));
-        }
         let questions = self.questions_section(places, rows);
         let sections = [tables.scores, questions, tables.systems, tables.gold];
         let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();

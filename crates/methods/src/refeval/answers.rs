@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::questions::Turn;
 use crate::prompt_set::ReadyPrompt;
 use crate::query::{Query, QueryStage, Readout, WrittenReadout};
+use crate::question::short_hash;
 use crate::written::{WrittenOutcome, WrittenText};
 use crate::{MethodError, RowError};
 
@@ -118,6 +119,14 @@ pub(super) enum Answerer<'a> {
     File(&'a GivenAnswers),
     /// The run ends before anybody is to answer.
     Nobody,
+}
+
+impl Answerer<'_> {
+    /// A hash of the answers, where they are from a file.
+    pub(super) fn hash(&self) -> Option<String> {
+        let Self::File(answers) = self else { return None };
+        Some(short_hash([format!("{:?}", answers.answers).as_str()]))
+    }
 }
 
 /// The stage that answers questions.

@@ -15,7 +15,7 @@ use crate::answer::{Answer, ChoiceFields};
 use crate::figures::{mean, number};
 use crate::query::{ChoiceReadout, Query, QueryStage};
 use crate::question::labels_in_any_case;
-use crate::{MethodError, Run, Section, Signature};
+use crate::{MethodError, Run, Section};
 
 /// The stage that judges answers without units, and its table.
 pub(super) const NO_REFERENCE: &str = "no_reference";
@@ -27,7 +27,6 @@ pub(super) fn no_reference<'a>(
     key: &str,
 ) -> Result<QueryStage<'a, ChoiceReadout>, MethodError> {
     let prompt = work.prompts.get("no-reference");
-    let signature = prompt.sign(Signature::new(NO_REFERENCE, work.evaluator));
     let fields = ChoiceFields::of_two("verdict", [VERDICTS[0], VERDICTS[1]]);
     let query = |one: &'a AskedUnits| {
         let slots = vec![("question", one.question.as_str()), ("answer", one.answer.usable().unwrap_or_default())];
@@ -40,7 +39,7 @@ pub(super) fn no_reference<'a>(
         model: work.evaluator,
         queries: asked.iter().map(query).collect(),
         readout: ChoiceReadout::new(labels_in_any_case(&VERDICTS[..2])?, fields),
-        inputs: vec![signature.to_string(), key.to_owned()],
+        inputs: work.inputs(NO_REFERENCE, "no-reference", work.evaluator, key),
         in_rounds: false,
         earlier_fields: &[],
     })

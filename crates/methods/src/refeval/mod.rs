@@ -140,8 +140,10 @@ of each document) and `summary.json`.";
         let passages = Passage::all(&documents, params, encoder.tokenizer())
             .map_err(|source| MethodError::Other { option: Some("encoder"), source: Box::new(source) })?;
         let signature = sign(params, run, &prompts, &passages);
+        let signature = by.hash().iter().fold(signature, |signature, hash| signature.with("answers", hash));
         let mut outcomes = Outcomes::default();
-        let inputs_of_units = inputs(UNITS, "units", params, &prompts, evaluator, &texts_key(&passages));
+        let inputs = |stage, prompt, key: &str| prompts::inputs(params, &prompts, stage, prompt, evaluator, key);
+        let inputs_of_units = inputs(UNITS, "units", &texts_key(&passages));
         let stage = units_stage(&passages, prompts.get("units"), params, evaluator, inputs_of_units);
         let found = run.stage(&stage)?;
         let mut tokens: BTreeMap<&'static str, TokenTally> = BTreeMap::new();
@@ -153,7 +155,7 @@ of each document) and `summary.json`.";
         if !params.no_weights {
             // A table with weights leaves nothing to ask, but the stage has its table all the same.
             let asked: Vec<Unit> = units.iter().filter(|unit| unit.vital.is_none()).cloned().collect();
-            let inputs = inputs(WEIGHTED, "weight", params, &prompts, evaluator, &found.key);
+            let inputs = inputs(WEIGHTED, "weight", &found.key);
             let stage = weights_stage(&passages, &asked, prompts.get("weight"), evaluator, inputs)?;
             let weights = run.stage(&stage)?.parts;
             for weight in &weights {
@@ -283,20 +285,6 @@ fn check_gold(gold: &BTreeMap<String, Verdict>, units: &[Unit]) -> Result<(), Me
     }
 }
 
-/// What the parts of a stage depend on: prompt, model, and the key of what it is made from.
-fn inputs(
-    stage: &'static str,
-    prompt: &str,
-    params: &RefEvalParams,
-    prompts: &PromptSet,
-    model: &dyn LanguageModel,
-    key: &str,
-) -> Vec<String> {
-    let signature =
-        Signature::new(stage, model).with("unit-words", &params.unit_words).with("max-tokens", &params.max_tokens);
-    vec![prompts.get(prompt).sign(signature).to_string(), key.to_owned()]
-}
-
 /// A hash of all passages.
 fn texts_key(passages: &[Passage]) -> String {
     let ids: Vec<String> = passages.iter().map(Passage::id).collect();
@@ -304,15 +292,10 @@ fn texts_key(passages: &[Passage]) -> String {
     crate::question::short_hash(texts)
 }
 
-/// What figures depend on.
+/// What figures depend on besides options.
 fn sign(params: &RefEvalParams, run: &Run<'_>, prompts: &PromptSet, passages: &[Passage]) -> Signature {
-    let signature = Signature::of_options(RefEval::NAME, run.model(), params)
-        .with_other_models(run.other_models())
-        .with("passages", &texts_key(passages))
-        .with("domain", params.domain.as_deref().unwrap_or("none"))
-        .with("related", if params.no_related { "no" } else { "yes" })
-        .with("weights", if params.no_weights { "none" } else { "asked" })
-        .with("answers", if params.answers.is_some() { "given" } else { "asked" });
+    let signature = Signature::new(RefEval::NAME, run.model()).with_other_models(run.other_models());
+    let signature = signature.with("passages", &texts_key(passages));
     let names = ["units", "weight", "name", "question", "answer", "judgement"];
     let blind = params.has(RefEvalBaseline::NoReference).then_some("no-reference");
     names.into_iter().chain(blind).fold(signature, |signature, name| prompts.get(name).sign(signature))

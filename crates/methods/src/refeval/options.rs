@@ -62,7 +62,7 @@ pub struct RefEvalParams {
     pub evaluated: Option<String>,
     /// Answers in the place of an evaluated model: JSON lines with the `id` of a question, as `questions.jsonl` of a run
     /// with --until questions has it, and the `answer`. Further rounds are asked as long as it has answers to them.
-    #[schemars(extend("form" = "FILE"))]
+    #[schemars(extend("form" = "FILE", "signed" = "method"))]
     pub answers: Option<PathBuf>,
     /// The table `units` of another run, or your own: what each passage states.
     #[schemars(extend("form" = "FILE", "table" = "units", "signed" = "method"))]
@@ -123,10 +123,8 @@ pub struct RefEvalParams {
     #[schemars(length(min = 1), extend("form" = "TEXT"))]
     pub domain: Option<String>,
     /// Ask for an answer to the question alone. Omitted: an answer may go on to related content, as in the paper.
-    #[schemars(extend("signed" = "related"))]
     pub no_related: bool,
     /// Do not ask how much each unit matters; all are vital then.
-    #[schemars(extend("signed" = "weights"))]
     pub no_weights: bool,
     /// What the judgements are held against. May be given several times.
     pub baseline: Vec<RefEvalBaseline>,

@@ -1,11 +1,11 @@
 //! The prompts of `Ref-Eval`, made ready for evaluator and evaluated.
 
-use probity_lm::ModelDescription;
+use probity_lm::{LanguageModel, ModelDescription};
 
 use super::options::{JudgementMode, JudgementRule, RefEvalParams};
-use crate::MethodError;
 use crate::builtin::{Builtin, DataSlot};
 use crate::prompt_set::PromptSet;
+use crate::{MethodError, Signature};
 
 const PASSAGE: DataSlot = DataSlot::required("passage");
 const UNIT: DataSlot = DataSlot::required("unit");
@@ -79,4 +79,25 @@ pub(super) fn load(
         params.layout.layout(model, "Answer:")
     };
     PromptSet::load(TEMPLATES, &params.prompt, layout, settings)
+}
+
+/// What a stage with this prompt depends on: the options that it reads, prompt, model, and the key of what it is made from.
+pub(super) fn inputs(
+    params: &RefEvalParams,
+    prompts: &PromptSet,
+    stage: &'static str,
+    prompt: &str,
+    model: &dyn LanguageModel,
+    key: &str,
+) -> Vec<String> {
+    let read: &[&str] = match prompt {
+        "units" => &["unit-words", "max-tokens"],
+        "name" => &["cluster-units", "encoder"],
+        "question" => &["question-words", "domain"],
+        "answer" => &["answer-words", "answer-tokens", "no-related", "domain"],
+        "judgement" => &["verdict", "rule", "domain"],
+        _ => &[],
+    };
+    let signature = Signature::new(stage, model).with_some_options(params, read);
+    vec![prompts.get(prompt).sign(signature).to_string(), key.to_owned()]
 }

@@ -8,6 +8,7 @@ use super::answers::{self, Answerer, AskedQuestion, GivenAnswers};
 use super::clustering::clusters;
 use super::judgements::{self, JudgedAnswer, Verdict, verdict};
 use super::options::RefEvalParams;
+use super::prompts;
 use super::questions::{
     CLUSTERS, EXAMINATION, ONE_BY_ONE, Question, QuestionOutcome, QuestionReadout, QuestionSet, Turn, Wanted,
     clusters_stage, question_id, questions_stage,
@@ -17,7 +18,7 @@ use crate::answer::Answer;
 use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::written::WrittenText;
-use crate::{Artefact, MethodError, Run, Signature};
+use crate::{Artefact, MethodError, Run};
 
 /// Why it ends where a file of answers has no more.
 const WAITS: &str = "the last questions in questions.jsonl have no answers in the file";
@@ -100,21 +101,17 @@ pub(super) struct ExaminationResults {
 }
 
 impl RefEvalWork<'_> {
-    fn inputs(&self, stage: &'static str, prompt: &str, model: &dyn LanguageModel, keys: &[&str]) -> Vec<String> {
-        let RefEvalParams { cluster_units, question_words, answer_words, answer_tokens, follow_ups, .. } = self.params;
-        let RefEvalParams { verdict, rule, domain, no_related, .. } = self.params;
-        let signature = Signature::new(stage, model)
-            .with("cluster-units", cluster_units)
-            .with("question-words", question_words)
-            .with("answer-words", answer_words)
-            .with("answer-tokens", answer_tokens)
-            .with("follow-ups", follow_ups)
-            .with("verdict", &probity_options::name(verdict))
-            .with("rule", &probity_options::name(rule))
-            .with("domain", domain.as_deref().unwrap_or_default())
-            .with("related", if *no_related { "no" } else { "yes" });
-        let signature = self.prompts.get(prompt).sign(signature);
-        std::iter::once(signature.to_string()).chain(keys.iter().map(|key| (*key).to_owned())).collect()
+    /// What the parts of a stage depend on.
+    pub(super) fn inputs(
+        &self,
+        stage: &'static str,
+        prompt: &str,
+        model: &dyn LanguageModel,
+        key: &str,
+    ) -> Vec<String> {
+        let mut inputs = prompts::inputs(self.params, self.prompts, stage, prompt, model, key);
+        inputs.extend(self.by.hash().filter(|_| prompt == "answer"));
+        inputs
     }
 
     /// All rounds of the examination.
@@ -131,7 +128,7 @@ impl RefEvalWork<'_> {
                 break;
             }
             let found = self.cluster(&open);
-            let inputs = self.inputs(CLUSTERS, "name", self.evaluator, &[&key]);
+            let inputs = self.inputs(CLUSTERS, "name", self.evaluator, &key);
             let stage = clusters_stage(round, self.units, &found, self.prompts.get("name"), self.evaluator, inputs);
             let names = run.round(&stage)?;
             for name in &names.parts {
@@ -282,7 +279,7 @@ impl RefEvalWork<'_> {
             QuestionReadout { units: self.units, wanted, words: self.params.question_words },
             self.prompts.get("question"),
             self.evaluator,
-            self.inputs(turn.set.questions, "question", self.evaluator, &[key]),
+            self.inputs(turn.set.questions, "question", self.evaluator, key),
         ))?;
         *key = own;
         Ok(parts)
@@ -305,7 +302,7 @@ impl RefEvalWork<'_> {
             self.by,
             (self.prompts.get("answer"), self.evaluator),
             self.params.answer_tokens,
-            self.inputs(set.answers, "answer", who, &[key]),
+            self.inputs(set.answers, "answer", who, key),
         ))?;
         *key = own;
         Ok(parts)
@@ -340,7 +337,7 @@ impl RefEvalWork<'_> {
             self.params.verdict,
             self.prompts.get("judgement"),
             self.evaluator,
-            self.inputs(set.judgements, "judgement", self.evaluator, &[key]),
+            self.inputs(set.judgements, "judgement", self.evaluator, key),
         )?)?;
         *key = own;
         Ok(parts)

@@ -218,21 +218,22 @@ impl GoodDraft {
 pub struct ReviserOptions {
     /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out:
     /// helpfulness, relevance, accuracy, depth and creativity.
-    #[schemars(extend("form" = "NAME[=MEANING]"))]
+    #[schemars(extend("form" = "NAME[=MEANING]", "signed" = "method"))]
     pub aspect: Vec<Aspect>,
     /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed_if" = ["kind=diversified", "reference=diversified"]))]
     #[default(10)]
     pub diversify: u16,
     /// What to do with a draft that is already good.
     pub good_draft: GoodDraft,
     /// A template of your own for a kind of reference. May be given for several kinds.
-    #[schemars(extend("form" = "KIND=FILE"))]
+    #[schemars(extend("form" = "KIND=FILE", "signed" = "method"))]
     pub reviser_template: Vec<OwnTemplate>,
     /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not
     /// references.
     pub use_truncated: bool,
     /// Write chats to train a model on into the run's folder: the prompts, and what was answered.
+    #[schemars(extend("scores" = false))]
     pub export_sets: bool,
 }
 
@@ -291,13 +292,13 @@ pub struct ReviseParams {
     pub noun: String,
     /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail;
     /// with an attribute, its built-in meaning.
-    #[schemars(extend("form" = "TEXT|@FILE"))]
+    #[schemars(extend("form" = "TEXT|@FILE", "signed" = "method"))]
     pub criteria: Option<String>,
     /// How references are made in particular.
     #[serde(flatten)]
     pub reviser: ReviserOptions,
     /// Longest reference, in tokens.
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "signed" = "revision-tokens"))]
     #[default(1024)]
     pub max_tokens: u32,
     /// How prompts and answers are laid out.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, Prompt, Sampling, SamplingLimits};
-use probity_options::name;
+use probity_options::Options;
 use rand::Rng;
 use serde_json::{Value, json};
 
@@ -24,6 +24,9 @@ use crate::{MethodError, RowError, Signature};
 
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
+
+/// The options that its stage reads.
+const READ: [&str; 6] = ["mode", "noun", "seed", "revision-tokens", "good-draft", "diversify"];
 
 /// What outcomes and rows call a reference that is there, whole.
 pub(super) const REVISED: &str = "revised";
@@ -139,20 +142,10 @@ impl<'a> Reviser<'a> {
         Ok(Self { samples, how, sets })
     }
 
-    /// What the texts of references depend on besides model, noun and seed.
+    /// What the texts of references depend on besides model and options.
     pub(crate) fn sign(&self, signature: Signature) -> Signature {
-        let RevisionSettings { options, mode, max_tokens, layout, .. } = &self.how;
         let foci = self.sets.iter().flat_map(|set| [set.kind.as_str(), &set.focus.comparative, &set.focus.criteria]);
-        let mut signature = signature
-            .with("mode", &name(mode))
-            .with("revision-criteria", &short_hash(foci))
-            .with("revision-tokens", max_tokens)
-            .with("use-truncated", &options.use_truncated)
-            .with("good-draft", &name(&options.good_draft))
-            .with_layout(layout);
-        if self.sets.iter().any(|set| set.kind == RevisionKind::Diversified) {
-            signature = signature.with("diversify", &options.diversify);
-        }
+        let signature = signature.with("revision-criteria", &short_hash(foci)).with_layout(&self.how.layout);
         signature.with_templates(self.sets.iter().map(|set| set.prompt.template()))
     }
 
@@ -228,11 +221,14 @@ impl<'a> Reviser<'a> {
         Query { is_asked: self.can_be_asked(job), ..Query::new(id, &*sample.id, identity, prompt, self.shown(job)) }
     }
 
-    /// The stage in which this model makes all references.
-    pub(crate) fn stage<'r>(&'r self, model: &'r dyn LanguageModel) -> QueryStage<'r, RevisionReadout<'r, 'a>> {
+    /// The stage in which this model makes all references; `params` are the options of the method.
+    pub(crate) fn stage<'r>(
+        &'r self,
+        model: &'r dyn LanguageModel,
+        params: &impl Options,
+    ) -> QueryStage<'r, RevisionReadout<'r, 'a>> {
         let jobs = self.jobs();
-        let signature = self.sign(Signature::new(REVISIONS, model));
-        let signature = signature.with("noun", self.how.noun).with("seed", &self.how.seed);
+        let signature = self.sign(Signature::new(REVISIONS, model)).with_some_options(params, &READ);
         QueryStage {
             name: REVISIONS,
             model,

@@ -79,7 +79,7 @@ pub struct RevisEvalParams {
     #[serde(flatten)]
     pub judging: JudgingOptions,
     /// Another model that judges; --model then only makes the references.
-    #[schemars(extend("form" = "NAME|PATH"))]
+    #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub judge_model: Option<String>,
     /// Ask no judge: metrics alone hold candidates against the references.
     #[schemars(extend("conflicts" = ["judge_model", "rate"]))]
@@ -111,6 +111,7 @@ pub struct RevisEvalParams {
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub rate: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
+    #[schemars(extend("scores" = false))]
     pub no_gold: bool,
 }
 

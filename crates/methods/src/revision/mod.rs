@@ -39,6 +39,9 @@ const INSTRUCTION: DataSlot = DataSlot::optional("instruction");
 const GOLD: DataSlot = DataSlot::optional("gold");
 const QUESTIONS: DataSlot = DataSlot::list("questions");
 
+/// The options that stages of forms read.
+const READ: [&str; 2] = ["judge", "one-order"];
+
 const TEMPLATES: &[Builtin] = &[
     Builtin {
         name: CHOICE.name,
@@ -132,11 +135,13 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         )?;
         let other: &dyn LanguageModel = run.other_models().first().copied().unwrap_or(model);
         let layout = params.layout.layout(other.description(), "Answer:")?;
-        let templates = paraphrase_templates(params, &layout)?;
-        let signature = sign(params, run, &prompts, &templates, &layout);
+        let templates = paraphrase_templates(params, &layout)?.into_iter();
+        let ready: Vec<ReadyPrompt> = templates.map(|template| ReadyPrompt::new(template, layout.clone())).collect();
+        let with_paraphrases =
+            |signature: Signature| ready.iter().fold(signature, |signature, prompt| prompt.sign(signature));
         // A metric that its model cannot compute is told before anything is asked; in a rehearsal there are no models.
         let built = build(&metrics, run)?;
-        let study = Study { params, prompts: &prompts, signature: &signature };
+        let study = Study { params, prompts: &prompts };
 
         let choice_golds = params.golds(RevisionJudge::Choice, RevisionJudge::ChoiceGold);
         let forms = choice_golds.iter().flat_map(|gold| AskedForm::choices(pairs, *gold, params.one_order));
@@ -146,11 +151,10 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
         let forms = likert_golds.iter().flat_map(|gold| AskedForm::grades(texts, *gold));
         let likert_forms: Vec<AskedForm<'_>> = forms.collect();
         let likert = study.fill(LIKERT, &likert_forms, run)?;
-        let ready: Vec<ReadyPrompt> =
-            templates.into_iter().map(|template| ReadyPrompt::new(template, layout.clone())).collect();
         let asked = Paraphrases { texts, prompts: &ready };
         let paraphrases: Option<Vec<Answer<f64>>> = if params.has(RevisionJudge::Parapluie) {
-            let stage = asked.stage(LabelSet::words(["Yes", "No"])?, other, vec![signature.to_string()]);
+            let inputs = vec![with_paraphrases(Signature::new(PARAPLUIE, other)).to_string()];
+            let stage = asked.stage(LabelSet::words(["Yes", "No"])?, other, inputs);
             Some(run.stage(&stage)?.parts)
         } else {
             None
@@ -175,7 +179,12 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
             paraphrases: paraphrases.as_deref().map(|said| (asked, said)),
             metrics: &scored,
         };
-        found.report(outcomes, with_metrics(signature.clone(), params, &metrics), run)
+        let signature = Signature::new(Self::NAME, model).with_other_models(run.other_models());
+        let kinds = [CHOICE, LIKERT].into_iter().filter(|kind| Self::has_stage(params, kind.name));
+        let signature = kinds.fold(signature, |signature, kind| study.sign(kind, signature));
+        let has_paraphrases = params.has(RevisionJudge::Parapluie);
+        let signature = if has_paraphrases { with_paraphrases(signature) } else { signature };
+        found.report(outcomes, signature, run)
     }
 }
 
@@ -197,7 +206,7 @@ fn of_metrics(
     let none = || FormResults { answers: None, golds: &[] };
     let (choice, likert) = (none(), none());
     let found = Found { params, revisions: &revisions, choice, likert, paraphrases: None, metrics: &scored };
-    found.report(outcomes, with_metrics(Signature::without_model(RevisionStudy::NAME), params, metrics), run)
+    found.report(outcomes, Signature::without_model(RevisionStudy::NAME), run)
 }
 
 /// The metrics with their models; none in a rehearsal, which has no models.
@@ -219,19 +228,18 @@ fn score(
     each.map(|(choice, metric)| evaluators::score(choice, metric.as_ref(), revisions, run)).collect()
 }
 
-fn with_metrics(signature: Signature, params: &RevisionParams, metrics: &[ChosenMetric]) -> Signature {
-    let labels: Vec<&str> = metrics.iter().map(ChosenMetric::label).collect();
-    signature.with("metric", &labels.join(",")).with("folds", &params.folds)
-}
-
 /// What all stages of forms have in common.
 struct Study<'a> {
     params: &'a RevisionParams,
     prompts: &'a PromptSet,
-    signature: &'a Signature,
 }
 
 impl Study<'_> {
+    /// What forms of a kind depend on besides model and options.
+    fn sign(&self, kind: FormKind, signature: Signature) -> Signature {
+        self.prompts.get(kind.name).sign(signature).with("questions", &short_hash([wording().as_str()]))
+    }
+
     /// Fills in forms of a kind; nothing where there are none.
     fn fill<'f>(
         &'f self,
@@ -243,12 +251,13 @@ impl Study<'_> {
             return Ok(None);
         }
         let (prompt, model) = (self.prompts.get(kind.name), run.model());
-        let stage = form_stage(kind, forms, prompt, model, vec![self.signature.to_string()]);
+        let signature = |stage| self.sign(kind, Signature::new(stage, model)).with_some_options(self.params, &READ);
+        let stage = form_stage(kind, forms, prompt, model, vec![signature(kind.name).to_string()]);
         let filled = run.stage(&stage)?;
         if self.params.no_labels {
             return Ok(Some(AnsweredForms::new(forms, filled.parts, None)));
         }
-        let inputs = vec![self.signature.to_string(), filled.key];
+        let inputs = vec![signature(kind.labels).to_string(), filled.key];
         let asked = AskedAnswer::all(forms, &filled.parts);
         let said = run.stage(&answer_stage(kind, &asked, prompt, model, inputs)?)?.parts;
         Ok(Some(AnsweredForms::new(forms, filled.parts, Some((&asked, &said)))))
@@ -259,24 +268,4 @@ fn paraphrase_templates(params: &RevisionParams, layout: &PromptLayout) -> Resul
     let settings = BTreeMap::from([("yes", "Yes".to_owned()), ("no", "No".to_owned())]);
     let load = |choice: &String| Template::load(choice, para_pluie::TEMPLATES, settings.clone(), layout);
     Ok(params.template.iter().map(load).collect::<Result<_, _>>()?)
-}
-
-fn sign(
-    params: &RevisionParams,
-    run: &Run<'_>,
-    prompts: &PromptSet,
-    templates: &[Template],
-    layout: &PromptLayout,
-) -> Signature {
-    let judges: Vec<String> = params.judge.iter().map(probity_options::name).collect();
-    let signature = Signature::new(RevisionStudy::NAME, run.model())
-        .with_other_models(run.other_models())
-        .with("judge", &judges.join(","))
-        .with("orders", if params.one_order { "one" } else { "both" });
-    let asked = |name: &&str| RevisionStudy::has_stage(params, name);
-    let forms = [CHOICE.name, LIKERT.name].into_iter().filter(asked);
-    let has_forms = forms.clone().next().is_some();
-    let signature = forms.fold(signature, |signature, name| prompts.get(name).sign(signature)).with_layout(layout);
-    let signature = if has_forms { signature.with("questions", &short_hash([wording().as_str()])) } else { signature };
-    if params.has(RevisionJudge::Parapluie) { signature.with_templates(templates) } else { signature }
 }

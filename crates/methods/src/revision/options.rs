@@ -46,11 +46,11 @@ pub struct RevisionParams {
     #[serde(flatten)]
     pub models: MetricModelOptions,
     /// Another model for `ParaPLUIE`, a causal one or an encoder-decoder.
-    #[schemars(extend("form" = "NAME|PATH"))]
+    #[schemars(extend("form" = "NAME|PATH", "signed" = "method"))]
     pub parapluie_model: Option<String>,
     /// The prompt of `ParaPLUIE`: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several
     /// times; each is an evaluator of its own.
-    #[schemars(extend("form" = "NAME|FILE"))]
+    #[schemars(extend("form" = "NAME|FILE", "signed" = "method"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
     /// Show each pair in the order of the data alone, as it was published; else in both, and what is said over both
@@ -68,7 +68,7 @@ pub struct RevisionParams {
     #[default(10)]
     pub folds: u32,
     /// A prompt of your own in the place of a built-in one: choice or likert. May be given several times.
-    #[schemars(extend("form" = "NAME=FILE"))]
+    #[schemars(extend("form" = "NAME=FILE", "signed" = "method"))]
     pub prompt: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]

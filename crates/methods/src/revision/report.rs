@@ -198,6 +198,8 @@ impl Found<'_> {
             .map(|one| Headline::new(format!("{} accuracy", one.by), None, one.calibrated.accuracy.figure.value))
             .collect();
         let scores = RunScores { tells_agreement: true, ..RunScores::default() };
+        let metrics: Vec<&str> = self.metrics.iter().map(|one| one.label.as_str()).collect();
+        let signature = signature.with("metric", &metrics.join(","));
         Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
