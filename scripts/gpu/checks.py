@@ -32,6 +32,7 @@ OURS = [
     (7, "models of candle-transformers", "devices", ["models_of_candle_transformers_answer_alike_whatever_is_shared"]),
     (8, "20 repeats in other orders", "runtime", [f"{CHECKS}repeats_in_other_orders_differ_by_rounding_alone"]),
     (10, "`fast`: packed against alone, nothing wanted", "runtime", [f"{CHECKS}fast_is_the_same_packed_and_alone_but_for_rounding"]),
+    (10, "`fast` near `exact` for every head length of flash attention", "runtime", [f"{CHECKS}fast_is_near_exact_for_every_head_length"]),
     (10, "`fast` near `exact`", "devices", ["fast_on_a_device_is_bf16_near_the_exact_scores", "an_encoder_decoder_in_bf16_is_near_the_exact_scores_however_the_work_is_cut"]),
 ]
 POSITIONS = 66560

@@ -149,7 +149,7 @@ impl AttentionPlan {
         bias: Option<&DistanceBias>,
         (device, dtype): (&Device, DType),
     ) -> Result<Self> {
-        // Flash attention has kernels for some types alone.
+        // Only flash attention depends on the type.
         #[cfg(not(feature = "flash-attn"))]
         let _ = dtype;
         let mut plan = Self {

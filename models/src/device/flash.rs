@@ -1,13 +1,17 @@
-//! Flash attention (Dao 2023) over a packed batch, for CUDA devices in half precision.
+//! Flash attention (Dao 2023) over a packed batch, for CUDA devices in bf16.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_flash_attn::flash_attn_varlen_windowed;
 
 use super::attention::{AttendingRows, LayerSpan, Sight};
+use super::limits::{BF16_CAPABILITY, ComputeCapability};
 use crate::stack_config::StackConfig;
 
-/// Head lengths that its kernels exist for are multiples of 8 up to this.
-const MAX_HEAD_DIM: usize = 512;
+/// Whether flash attention is used for heads of this length. candle has kernels for 32, 64, 96, 128, 160, 192, 224, 256, and 512, and
+/// takes the next larger one. `scripts/gpu/nvcc` compiles only those that known models need: 32, 64, 96, 128, and 256.
+fn has_kernel(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(8) && matches!(head_dim, 8..=128 | 232..=256)
+}
 
 /// The texts' positions, and their bounds among the batch's queries, and among all positions that are seen.
 pub(super) struct FlashPlan {
@@ -22,7 +26,8 @@ pub(super) struct FlashPlan {
 }
 
 impl FlashPlan {
-    /// `None` where there is no kernel for the device or the model's heads. Nothing is added to scores by their distance.
+    /// `None` if there is no kernel for the device or the model's heads. Scores must not depend on distances.
+    /// Kernels that were compiled for an older card than bf16 needs compute nothing.
     pub(super) fn new(
         texts: &[AttendingRows],
         config: &StackConfig,
@@ -30,10 +35,10 @@ impl FlashPlan {
         (device, dtype): (&Device, DType),
     ) -> Result<Option<Self>> {
         if !device.is_cuda()
-            || !matches!(dtype, DType::F16 | DType::BF16)
+            || dtype != DType::BF16
+            || ComputeCapability::of_kernels().is_some_and(|kernels| kernels < BF16_CAPABILITY)
             || config.score_cap.is_some()
-            || !config.head_dim.is_multiple_of(8)
-            || config.head_dim > MAX_HEAD_DIM
+            || !has_kernel(config.head_dim)
         {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use crate::stack_config::StackConfig;
 pub(super) const MOST_ELEMENTS: usize = i32::MAX as usize;
 
 /// The compute capability from which on there is bf16.
-const BF16_CAPABILITY: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
+pub(super) const BF16_CAPABILITY: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 
 /// Why a device cannot compute a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
