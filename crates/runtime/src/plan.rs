@@ -119,6 +119,7 @@ impl Model {
         let generated = tokens(plan.generated.div_ceil(plan.questions.max(1)));
         let batch = BatchSize {
             rows: tokens(plan.usage.tokens_computed).min(self.token_budget()),
+            own: tokens(plan.usage.tokens_computed.div_ceil(plan.questions.max(1))),
             positions: plan.longest.len().saturating_add(generated),
             head_rows: tokens(plan.rows).max(plan.texts),
         };

@@ -119,8 +119,10 @@ pub(super) struct AttentionPlan {
     num_heads: usize,
     num_kv_heads: usize,
     head_dim: usize,
-    /// Factor of the scores.
-    scale: f64,
+    /// Factor of the products of queries and keys; with a cap what they are divided by before is in it.
+    factor: f64,
+    /// Whether queries are multiplied by it, of which there are fewer numbers than of products.
+    scales_queries: bool,
     cap: Option<f64>,
     bias: Option<DistanceBias>,
     stacks: Vec<PieceStack>,
@@ -137,7 +139,7 @@ struct Partial {
     most: Tensor,
     /// Σ exp(score − largest), the same.
     sum: Tensor,
-    /// The values by these, `(heads, rows, head_dim)`.
+    /// The mean of the values by these, `(heads, rows, head_dim)`.
     values: Tensor,
 }
 
@@ -149,14 +151,14 @@ impl AttentionPlan {
         bias: Option<&DistanceBias>,
         (device, dtype): (&Device, DType),
     ) -> Result<Self> {
-        // Only flash attention depends on the type.
-        #[cfg(not(feature = "flash-attn"))]
-        let _ = dtype;
+        let factor = f64::from(config.score_scale) / config.score_cap.map_or(1.0, f64::from);
         let mut plan = Self {
             num_heads: config.num_heads,
             num_kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
-            scale: f64::from(config.score_scale),
+            factor,
+            // In bf16 most factors would round once more. Products with distances are scaled with the others.
+            scales_queries: config.disentangled.is_none() && (dtype == DType::F32 || factor.log2().fract() == 0.0),
             cap: config.score_cap.map(f64::from),
             bias: bias.cloned(),
             stacks: Vec::new(),
@@ -203,6 +205,8 @@ impl AttentionPlan {
         if let Some(flash) = &self.flash {
             return flash.attend(queries, all);
         }
+        let scaled = self.scales_queries.then(|| queries * self.factor).transpose()?;
+        let queries = scaled.as_ref().unwrap_or(queries);
         let joined = if self.shared.is_empty() {
             let parts = self.stacks.iter().map(|stack| {
                 let (scores, values) = self.stack_scores(stack, queries, all, distances)?;
@@ -222,7 +226,7 @@ impl AttentionPlan {
         let mut partials = Vec::with_capacity(1 + self.shared.len());
         let stacks = self.stacks.iter().map(|stack| {
             let (scores, values) = self.stack_scores(stack, queries, all, None)?;
-            Partial::new(scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
+            Partial::new(&scores, &values)?.map(|x| self.by_rows(x, stack.pieces))
         });
         let stacks = stacks.collect::<Result<Vec<_>>>()?;
         if !stacks.is_empty() {
@@ -233,14 +237,13 @@ impl AttentionPlan {
             let (keys, values) = (all.keys.narrow(1, start, len)?, all.values.narrow(1, start, len)?);
             let parts = shared.rows.iter().map(|rows| {
                 let queries = self.by_key_heads(&rows.of(queries)?, 1)?;
-                Partial::new(self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
+                Partial::new(&self.scores(&queries, &keys)?, &values)?.map(|x| self.by_rows(x, 1))
             });
             partials.push(Partial::cat(&parts.collect::<Result<Vec<_>>>()?)?.in_places(shared.places.as_ref())?);
         }
         let mut partials = partials.into_iter();
         let first = partials.next().expect("each row sees something");
-        let whole = partials.try_fold(first, |whole, part| whole.joined(&part))?;
-        whole.values.broadcast_div(&whole.sum)
+        Ok(partials.try_fold(first, |whole, part| whole.joined(&part))?.values)
     }
 
     /// Scores `(kv_heads · pieces, groups · rows, keys)` of a stack in f32, and the values that they weigh.
@@ -280,18 +283,16 @@ impl AttentionPlan {
     }
 
     fn scores(&self, queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
-        // Widened before they are scaled: in bf16 the factor would round once more.
         let products = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
         self.scaled(products)
     }
 
-    /// At most two tensors of scores are held at a time.
-    fn scaled(&self, scores: Tensor) -> Result<Tensor> {
-        let scores = (scores * self.scale)?;
+    /// Scores of products in f32. At most two tensors of them are held at a time.
+    fn scaled(&self, products: Tensor) -> Result<Tensor> {
+        let scores = if self.scales_queries { products } else { (products * self.factor)? };
         let Some(cap) = self.cap else { return Ok(scores) };
-        let parts = (scores / cap)?;
-        let capped = parts.tanh()?;
-        drop(parts);
+        let capped = scores.tanh()?;
+        drop(scores);
         capped * cap
     }
 
@@ -325,13 +326,11 @@ fn in_places(x: &Tensor, places: Option<&Tensor>) -> Result<Tensor> {
 }
 
 impl Partial {
-    fn new(scores: Tensor, values: &Tensor) -> Result<Self> {
+    fn new(scores: &Tensor, values: &Tensor) -> Result<Self> {
         let most = scores.max_keepdim(D::Minus1)?;
-        let differences = scores.broadcast_sub(&most)?;
-        drop(scores);
-        let weights = differences.exp()?;
-        drop(differences);
-        let sum = weights.sum_keepdim(D::Minus1)?;
+        let weights = softmax_last_dim(scores)?;
+        // The weight of the largest score is 1 / sum: the sum needs no other pass over the scores.
+        let sum = weights.max_keepdim(D::Minus1)?.recip()?;
         Ok(Self { most, sum, values: weights.to_dtype(values.dtype())?.matmul(values)?.to_dtype(DType::F32)? })
     }
 
@@ -362,11 +361,11 @@ impl Partial {
     /// What the same rows make of the positions of both (Milakov & Gimelshein 2018).
     fn joined(&self, other: &Self) -> Result<Self> {
         let most = self.most.maximum(&other.most)?;
-        let [a, b] = [self, other].map(|part| (&part.most - &most)?.exp());
+        let [a, b] = [self, other].map(|part| (&part.most - &most)?.exp()? * &part.sum);
         let (a, b) = (a?, b?);
-        let sum = ((&self.sum * &a)? + (&other.sum * &b)?)?;
-        let values = (self.values.broadcast_mul(&a)? + other.values.broadcast_mul(&b)?)?;
-        Ok(Self { most, sum, values })
+        let sum = (&a + &b)?;
+        let [a, b] = [(self, a), (other, b)].map(|(part, own)| part.values.broadcast_mul(&(own / &sum)?));
+        Ok(Self { most, sum, values: (a? + b?)? })
     }
 }
 

@@ -77,6 +77,8 @@ struct BatchShape {
 pub struct BatchSize {
     /// Tokens that run at once.
     pub rows: usize,
+    /// Tokens of a text among them.
+    pub own: usize,
     /// Positions that a row sees.
     pub positions: usize,
     /// Rows whose logits are computed.
@@ -86,7 +88,7 @@ pub struct BatchSize {
 impl BatchSize {
     /// The largest batch of so many tokens.
     pub fn of_tokens(tokens: usize) -> Self {
-        Self { rows: tokens, positions: tokens, head_rows: tokens }
+        Self { rows: tokens, own: tokens, positions: tokens, head_rows: tokens }
     }
 }
 
@@ -284,11 +286,11 @@ impl BatchShape {
         let seen = self.window.map_or(usize::MAX, |window| window + BLOCK_ROWS);
         let positions = size.positions.min(seen).max(1);
         let (heads, key_width) = self.heads;
-        let stack = largest_stack(size.rows, positions, (heads, key_width));
-        let scores = heads * stack.pieces * stack.rows * positions * self.pair;
-        let copied = 2 * key_width * stack.pieces * positions * self.size;
+        let stack = largest_stack(size, positions, (heads, key_width));
+        let scores = heads * stack.pieces * stack.rows * stack.keys * self.pair;
+        let copied = 2 * key_width * stack.pieces * stack.keys * self.size;
         // Blocks of a text see what is before them, and all masks last as long as the batch.
-        let masked = if size.rows < positions { positions } else { positions.midpoint(positions.min(BLOCK_ROWS)) };
+        let masked = if size.own < positions { positions } else { positions.midpoint(positions.min(BLOCK_ROWS)) };
         let rows = self.size.saturating_mul(self.around_attention).saturating_add(4 * self.sights * masked);
         rows.saturating_mul(size.rows).saturating_add(copied + scores)
     }

@@ -7,6 +7,7 @@ use candle_core::{Device, Result, Tensor};
 
 use super::{AttendingRows, DistanceBias, Sight};
 use crate::device::distances::DistancePlaces;
+use crate::device::memory::BatchSize;
 use crate::stack_config::StackConfig;
 
 /// Rows of a text that attend at once.
@@ -184,27 +185,35 @@ pub(super) fn stacked(
     (stacks, places, next)
 }
 
-/// The shape of a stack, but for its keys.
+/// The shape of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::device) struct StackShape {
     pub(in crate::device) pieces: usize,
     pub(in crate::device) rows: usize,
+    pub(in crate::device) keys: usize,
 }
 
-/// About the largest stack of so many rows, of texts that see so many positions, given the number of heads and the width of
-/// all keys: [`pieces`] and [`stacked`] without a batch.
+/// About the largest stack of such a batch, given the positions that a row sees within its window, the number of heads, and the
+/// width of all keys: [`pieces`] and [`stacked`] without the batch.
 pub(in crate::device) fn largest_stack(
-    rows: usize,
+    size: BatchSize,
     positions: usize,
     (heads, key_width): (usize, usize),
 ) -> StackShape {
-    let most_rows = (MOST_SCORES / (heads * positions).max(1)).clamp(1, BLOCK_ROWS).min(rows.max(1));
-    let shape = (most_rows.next_power_of_two(), positions.next_power_of_two());
-    let at_once = MOST_SCORES / (heads * shape.0 * shape.1).max(1);
-    let at_once = at_once.min(MOST_COPIED / (key_width * shape.1).max(1)).max(1);
-    // Of a whole text, the last blocks have keys up to the same power of two.
-    let (texts, own) = if rows < positions { (1, rows) } else { (rows / positions, positions - shape.1 / 2) };
-    StackShape { pieces: (texts * own.div_ceil(most_rows)).clamp(1, at_once), rows: most_rows }
+    let own = size.own.min(size.rows).clamp(1, positions);
+    let rows = (MOST_SCORES / (heads * positions).max(1)).clamp(1, BLOCK_ROWS.min(own));
+    let stack = |keys: usize, blocks: fn(usize, usize) -> usize| {
+        let power = keys.next_power_of_two();
+        let at_once = MOST_SCORES / (heads * rows.next_power_of_two() * power).max(1);
+        let at_once = at_once.min(MOST_COPIED / (key_width * power).max(1)).max(1);
+        let blocks = blocks(keys.saturating_sub((power / 2).max(positions - own)), rows);
+        StackShape { pieces: (size.rows / own * blocks).min(at_once), rows, keys }
+    };
+    // The last blocks of a text have keys up to the same power of two, those before them up to half of it.
+    let last = stack(positions, usize::div_ceil);
+    let before = stack(positions.next_power_of_two() / 2, std::ops::Div::div);
+    let pairs = |stack: StackShape| stack.pieces * stack.rows * stack.keys;
+    if pairs(before) > pairs(last) { before } else { last }
 }
 
 fn most(pieces: &[&Piece], of: impl Fn(&Piece) -> usize) -> usize {

@@ -1,5 +1,6 @@
 use super::stacks::SeenPairs;
 use super::*;
+use crate::device::memory::BatchSize;
 use crate::relative::RelativeBuckets;
 
 fn piece(rows: Range<usize>, first: usize, keys: Range<usize>) -> Piece {
@@ -107,8 +108,9 @@ fn the_largest_stack_is_known_without_a_batch() {
                 stack.len() * most(|piece| piece.rows.len()) * most(|piece| piece.keys.len())
             };
             let exact = stacks.iter().map(pairs).max().unwrap_or(0);
-            let shape = largest_stack(texts.len() * own, len, (heads, key_width));
-            let known = shape.pieces * shape.rows * len;
+            let size = BatchSize { rows: texts.len() * own, own, positions: len, head_rows: 1 };
+            let shape = largest_stack(size, len, (heads, key_width));
+            let known = shape.pieces * shape.rows * shape.keys;
             let name = format!("{} texts of {own} after {past}, {heads} heads: {known} of {exact}", texts.len());
             println!("{name}");
             assert!(exact <= known + known / 20 && known <= exact + exact / 3, "{name}");
