@@ -169,8 +169,10 @@ impl AttentionPlan {
         };
         // What is added to scores depends on the distance there, so rows of several texts have no summands in common.
         let is_plain = bias.is_none() && config.disentangled.is_none();
+        let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
+        // Flash attention would gather what texts share once for each.
         #[cfg(feature = "flash-attn")]
-        if is_plain {
+        if is_plain && shared.is_empty() {
             plan.flash = FlashPlan::new(texts, config, sight, (device, dtype))?;
             if plan.flash.is_some() {
                 return Ok(plan);
@@ -179,7 +181,6 @@ impl AttentionPlan {
         for text in texts {
             check_positions(text.positions(), config)?;
         }
-        let shared = if is_plain { worth_sharing(texts, sight) } else { Vec::new() };
         let all: usize = texts.iter().map(|text| text.rows).sum();
         for keys in &shared {
             plan.shared.push(SharedStretch::new(keys, texts, config.num_heads, device)?);

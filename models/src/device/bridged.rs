@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::head::head_rows;
-use super::{DeviceChoice, DeviceError};
+use super::{DeviceChoice, DeviceError, reason};
 use crate::bridge::BridgedConfig;
 use crate::linear::load_floats;
 use crate::packed::{HeadRow, KvSpan, LayerTaps, PackedDecoder, PackedOutput, PackedSegment};
@@ -58,7 +58,7 @@ impl BridgedDecoder {
             return Err(DeviceError::Tensor(error));
         }
         // Only its weights were wanted: the first text brings another.
-        drop(made.map_err(|source| DeviceError::Weights { devices: device.to_string(), source })?);
+        drop(made.map_err(|error| DeviceError::Weights { devices: device.to_string(), reason: reason(&error) })?);
         let weights = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
         Ok(Self { config: config.clone(), weights, device: opened, texts: Mutex::default() })
     }

@@ -89,13 +89,13 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The machine has no such device, or it does not work.
-    #[error("{device} cannot be used: {}", first_line(source))]
+    #[error("{device} cannot be used: {reason}")]
     #[diagnostic(help("--device cpu computes on the processor"))]
     Unavailable {
         /// The device, or `cuda:all`.
         device: String,
         /// What candle says.
-        source: candle_core::Error,
+        reason: String,
     },
     /// A card that the kernels of this build do not run on.
     #[error("{device} has compute capability {card}, and this program's kernels need {needed}")]
@@ -120,7 +120,7 @@ pub enum DeviceError {
         needed: ComputeCapability,
     },
     /// The weights could not be put there.
-    #[error("the weights cannot be put on {devices}: {}", first_line(source))]
+    #[error("the weights cannot be put on {devices}: {reason}")]
     #[diagnostic(help(
         "a smaller quantisation needs less, and with --precision fast 32-bit weights do; or --device cpu"
     ))]
@@ -128,7 +128,7 @@ pub enum DeviceError {
         /// The device, or those that hold them together.
         devices: String,
         /// What candle says.
-        source: candle_core::Error,
+        reason: String,
     },
     /// An architecture that only candle-transformers has, where our kernels were asked for.
     #[error("{architecture} models run through candle-transformers alone, not on cpu")]
@@ -190,8 +190,12 @@ fn how_to_build(feature: &str) -> String {
 }
 
 /// What candle says, without where in its code it was said.
-fn first_line(error: &candle_core::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+fn reason(error: &candle_core::Error) -> String {
+    let message = error.to_string();
+    if message.contains("CUDA_ERROR_NO_DEVICE") {
+        return "this machine has no NVIDIA GPU, or no driver for it".to_owned();
+    }
+    message.lines().next().unwrap_or_default().to_owned()
 }
 
 impl fmt::Display for DeviceChoice {
@@ -271,7 +275,7 @@ impl DeviceChoice {
             Self::Cuda(index) => Device::new_cuda_with_stream(index),
             Self::Metal => Device::new_metal(0),
         };
-        opened.map_err(|source| DeviceError::Unavailable { device: self.to_string(), source })
+        opened.map_err(|error| DeviceError::Unavailable { device: self.to_string(), reason: reason(&error) })
     }
 }
 
@@ -373,7 +377,7 @@ fn load<T>(
     let loader = DeviceLoader::new(TensorLoader::new(source, "", compute), &stages, (dtype, exact));
     load(&loader).map_err(|error| match error {
         DeviceLoadError::Source(error) => DeviceError::Tensor(error),
-        DeviceLoadError::Device(source) => DeviceError::Weights { devices: place.to_string(), source },
+        DeviceLoadError::Device(error) => DeviceError::Weights { devices: place.to_string(), reason: reason(&error) },
     })
 }
 
