@@ -122,11 +122,13 @@ fn fast_is_near_exact_for_every_head_length() {
                 behind_prefix(&*model, &tokens[..300], &texts)
             });
             let largest = largest_difference(fast.iter().flatten().flatten(), exact.iter().flatten().flatten());
-            println!("heads of {head_dim}, window {window:?}: largest difference {largest:e}");
-            furthest = furthest.max(largest);
+            let most = exact.iter().flatten().flatten().fold(0.0f32, |most, logit| most.max(logit.abs()));
+            println!("heads of {head_dim}, window {window:?}: largest difference {largest:e} of {most}");
+            furthest = furthest.max(largest / most);
         }
     }
-    assert!(furthest < 0.5, "differs by {furthest}");
+    // Without flash attention 0.068: of these weights roundings of bf16 make much.
+    assert!(furthest < 0.1, "differs by {furthest} of the largest logit");
 }
 
 #[test]
