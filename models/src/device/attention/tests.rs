@@ -99,7 +99,8 @@ fn the_largest_stack_is_known_without_a_batch() {
     for (heads, key_width) in [(9, 192), (32, 1024)] {
         for (texts, own, past) in batches {
             let len = own + past;
-            let text = |at: usize| AttendingRows { rows: own, seen: vec![at * len..(at + 1) * len] };
+            let text =
+                |at: usize| AttendingRows { rows: own, seen: std::iter::once(at * len..(at + 1) * len).collect() };
             let texts: Vec<AttendingRows> = (0..texts).map(text).collect();
             let pieces = pieces(&texts, Sight::UpToOwn { window: None }, &[], heads);
             let (stacks, ..) = stacked(&pieces, (heads, key_width), texts.len() * own);
