@@ -5,7 +5,7 @@
 //!
 //! - `#[schemars(extend("scores" = false))]`: it changes no score, and is not signed.
 //! - `extend("signed" = "NAME")`: it is signed as NAME.
-//! - `extend("signed" = "method")`: the method signs what it stands for, such as the hash of a template, or it names data.
+//! - `extend("signed" = "method")`: the method signs a value of its own, such as the hash of a template, or the option names data.
 //! - `extend("signed_if" = ["FIELD=VALUE", "FIELD!=VALUE"])`: it is signed where all of these hold; a field that the method
 //!   does not have is ignored.
 

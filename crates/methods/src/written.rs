@@ -73,14 +73,14 @@ impl WrittenOutcome {
     }
 }
 
-/// A text that stands in for one that is not written. A frequent word is one token in every vocabulary. Such texts share
+/// A text in place of one that is not written. A frequent word is one token in every vocabulary. Such texts share
 /// short beginnings only, as real texts do: the last digit comes first.
 pub(crate) fn dry_text(number: impl fmt::Display, words: usize) -> String {
     let own: String = number.to_string().chars().rev().collect();
     format!("{own}{}", " the".repeat(words))
 }
 
-/// An answer that stands in for a text of so many tokens.
+/// An answer with a text of so many tokens, in place of one that is not written.
 pub(crate) fn dry_result(number: usize, tokens: usize) -> GenerateResult {
     let nothing = GenerateResult::without_text(Outcome::Scored, 0);
     GenerateResult { text: dry_text(number, tokens), token_ids: vec![0; tokens], ..nothing }

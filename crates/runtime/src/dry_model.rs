@@ -118,17 +118,18 @@ impl<'a> DryModel<'a> {
         model.in_windows(requests, &mut answer, &hold, &mut |window, answer| {
             let mut all = Usage::default();
             for (replica, part) in model.parts(window) {
-                // The labels behind a text: each of their tokens once more at most.
-                let behind = part.iter().map(|begun| verdict_tokens(model, &begun.request)).sum::<Result<u64, _>>();
-                let behind = behind.map_err(|error| LmError::Model(Box::new(error)))?;
+                // Each token of the labels after a text is computed once more at most.
+                let label_tokens =
+                    part.iter().map(|begun| verdict_tokens(model, &begun.request)).sum::<Result<u64, _>>();
+                let label_tokens = label_tokens.map_err(|error| LmError::Model(Box::new(error)))?;
                 let (places, prompts): (Vec<usize>, Vec<_>) =
                     part.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
                 let usage = plan_texts(replica, &prompts, model.schedule(replica));
                 let mut cost = self.cost();
                 cost.usage += usage;
-                cost.usage.tokens_unshared += behind;
-                cost.usage.tokens_computed += behind;
-                cost.rows += behind;
+                cost.usage.tokens_unshared += label_tokens;
+                cost.usage.tokens_computed += label_tokens;
+                cost.rows += label_tokens;
                 cost.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
                 cost.texts = cost.texts.max(prompts.len());
                 for prompt in &prompts {
@@ -147,7 +148,7 @@ impl<'a> DryModel<'a> {
     }
 }
 
-/// Tokens of the labels whose probabilities are read behind a generated text.
+/// Tokens of the labels whose probabilities are read after a generated text.
 fn verdict_tokens(model: &Model, request: &GenerateRequest) -> Result<u64, TokenizerError> {
     let Some((marker, labels)) = &request.verdict else { return Ok(0) };
     let variants = labels.labels().iter().flat_map(|label| &label.variants);

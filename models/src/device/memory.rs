@@ -5,6 +5,7 @@ use std::ops::{AddAssign, Range};
 use super::DeviceChoice;
 use super::attention::{BLOCK_ROWS, largest_stack};
 use super::head::HEAD_ROWS;
+use super::limits::MOST_ELEMENTS;
 use super::placement::first_layers;
 use super::weights::WIDENED_WEIGHTS;
 use crate::decoder::EMBEDDING;
@@ -283,8 +284,9 @@ impl BatchShape {
 
     /// Bytes around attention: activations, keys and values that lie together, scores, masks.
     fn attention(&self, size: BatchSize) -> usize {
-        let seen = self.window.map_or(usize::MAX, |window| window + BLOCK_ROWS);
-        let positions = size.positions.min(seen).max(1);
+        let seen = self.window.map_or(usize::MAX, |window| window.saturating_add(BLOCK_ROWS));
+        // More positions are refused.
+        let positions = size.positions.min(seen).clamp(1, MOST_ELEMENTS);
         let (heads, key_width) = self.heads;
         let stack = largest_stack(size, positions, (heads, key_width));
         let scores = heads * stack.pieces * stack.rows * stack.keys * self.pair;

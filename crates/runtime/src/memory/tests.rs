@@ -61,6 +61,10 @@ fn a_model_without_room_is_refused_with_what_fits() {
     let needed = memory.shares[0].needed(1 << 30);
     let (_, hint) = refused(many, needed - 1).expect("too many tokens at once");
     assert!(hint.starts_with("--compute token-budget=1024; or "), "{hint}");
+    // No number of tokens overflows.
+    for tokens in [1 << 40, usize::MAX] {
+        assert!(memory.shares[0].needed(tokens) >= needed, "{tokens}");
+    }
     assert_eq!(refused(LoadOptions::default(), 1), None, "cpu has its file");
 }
 
