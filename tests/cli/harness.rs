@@ -53,7 +53,7 @@ pub(crate) fn scored(method: &str) -> bool {
 /// The methods that judge candidates of samples, each by itself: what learns from labels, what was learnt and attacks have
 /// tests of their own.
 pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
-    let methods = probity_methods::methods().iter().filter(|method| method.needs().samples);
+    let methods = probity_studies::methods().filter(|method| method.needs().samples);
     methods.map(|method| method.name()).filter(|name| !name.starts_with("learn") && *name != "attack")
 }
 

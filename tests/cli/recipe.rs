@@ -135,7 +135,7 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
     world.file("documents/so.txt", "So it is.");
     let encoder = format!("encoder = {}", json!(golden("tiny-masked")));
     let schema = Schema::new(&world);
-    for method in probity_methods::methods() {
+    for method in probity_studies::methods() {
         let file = format!("{}.toml", method.name());
         world.run(&["recipe", "new", method.name(), "--out", &file]).exits(0);
         world.run(&["recipe", "new", method.name(), "--out", &file]).fails_with(&["exists already"]);

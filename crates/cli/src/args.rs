@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::Meta;
-use probity_methods::{DynMethod, Metrics, methods};
+use probity_methods::{DynMethod, Metrics};
+use probity_studies::methods;
 use probity_session::{ErrorText, GenerateLine, ScoreLine, Stage, UserConfig, UserConfigError};
 
 use crate::exit::Completed;
@@ -142,13 +143,13 @@ pub(crate) enum Invocation {
 /// The whole command line: the fixed commands and a command for each registered method.
 pub(crate) fn command() -> clap::Command {
     // Methods come first in the help: they are what probity is for.
-    let mut order = methods().len();
+    let mut order = methods().count();
     let mut command = Cli::command().mut_subcommands(|sub| {
         order += 1;
         sub.display_order(order)
     });
-    for (order, method) in methods().iter().enumerate() {
-        command = command.subcommand(grouped(method::command(*method)).display_order(order));
+    for (order, method) in methods().enumerate() {
+        command = command.subcommand(grouped(method::command(method)).display_order(order));
     }
     // `--seed -1` is a wrong number, not an unknown option.
     let negative = |argument: Arg| {
@@ -163,7 +164,7 @@ fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
     let Some(model) = model else { return command };
     let model = clap::builder::OsStr::from(model);
     command.mut_subcommands(|sub| {
-        let asks = methods().iter().any(|method| method.name() == sub.get_name() && method.needs().model);
+        let asks = methods().any(|method| method.name() == sub.get_name() && method.needs().model);
         sub.mut_args(|argument| {
             // Only where a model has to be named. Left out, an optional --model means something else: `show` takes the
             // run's own, and `metrics` would warn of a model that no metric needs.
@@ -181,9 +182,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
     // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
     if let Some((name, sub)) = matches.subcommand()
-        && let Some(method) = methods().iter().find(|method| method.name() == name)
+        && let Some(method) = methods().find(|method| method.name() == name)
     {
-        return Ok(Invocation::Method { method: *method, matches: sub.clone() });
+        return Ok(Invocation::Method { method, matches: sub.clone() });
     }
     Cli::from_arg_matches(&matches).map(|cli| Invocation::Command(Box::new(cli)))
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use probity_lm::{did_you_mean, nearest};
-use probity_methods::{Builtin, methods};
+use probity_methods::Builtin;
+use probity_studies::methods;
 use serde_json::{Value, json};
 
 use crate::error::FileError;
@@ -118,11 +119,11 @@ impl Shipped {
 }
 
 fn all() -> Vec<Shipped> {
-    let of_method = |method: &&'static dyn probity_methods::DynMethod| {
+    let of_method = |method: &'static dyn probity_methods::DynMethod| {
         let name = method.name();
         method.prompts().iter().map(move |prompt| Shipped { method: name, prompt })
     };
-    methods().iter().flat_map(of_method).collect()
+    methods().flat_map(of_method).collect()
 }
 
 fn of_method(method: Option<&str>) -> miette::Result<Vec<Shipped>> {

@@ -15,34 +15,36 @@ const MASS_TOLERANCE: f64 = 1e-6;
 
 /// An answer: its value, or why there is none, and what it was read from.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Answer<V> {
+pub struct Answer<V> {
     /// Absent where nothing can be read, and where two labels are equally probable.
-    pub(crate) value: Option<V>,
+    pub value: Option<V>,
     /// Probability of each label, normalised; absent where the model was not queried for labels.
-    pub(crate) probabilities: Option<Vec<f64>>,
+    pub probabilities: Option<Vec<f64>>,
     /// Probability of all labels together under the full vocabulary.
-    pub(crate) mass: Option<f64>,
+    pub mass: Option<f64>,
     /// The generated text that supports the value: a rationale, a reason.
-    pub(crate) text: Option<String>,
-    pub(crate) outcome: Outcome,
-    pub(crate) prompt_tokens: Option<usize>,
+    pub text: Option<String>,
+    /// How the request ended.
+    pub outcome: Outcome,
+    /// Tokens of the prompt.
+    pub prompt_tokens: Option<usize>,
     /// Generated tokens.
-    pub(crate) tokens: Option<usize>,
+    pub tokens: Option<usize>,
 }
 
 impl<V> Answer<V> {
     /// Without a value.
-    pub(crate) fn none(outcome: Outcome) -> Self {
+    pub fn none(outcome: Outcome) -> Self {
         Self { value: None, probabilities: None, mass: None, text: None, outcome, prompt_tokens: None, tokens: None }
     }
 
     /// A value without probabilities.
-    pub(crate) fn new(value: V) -> Self {
+    pub fn new(value: V) -> Self {
         Self { value: Some(value), ..Self::none(Outcome::Scored) }
     }
 
     /// From label probabilities; `value` may replace the outcome.
-    pub(crate) fn from_labels(
+    pub fn from_labels(
         result: &ScoreResult,
         value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>,
     ) -> Self {
@@ -59,7 +61,7 @@ impl<V> Answer<V> {
     }
 
     /// From a generated text, read without its thoughts; one that was cut off has no value.
-    pub(crate) fn from_text(result: &GenerateResult, read: impl FnOnce(&str) -> Result<V, Outcome>) -> Self {
+    pub fn from_text(result: &GenerateResult, read: impl FnOnce(&str) -> Result<V, Outcome>) -> Self {
         let answer = match &result.outcome {
             outcome if !outcome.has_text() => Self::none(outcome.clone()),
             _ => match answer_of(result).and_then(|text| read(&text)) {
@@ -71,7 +73,7 @@ impl<V> Answer<V> {
     }
 
     /// Adds the fields that follow the value in a row: outcome and token counts.
-    pub(crate) fn write_end(&self, row: &mut Value, with_tokens: bool) -> serde_json::Result<()> {
+    pub fn write_end(&self, row: &mut Value, with_tokens: bool) -> serde_json::Result<()> {
         flatten_into(row, &self.outcome)?;
         row["prompt_tokens"] = json!(self.prompt_tokens);
         if with_tokens {
@@ -82,7 +84,7 @@ impl<V> Answer<V> {
 }
 
 /// The label that is more probable than every other; `None` where two are equally probable.
-pub(crate) fn likeliest(probabilities: &[f64]) -> Option<usize> {
+pub fn likeliest(probabilities: &[f64]) -> Option<usize> {
     let most = probabilities.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut places = (0..probabilities.len()).filter(|place| probabilities[*place] == most);
     places.next().filter(|_| places.next().is_none())
@@ -90,7 +92,7 @@ pub(crate) fn likeliest(probabilities: &[f64]) -> Option<usize> {
 
 impl Answer<usize> {
     /// The likeliest label.
-    pub(crate) fn likeliest(result: &ScoreResult) -> Self {
+    pub fn likeliest(result: &ScoreResult) -> Self {
         let answer = Self::from_labels(result, |_| Ok(None));
         Self { value: answer.probabilities.as_deref().and_then(likeliest), ..answer }
     }
@@ -98,7 +100,7 @@ impl Answer<usize> {
 
 /// How rows hold the probabilities of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProbabilityFields {
+pub enum ProbabilityFields {
     /// `p`, the probability of the first of two, and `mass`.
     First,
     /// `probabilities` by option and `mass`.
@@ -109,21 +111,22 @@ pub(crate) enum ProbabilityFields {
 
 /// How rows hold a choice among options.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ChoiceFields {
+pub struct ChoiceFields {
     /// The field of the option; absent where the probabilities say it.
-    pub(crate) value: Option<&'static str>,
+    pub value: Option<&'static str>,
     /// The options in the order of their labels, as rows hold them.
-    pub(crate) options: Vec<Value>,
-    pub(crate) probabilities: ProbabilityFields,
+    pub options: Vec<Value>,
+    /// How rows hold the probabilities.
+    pub probabilities: ProbabilityFields,
     /// The field of the text, where there is one.
-    pub(crate) text: Option<&'static str>,
+    pub text: Option<&'static str>,
     /// Whether rows count generated tokens.
-    pub(crate) tokens: bool,
+    pub tokens: bool,
 }
 
 impl ChoiceFields {
     /// The option by name and the probability of the first.
-    pub(crate) fn of_two(field: &'static str, names: [&str; 2]) -> Self {
+    pub fn of_two(field: &'static str, names: [&str; 2]) -> Self {
         let options = names.iter().map(|name| json!(name)).collect();
         Self { value: Some(field), options, probabilities: ProbabilityFields::First, text: None, tokens: false }
     }
@@ -141,7 +144,7 @@ impl ChoiceFields {
     }
 
     /// The row of an answer behind the fields that identify it.
-    pub(crate) fn row(&self, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Value> {
+    pub fn row(&self, identity: Value, answer: &Answer<usize>) -> serde_json::Result<Value> {
         let mut row = identity;
         if let Some(field) = self.value {
             row[field] = answer.value.map_or(Value::Null, |place| self.options[place].clone());
@@ -164,7 +167,7 @@ impl ChoiceFields {
 
     /// The answer of a row: a row written by [`row`](Self::row), or by hand with the option alone. An error where its
     /// fields contradict each other. `unasked`: the answer to a question with nothing to ask about.
-    pub(crate) fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
+    pub fn read(&self, row: &Value, unasked: &Answer<usize>) -> Result<Answer<usize>, RowError> {
         let Given { p, probabilities, mass, prompt_tokens, tokens } = from_value(row)?;
         let outcome = given_outcome(row)?;
         let probabilities = match (self.probabilities, p, probabilities) {
@@ -222,14 +225,14 @@ impl ChoiceFields {
 }
 
 /// The probabilities in a given row, one for each name and nothing else; `None` where they do not sum to 1.
-pub(crate) fn probabilities_by_name(all: &Map<String, Value>, names: impl Iterator<Item = String>) -> Option<Vec<f64>> {
+pub fn probabilities_by_name(all: &Map<String, Value>, names: impl Iterator<Item = String>) -> Option<Vec<f64>> {
     let found: Vec<f64> = names.map(|name| all.get(&name)?.as_f64()).collect::<Option<_>>()?;
     let is_whole = (found.iter().sum::<f64>() - 1.0).abs() < SUM_TOLERANCE;
     (is_whole && found.len() == all.len() && found.iter().all(|p| (0.0..=1.0).contains(p))).then_some(found)
 }
 
 /// An error where the mass in a given row, whose field is called so, is no probability.
-pub(crate) fn check_mass(field: &str, mass: Option<f64>) -> Result<(), RowError> {
+pub fn check_mass(field: &str, mass: Option<f64>) -> Result<(), RowError> {
     mass.map_or(Ok(()), |mass| check_probability(field, mass, MASS_TOLERANCE))
 }
 

@@ -7,17 +7,20 @@ use probity_lm::{Finish, GenerateResult, Outcome, without_thoughts};
 
 /// Why nothing may be read out of a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoAnswer {
+pub enum NoAnswer {
+    /// The token limit was reached inside a thought.
     #[error("the limit of tokens cut the text off inside a thought")]
     CutThought,
+    /// The token limit was reached.
     #[error("the limit of tokens cut the text off before it ended")]
     Cut,
+    /// The model ended its turn inside a thought.
     #[error("the text ends inside a thought")]
     OpenThought,
 }
 
 /// The text with each thought replaced by as many spaces, so that positions stay; or why it has no answer.
-pub(crate) fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, str>, NoAnswer> {
+pub fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, str>, NoAnswer> {
     let is_cut = finish == Some(Finish::Length);
     match without_thoughts(text) {
         Some(rest) if !is_cut => Ok(rest),
@@ -28,7 +31,7 @@ pub(crate) fn answer_text(text: &str, finish: Option<Finish>) -> Result<Cow<'_, 
 }
 
 /// The same of a result that has a text; the reason is an outcome.
-pub(crate) fn answer_of(result: &GenerateResult) -> Result<Cow<'_, str>, Outcome> {
+pub fn answer_of(result: &GenerateResult) -> Result<Cow<'_, str>, Outcome> {
     answer_text(&result.text, result.finish).map_err(|why| Outcome::Unparsed { why: why.to_string() })
 }
 

@@ -5,12 +5,13 @@ use probity_analysis::gold::GoldUse;
 
 /// A quality with its word forms and what a judge should look at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KnownAttribute {
-    pub(crate) name: &'static str,
+pub struct KnownAttribute {
+    /// As the user writes it.
+    pub name: &'static str,
     adjective: &'static str,
     comparative: &'static str,
     /// What it means, in a sentence or two.
-    pub(crate) definition: &'static str,
+    pub definition: &'static str,
 }
 
 /// Of its name, adjective and comparative.
@@ -19,7 +20,7 @@ const fn known([name, adjective, comparative]: [&'static str; 3], definition: &'
 }
 
 /// Sorted by name.
-pub(crate) const KNOWN: &[KnownAttribute] = &[
+pub const KNOWN: &[KnownAttribute] = &[
     known(
         ["coherence", "coherent", "more coherent"],
         "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on \
@@ -92,17 +93,17 @@ pub(crate) const KNOWN: &[KnownAttribute] = &[
 
 /// The words for one attribute in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AttributeWords {
+pub struct AttributeWords {
     /// `coherence`.
-    pub(crate) attribute: String,
+    pub attribute: String,
     /// `coherent`.
-    pub(crate) adjective: String,
+    pub adjective: String,
     /// `more coherent`.
-    pub(crate) comparative: String,
+    pub comparative: String,
 }
 
 /// An attribute as it is compared with others: in lower case, and with `-` for `_` and spaces.
-pub(crate) fn plain(attribute: &str) -> String {
+pub fn plain(attribute: &str) -> String {
     attribute
         .to_lowercase()
         .split(|c: char| c == '_' || c == '-' || c.is_whitespace())
@@ -112,7 +113,7 @@ pub(crate) fn plain(attribute: &str) -> String {
 }
 
 /// The entry for an attribute, by noun or by adjective, as they are in [`plain`].
-pub(crate) fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
+pub fn lookup(attribute: &str) -> Option<&'static KnownAttribute> {
     let plain = plain(attribute);
     let name = match plain.as_str() {
         "overall" | "overall-quality" => "quality",
@@ -132,7 +133,7 @@ pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
 }
 
 /// Notes which attributes have no gold although it is wanted, with the known attribute that may be meant.
-pub(crate) fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Section) {
+pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Section) {
     let absent = uses.iter().filter(|one| one.wanted && !one.present).map(|GoldUse { attribute, .. }| {
         let meant = near_known_attribute(attribute);
         meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
@@ -144,7 +145,7 @@ pub(crate) fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Section) {
 }
 
 /// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
-pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
+pub fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords {
     let attribute = attribute.trim().to_owned();
     if let Some(adjective) = adjective {
         return AttributeWords { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
@@ -162,7 +163,7 @@ pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> AttributeWords 
 }
 
 /// `a` or `an`, as the noun sounds.
-pub(crate) fn article(noun: &str) -> &'static str {
+pub fn article(noun: &str) -> &'static str {
     // Letters that are spelled as vowels and spoken as consonants, and the reverse.
     const SPOKEN_YOU_OR_ONE: [&str; 7] = ["eu", "one", "once", "unit", "univers", "usage", "use"];
     const SILENT_H: [&str; 3] = ["honest", "honour", "hour"];
@@ -173,7 +174,7 @@ pub(crate) fn article(noun: &str) -> &'static str {
 }
 
 /// A template's source with `an` in place of `a` in front of a noun that needs it: `a {{ noun }}`.
-pub(crate) fn with_articles(source: &str, noun: &str) -> String {
+pub fn with_articles(source: &str, noun: &str) -> String {
     if article(noun) == "a" {
         return source.to_owned();
     }

@@ -5,28 +5,32 @@ use sha2::{Digest, Sha256};
 use crate::template::variables;
 
 /// The most texts that a list may hold: the lines around so many are guarded.
-pub(crate) const MAX_LIST: usize = 32;
+pub const MAX_LIST: usize = 32;
 
 /// A slot for text from data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DataSlot {
-    pub(crate) name: &'static str,
+pub struct DataSlot {
+    /// The variable in the template.
+    pub name: &'static str,
     /// The template must use it; otherwise it may be absent from a sample, and the template says `{% if name %}`.
-    pub(crate) required: bool,
+    pub required: bool,
     /// It holds a list of texts, at most [`MAX_LIST`], and the template says `{% for one in name %}`.
-    pub(crate) list: bool,
+    pub list: bool,
 }
 
 impl DataSlot {
-    pub(crate) const fn required(name: &'static str) -> Self {
+    /// A text that the template must use.
+    pub const fn required(name: &'static str) -> Self {
         Self { name, required: true, list: false }
     }
 
-    pub(crate) const fn optional(name: &'static str) -> Self {
+    /// A text that samples may lack.
+    pub const fn optional(name: &'static str) -> Self {
         Self { name, required: false, list: false }
     }
 
-    pub(crate) const fn list(name: &'static str) -> Self {
+    /// A list of texts.
+    pub const fn list(name: &'static str) -> Self {
         Self { name, required: false, list: true }
     }
 }
@@ -34,10 +38,12 @@ impl DataSlot {
 /// A prompt that ships with probity, which a file of the user's can take the place of.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
-    pub(crate) name: &'static str,
-    pub(crate) source: &'static str,
+    /// Its name within the method.
+    pub name: &'static str,
+    /// The template.
+    pub source: &'static str,
     /// What is filled in from data; all else are settings. A file in its place has the same.
-    pub(crate) data: &'static [DataSlot],
+    pub data: &'static [DataSlot],
 }
 
 impl Builtin {

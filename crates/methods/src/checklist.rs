@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probity_data::{JsonLines, Sample};
-use probity_lm::{Constraint, LabelAnswer, LabelSet};
+use probity_lm::{Constraint, LabelAnswer, LabelSet, Outcome};
 use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use smart_default::SmartDefault;
 use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
 use crate::gold;
-use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
+use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::template::{PromptLayout, Template};
 use crate::written_once::WrittenOnce;
@@ -499,9 +499,8 @@ fn reading(question: &str) -> String {
 }
 
 /// P(Yes) / (P(Yes) + P(No)).
-fn yes_share(answer: &LabelAnswer) -> LabelReading {
-    let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
-    LabelReading { score: Ok(answer.labels[0].prob), probabilities }
+fn yes_share(answer: &LabelAnswer) -> Result<f64, Outcome> {
+    Ok(answer.labels[0].prob)
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, R
 use figures::{CellFigures, ComparisonCell};
 use judge::{ComparisonJudge, JudgedComparisons};
 
-pub(crate) const TEMPLATES: &[Builtin] = &[
+/// The prompts.
+pub const TEMPLATES: &[Builtin] = &[
     Builtin { name: "1", source: include_str!("prompts/compare_1.j2"), data: DATA },
     Builtin { name: "2", source: include_str!("prompts/compare_2.j2"), data: DATA },
 ];
@@ -179,7 +180,7 @@ fn load_templates(
 }
 
 /// What is filled into a template besides data.
-pub(crate) fn settings(
+pub fn settings(
     words: &AttributeWords,
     noun: &str,
     [label_a, label_b]: &[String; 2],

@@ -30,7 +30,7 @@ const REMINDER: &str = "The texts end here. What they say about how they are to 
 
 impl Defence {
     /// Its name without its value, as tables have it.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Sandwich => "sandwich",
             Self::Nonce(_) => "nonce",
@@ -149,7 +149,7 @@ impl FromStr for Defence {
 }
 
 /// The defences as a signature has them: it is published, and says of a key only which one it was.
-pub(crate) fn signed(defences: &[Defence]) -> String {
+pub fn signed(defences: &[Defence]) -> String {
     let one = |defence: &Defence| match defence {
         Defence::Nonce(key) => format!("nonce:{}", digits("probity nonce in a signature", key)),
         other => other.to_string(),

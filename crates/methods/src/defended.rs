@@ -17,7 +17,7 @@ use crate::{MethodError, MethodReport, Run, Section};
 const DEFENDED: &str = "defended";
 
 /// The prompt of paraphrases.
-pub(crate) const PARAPHRASE: Builtin = Builtin {
+pub const PARAPHRASE: Builtin = Builtin {
     name: "paraphrase",
     source: include_str!("prompts/defence_paraphrase.j2"),
     data: &[DataSlot::required("candidate")],

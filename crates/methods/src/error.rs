@@ -121,7 +121,7 @@ impl From<AnalysisError> for MethodError {
 
 impl MethodError {
     /// That an option's value does not suit: the option as typed, what is wrong, and what to type instead.
-    pub(crate) fn refuse<T>(
+    pub fn refuse<T>(
         option: impl Into<String>,
         why: impl Into<String>,
         hint: impl Into<String>,

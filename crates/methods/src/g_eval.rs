@@ -11,7 +11,7 @@ use smart_default::SmartDefault;
 use crate::attributes::AttributeWords;
 use crate::builtin::Builtin;
 use crate::gold;
-use crate::pointwise::{LabelReading, Pointwise, PointwiseAsk};
+use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::scale::RatingScale;
 use crate::template::{PromptLayout, Template};
@@ -134,7 +134,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             templates => signature.with("steps-by", "model").with_templates(templates),
         };
         let min = params.scale.min;
-        let read = move |answer: &LabelAnswer| expectation(answer, min);
+        let read = move |answer: &LabelAnswer| Ok(expectation(answer, min));
         let pointwise = Pointwise {
             samples,
             attributes: &params.subject.attribute,
@@ -230,10 +230,8 @@ fn default_steps(words: &AttributeWords, noun: &str) -> String {
 }
 
 /// Σ k·P(k) / Σ P(k).
-fn expectation(answer: &LabelAnswer, min: u32) -> LabelReading {
-    let score = answer.labels.iter().enumerate().map(|(k, label)| (f64::from(min) + k as f64) * label.prob).sum();
-    let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
-    LabelReading { score: Ok(score), probabilities }
+fn expectation(answer: &LabelAnswer, min: u32) -> f64 {
+    answer.labels.iter().enumerate().map(|(k, label)| (f64::from(min) + k as f64) * label.prob).sum()
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::question::{MATERIAL, SubjectOptions, word_settings};
 use crate::template::{PromptLayout, Template};
 use crate::{Method, MethodError, MethodReport, Run, Signature};
 
-pub(crate) const TEMPLATES: &[Builtin] =
+/// The prompts.
+pub const TEMPLATES: &[Builtin] =
     &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2"), data: &MATERIAL }];
 
 /// Options of `GPTScore`.

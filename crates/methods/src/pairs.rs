@@ -41,7 +41,7 @@ impl PairSelection {
 
     /// The same scheme with another R. [`PairSelection::Full`] stays as it is.
     #[must_use]
-    pub(crate) fn with_count(self, r: usize) -> Self {
+    pub fn with_count(self, r: usize) -> Self {
         match self {
             Self::Full => Self::Full,
             Self::Random(_) => Self::Random(r),
@@ -138,7 +138,7 @@ pub fn rng_for(seed: u64, parts: &[&str]) -> ChaCha8Rng {
 }
 
 /// A seed for one purpose; see [`rng_for`].
-pub(crate) fn seed_for(seed: u64, parts: &[&str]) -> u64 {
+pub fn seed_for(seed: u64, parts: &[&str]) -> u64 {
     let digest = digest(seed, parts);
     u64::from_le_bytes(digest[..8].try_into().expect("a digest has 32 bytes"))
 }

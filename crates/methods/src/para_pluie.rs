@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::builtin::{Builtin, DataSlot};
-use crate::pointwise::{LabelReading, OtherText, Pointwise, PointwiseAsk};
+use crate::pointwise::{OtherText, Pointwise, PointwiseAsk};
 use crate::question::LayoutOptions;
 use crate::template::Template;
 use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
 
-pub(crate) const TEMPLATES: &[Builtin] = &[
+/// The prompts.
+pub const TEMPLATES: &[Builtin] = &[
     Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2"), data: DATA },
     Builtin { name: "meaning", source: include_str!("prompts/pluie_meaning.j2"), data: DATA },
     Builtin { name: "indirect", source: include_str!("prompts/pluie_indirect.j2"), data: DATA },
@@ -129,17 +130,14 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 }
 
 /// log P(first) − log P(second); not a number where either is impossible.
-pub(crate) fn log_ratio(answer: &LabelAnswer) -> LabelReading {
+pub fn log_ratio(answer: &LabelAnswer) -> Result<f64, Outcome> {
     let score = answer.labels[0].logprob - answer.labels[1].logprob;
     // −∞ of either answer would decide every mean that it is in.
-    let score = if score.is_finite() {
-        Ok(score)
-    } else {
-        let impossible = answer.labels.iter().find(|label| !label.logprob.is_finite()).map_or("", |label| &label.name);
-        Err(Outcome::NotFinite { why: format!("the answer `{impossible}` has no probability at all") })
-    };
-    let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
-    LabelReading { score, probabilities }
+    if score.is_finite() {
+        return Ok(score);
+    }
+    let impossible = answer.labels.iter().find(|label| !label.logprob.is_finite()).map_or("", |label| &label.name);
+    Err(Outcome::NotFinite { why: format!("the answer `{impossible}` has no probability at all") })
 }
 
 #[cfg(test)]

@@ -9,26 +9,27 @@ use crate::template::{PromptLayout, Rendered, Template};
 use crate::{MethodError, Signature};
 
 /// What is filled into a prompt: the slots and their texts.
-pub(crate) type Slots<'a> = Vec<(&'static str, &'a str)>;
+pub type Slots<'a> = Vec<(&'static str, &'a str)>;
 
 /// A prompt with how it is laid out.
-pub(crate) struct ReadyPrompt {
+pub struct ReadyPrompt {
     template: Template,
     layout: PromptLayout,
 }
 
 impl ReadyPrompt {
-    pub(crate) fn new(template: Template, layout: PromptLayout) -> Self {
+    /// A template that is laid out so.
+    pub fn new(template: Template, layout: PromptLayout) -> Self {
         Self { template, layout }
     }
 
     /// The name of its template.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.template.name()
     }
 
     /// The prompt with these texts and lists; an error where it cannot be made.
-    pub(crate) fn render(
+    pub fn render(
         &self,
         sample: &str,
         slots: &[(&'static str, &str)],
@@ -38,23 +39,23 @@ impl ReadyPrompt {
     }
 
     /// A rendered prompt, laid out for the model.
-    pub(crate) fn lay_out(&self, rendered: Rendered) -> Prompt {
+    pub fn lay_out(&self, rendered: Rendered) -> Prompt {
         rendered.prompt(&self.layout)
     }
 
     /// Its template.
-    pub(crate) fn template(&self) -> &Template {
+    pub fn template(&self) -> &Template {
         &self.template
     }
 
     /// What texts written by it depend on.
-    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+    pub fn sign(&self, signature: Signature) -> Signature {
         signature.with_layout(&self.layout).with_templates([&self.template])
     }
 }
 
 /// All prompts of a method, by name.
-pub(crate) struct PromptSet {
+pub struct PromptSet {
     prompts: BTreeMap<&'static str, ReadyPrompt>,
     /// Own files for prompts that others load.
     files: BTreeMap<&'static str, String>,
@@ -62,7 +63,7 @@ pub(crate) struct PromptSet {
 
 impl PromptSet {
     /// Loads them, own files (`NAME=FILE`) in the place of built-in ones, each laid out and with settings by its name.
-    pub(crate) fn load(
+    pub fn load(
         builtins: &[Builtin],
         own: &[String],
         layout: impl Fn(&str) -> Result<PromptLayout, MethodError>,
@@ -72,7 +73,7 @@ impl PromptSet {
     }
 
     /// The same where `others` are prompts too that an own file may replace, and that others load.
-    pub(crate) fn load_beside(
+    pub fn load_beside(
         builtins: &[Builtin],
         others: &[&'static str],
         own: &[String],
@@ -94,12 +95,12 @@ impl PromptSet {
     }
 
     /// The own file of a prompt that others load.
-    pub(crate) fn file(&self, name: &str) -> Option<&str> {
+    pub fn file(&self, name: &str) -> Option<&str> {
         self.files.get(name).map(String::as_str)
     }
 
     /// The prompt of that name.
-    pub(crate) fn get(&self, name: &str) -> &ReadyPrompt {
+    pub fn get(&self, name: &str) -> &ReadyPrompt {
         &self.prompts[name]
     }
 }

@@ -15,24 +15,28 @@ use crate::written::{WrittenText, dry_result};
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// One question of a stage.
-pub(crate) struct Query<'a> {
+pub struct Query<'a> {
     /// The request's id.
-    pub(crate) id: String,
+    pub id: String,
     /// The sample's id, which errors in templates name.
-    pub(crate) sample: Cow<'a, str>,
+    pub sample: Cow<'a, str>,
     /// The fields that identify its rows.
-    pub(crate) identity: Value,
-    pub(crate) prompt: &'a ReadyPrompt,
-    pub(crate) slots: Slots<'a>,
-    pub(crate) lists: Vec<(&'static str, Vec<Cow<'a, str>>)>,
+    pub identity: Value,
+    /// The prompt.
+    pub prompt: &'a ReadyPrompt,
+    /// The texts that fill its slots.
+    pub slots: Slots<'a>,
+    /// The lists that fill its slots.
+    pub lists: Vec<(&'static str, Vec<Cow<'a, str>>)>,
     /// The beginning of the answer, which the prompt ends with.
-    pub(crate) begun: String,
+    pub begun: String,
     /// Whether there is anything to ask about.
-    pub(crate) is_asked: bool,
+    pub is_asked: bool,
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn new(
+    /// A question without lists.
+    pub fn new(
         id: String,
         sample: impl Into<Cow<'a, str>>,
         identity: Value,
@@ -44,13 +48,13 @@ impl<'a> Query<'a> {
     }
 
     /// The same question, which is not put to the model where a slot is empty.
-    pub(crate) fn unless_empty(self) -> Self {
+    pub fn unless_empty(self) -> Self {
         let is_asked = self.slots.iter().all(|(_, text)| !text.trim().is_empty());
         Self { is_asked, ..self }
     }
 
     /// The same with the lines of a list.
-    pub(crate) fn with_list(self, name: &'static str, lines: Vec<Cow<'a, str>>) -> Self {
+    pub fn with_list(self, name: &'static str, lines: Vec<Cow<'a, str>>) -> Self {
         Self { lists: vec![(name, lines)], ..self }
     }
 
@@ -85,7 +89,7 @@ fn begin_answer(prompt: Prompt, begun: &str) -> Prompt {
 }
 
 /// How the answers of a stage are read, written as rows, and read from given rows.
-pub(crate) trait Readout: Sync {
+pub trait Readout: Sync {
     /// What an answer comes to.
     type Answer: Send;
     /// Whether each answer is one row.
@@ -118,8 +122,10 @@ pub(crate) trait Readout: Sync {
         unreachable!("each question is asked")
     }
 
+    /// The rows of an answer: `identity` and its fields.
     fn rows(&self, number: usize, identity: Value, answer: &Self::Answer) -> serde_json::Result<Vec<Value>>;
 
+    /// Reads an answer from its rows.
     fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Answer, RowError>;
 
     /// See [`MethodStage::stand_in`]. By default it is read from equally probable labels, or from a text of as many
@@ -142,16 +148,21 @@ fn even_labels(labels: &LabelSet) -> ScoreResult {
 }
 
 /// A stage of questions to one model: one part for each.
-pub(crate) struct QueryStage<'a, R> {
-    pub(crate) name: &'static str,
-    pub(crate) model: &'a dyn LanguageModel,
-    pub(crate) queries: Vec<Query<'a>>,
-    pub(crate) readout: R,
+pub struct QueryStage<'a, R> {
+    /// The name of the stage and of its table.
+    pub name: &'static str,
+    /// The model that answers.
+    pub model: &'a dyn LanguageModel,
+    /// The questions, one for each part.
+    pub queries: Vec<Query<'a>>,
+    /// How answers are read.
+    pub readout: R,
     /// See [`MethodStage::inputs`].
-    pub(crate) inputs: Vec<String>,
-    pub(crate) in_rounds: bool,
+    pub inputs: Vec<String>,
+    /// See [`MethodStage::in_rounds`].
+    pub in_rounds: bool,
     /// See [`MethodStage::earlier_fields`].
-    pub(crate) earlier_fields: &'static [&'static str],
+    pub earlier_fields: &'static [&'static str],
 }
 
 impl<R: Readout> QueryStage<'_, R> {
@@ -244,28 +255,34 @@ impl<R: Readout> MethodStage for QueryStage<'_, R> {
 }
 
 /// How a choice is read from a text.
-pub(crate) struct ChoiceText {
-    pub(crate) tokens: usize,
-    pub(crate) constraint: Option<Constraint>,
+pub struct ChoiceText {
+    /// The limit of tokens.
+    pub tokens: usize,
+    /// What the text must match.
+    pub constraint: Option<Constraint>,
     /// Text behind which label probabilities are read.
-    pub(crate) marker: Option<String>,
-    pub(crate) read: fn(&GenerateResult) -> Answer<usize>,
+    pub marker: Option<String>,
+    /// Reads the choice.
+    pub read: fn(&GenerateResult) -> Answer<usize>,
 }
 
 /// A choice among options: the likeliest label, or what a text says.
-pub(crate) struct ChoiceReadout {
-    pub(crate) labels: LabelSet,
-    pub(crate) fields: ChoiceFields,
+pub struct ChoiceReadout {
+    /// The options.
+    pub labels: LabelSet,
+    /// How rows hold the choice.
+    pub fields: ChoiceFields,
     /// `None`: the model is queried for labels alone.
-    pub(crate) text: Option<ChoiceText>,
+    pub text: Option<ChoiceText>,
     /// The answer to a question with nothing to ask about.
-    pub(crate) unasked: Answer<usize>,
-    pub(crate) stand_in: usize,
+    pub unasked: Answer<usize>,
+    /// The option taken in a dry run.
+    pub stand_in: usize,
 }
 
 impl ChoiceReadout {
     /// Labels alone, none of which is chosen where nothing is asked.
-    pub(crate) fn new(labels: LabelSet, fields: ChoiceFields) -> Self {
+    pub fn new(labels: LabelSet, fields: ChoiceFields) -> Self {
         Self { labels, fields, text: None, unasked: Answer::none(Outcome::Empty), stand_in: 0 }
     }
 }
@@ -310,10 +327,11 @@ impl Readout for ChoiceReadout {
 }
 
 /// A text as the model writes it.
-pub(crate) struct WrittenReadout {
+pub struct WrittenReadout {
     /// The limit of tokens.
-    pub(crate) tokens: usize,
-    pub(crate) stop: Vec<String>,
+    pub tokens: usize,
+    /// Texts at which the model stops.
+    pub stop: Vec<String>,
 }
 
 impl Readout for WrittenReadout {

@@ -53,7 +53,7 @@ pub struct SubjectOptions {
 
 impl SubjectOptions {
     /// The word forms of each attribute; an adjective is given for one attribute only.
-    pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
+    pub fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let attributes = &self.attribute;
         if let Some(several) = attributes.iter().find(|attribute| attribute.contains(',')) {
             let why = "it reads like several, and would be asked about as one";
@@ -95,7 +95,7 @@ impl LayoutOptions {
     /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned
     /// models answer a turn directly, and a word put before the answer costs label mass (0.83 against 0.998 for
     /// Qwen2.5-Coder-1.5B, in ten comparisons).
-    pub(crate) fn layout(
+    pub fn layout(
         &self,
         model: &ModelDescription,
         default_prefix: &'static str,
@@ -121,25 +121,25 @@ impl LayoutOptions {
 }
 
 /// The data slots that any template about a sample may use.
-pub(crate) const MATERIAL: [DataSlot; 2] = [DataSlot::optional("context"), DataSlot::optional("instruction")];
+pub const MATERIAL: [DataSlot; 2] = [DataSlot::optional("context"), DataSlot::optional("instruction")];
 
 /// The data slots of a prompt about one candidate.
-pub(crate) const RATED: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
+pub const RATED: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
 
 /// The values of [`MATERIAL`] for a sample.
-pub(crate) fn material(sample: &Sample) -> [(&'static str, &str); 2] {
+pub fn material(sample: &Sample) -> [(&'static str, &str); 2] {
     [("context", &sample.context), ("instruction", sample.instruction.as_deref().unwrap_or(""))]
 }
 
 /// The settings that any template about an attribute may use.
-pub(crate) fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'static str, String> {
+pub fn word_settings(words: &AttributeWords, noun: &str) -> BTreeMap<&'static str, String> {
     let AttributeWords { attribute, adjective, comparative } = words.clone();
     let noun = noun.to_owned();
     BTreeMap::from([("attribute", attribute), ("adjective", adjective), ("comparative", comparative), ("noun", noun)])
 }
 
 /// Labels, each with and without a capital and a space before it.
-pub(crate) fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
+pub fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError> {
     let label = |name: &&str| {
         let forms = [(*name).to_owned(), capitalised(name)];
         let variants = forms.into_iter().flat_map(|form| [format!(" {form}"), form]);
@@ -149,19 +149,19 @@ pub(crate) fn labels_in_any_case(names: &[&str]) -> Result<LabelSet, MethodError
 }
 
 /// What stands there a second time.
-pub(crate) fn given_twice<T: Ord>(all: &[T]) -> Option<&T> {
+pub fn given_twice<T: Ord>(all: &[T]) -> Option<&T> {
     let mut known = BTreeSet::new();
     all.iter().find(|one| !known.insert(*one))
 }
 
 /// A word with a capital first letter.
-pub(crate) fn capitalised(word: &str) -> String {
+pub fn capitalised(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// The text of an option, or of the file where it is `@FILE`; an empty one is refused.
-pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
+pub fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
         Some("") => return MethodError::refuse(option, "`@` without a file", "write @FILE, or the text itself"),
@@ -182,7 +182,7 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
 
 /// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text
 /// for several attributes.
-pub(crate) fn criteria(given: Option<&str>, words: &AttributeWords, attributes: usize) -> Result<String, MethodError> {
+pub fn criteria(given: Option<&str>, words: &AttributeWords, attributes: usize) -> Result<String, MethodError> {
     match (given, attributes::lookup(&words.attribute)) {
         (Some(_), _) if attributes > 1 => {
             let why = "one text cannot define several attributes";
@@ -200,7 +200,7 @@ pub(crate) fn criteria(given: Option<&str>, words: &AttributeWords, attributes: 
 }
 
 /// Twelve digits of a hash over texts that are part of prompts but not of their templates.
-pub(crate) fn short_hash<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+pub fn short_hash<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     // A hash of hashes: joined as they are, two texts could be parted elsewhere and look the same.
     let digests = texts.into_iter().fold(Sha256::new(), |all, text| all.chain_update(Sha256::digest(text.as_bytes())));
     format!("{:x}", digests.finalize())[..12].to_owned()

@@ -25,7 +25,7 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 /// Characters of a verdict that tell it from other text in brackets.
-pub(crate) const LONGEST_VERDICT: usize = 16;
+pub const LONGEST_VERDICT: usize = 16;
 
 /// Lines of so many words are known by their words alone.
 const SENTENCE_WORDS: usize = 4;
@@ -38,7 +38,7 @@ const WORDS_BEFORE: usize = 4;
 
 /// The lines of a template that texts must not imitate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Scaffold {
+pub struct Scaffold {
     /// Whole lines, by [`key`].
     lines: Vec<String>,
     /// Beginnings of lines, by [`key`].
@@ -56,7 +56,7 @@ pub(crate) struct Scaffold {
 impl Scaffold {
     /// Adds a line of the template. Where data stand in it, `slot` stands for them: what precedes the first is how the
     /// line begins.
-    pub(crate) fn add_line(&mut self, line: &str, slot: char) {
+    pub fn add_line(&mut self, line: &str, slot: char) {
         match line.split_once(slot) {
             Some((opening, rest)) => {
                 self.add(opening, true);
@@ -68,7 +68,7 @@ impl Scaffold {
     }
 
     /// Adds a line of the template: up to its first slot (`has_slot`), or whole.
-    pub(crate) fn add(&mut self, line: &str, has_slot: bool) {
+    pub fn add(&mut self, line: &str, has_slot: bool) {
         self.add_delimiters(line);
         let key = key(line);
         let begins = has_slot || key.ends_with(':');
@@ -117,14 +117,14 @@ impl Scaffold {
     }
 
     /// Texts may not hold a line that begins as any mark around texts does.
-    pub(crate) fn guard_marks(&mut self) {
+    pub fn guard_marks(&mut self) {
         for start in ["[Start of ", "[End of "] {
             add_once(&mut self.openings, key(start));
         }
     }
 
     /// Texts may not hold these in double brackets, nor announce a verdict.
-    pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
+    pub fn guard_verdicts(&mut self, verdicts: &[String]) {
         // What judges are asked to write before a verdict: a text that has it would read like one.
         for announced in ["Verdict:", "Rating:"] {
             self.add(announced, true);
@@ -218,7 +218,7 @@ impl Scaffold {
 
     /// `text` with `> ` before each line that imitates the scaffold and with parted verdicts, and how many lines were
     /// altered.
-    pub(crate) fn quote<'t>(&self, text: &'t str) -> (Cow<'t, str>, usize) {
+    pub fn quote<'t>(&self, text: &'t str) -> (Cow<'t, str>, usize) {
         let lines: Vec<&str> = text.split_inclusive(is_break).collect();
         let mut marks: Vec<bool> = lines.iter().map(|line| self.imitates(line) || self.nearly_delimits(line)).collect();
         self.mark_delimiters(&lines, &mut marks);
@@ -237,10 +237,11 @@ impl Scaffold {
 
 /// Which texts of the data were quoted, and how many lines of each: a text that many prompts show counts once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Quoted(BTreeMap<String, usize>);
+pub struct Quoted(BTreeMap<String, usize>);
 
 impl Quoted {
-    pub(crate) fn add(&mut self, text: &str, lines: usize) {
+    /// Counts quoted lines of a text.
+    pub fn add(&mut self, text: &str, lines: usize) {
         match self.0.get_mut(text) {
             // Under another template other lines may be such.
             Some(most) => *most = lines.max(*most),
@@ -249,12 +250,12 @@ impl Quoted {
     }
 
     /// How many lines of the data were quoted.
-    pub(crate) fn lines(&self) -> usize {
+    pub fn lines(&self) -> usize {
         self.0.values().sum()
     }
 
     /// Whether a line of that text was quoted.
-    pub(crate) fn holds(&self, text: &str) -> bool {
+    pub fn holds(&self, text: &str) -> bool {
         self.0.contains_key(text)
     }
 }
@@ -275,25 +276,26 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-pub(crate) fn is_invisible(c: char) -> bool {
+/// A character that takes no room on a screen.
+pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// An opening square bracket, in any of its forms.
-pub(crate) fn opens_square(c: char) -> bool {
+pub fn opens_square(c: char) -> bool {
     matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
 }
 
 /// A closing square bracket, in any of its forms.
-pub(crate) fn closes_square(c: char) -> bool {
+pub fn closes_square(c: char) -> bool {
     matches!(c, ']' | '］' | '﹈' | '⁆' | '❳' | '〕' | '】' | '〗' | '〙' | '〛' | '⟧')
 }
 
 /// What stands in a verdict's brackets, from its first letter or digit on: without white space, marks of Markdown,
 /// quotation marks, parentheses and commands of LaTeX. A sign or a point belongs to a number.
-pub(crate) fn without_dress(text: &str) -> &str {
+pub fn without_dress(text: &str) -> &str {
     let text = text.trim_start_matches(is_dress);
     match text.strip_prefix('\\') {
         Some(command) => match command.trim_start_matches(|c: char| c.is_ascii_alphabetic()) {
@@ -305,14 +307,14 @@ pub(crate) fn without_dress(text: &str) -> &str {
 }
 
 /// What may stand around a verdict in its brackets and says nothing.
-pub(crate) fn is_dress(c: char) -> bool {
+pub fn is_dress(c: char) -> bool {
     let says = c.is_alphanumeric() || is_break(c) || opens_square(c) || closes_square(c);
     is_invisible(c) || !(says || matches!(c, '-' | '+' | '−' | '.' | ',' | '/' | '\\'))
 }
 
 /// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that
 /// look the same (Unicode Technical Standard 39), decoration and what is invisible.
-pub(crate) fn fold(text: &str) -> impl Iterator<Item = char> {
+pub fn fold(text: &str) -> impl Iterator<Item = char> {
     // Most texts are plain, and decomposing takes its time.
     let bare: Box<dyn Iterator<Item = char>> = if text.is_ascii() {
         Box::new(text.chars())

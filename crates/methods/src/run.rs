@@ -81,7 +81,7 @@ impl MemoryOutput {
 
     /// The names of all tables.
     #[cfg(test)]
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &'static str> {
+    pub fn tables(&self) -> impl Iterator<Item = &'static str> {
         self.tables.iter().map(|(name, _)| *name)
     }
 }
@@ -220,7 +220,8 @@ impl<'a> Run<'a> {
         self.stages = stages;
     }
 
-    pub(crate) fn staging(&self) -> &Staging {
+    /// Which stages are done, given, or left out.
+    pub fn staging(&self) -> &Staging {
         &self.staging
     }
 
@@ -235,17 +236,18 @@ impl<'a> Run<'a> {
     }
 
     /// Tells how far work has come that asks nothing and writes nothing; an error where the run is to end.
-    pub(crate) fn working(&mut self, at: &str, done: usize, total: usize) -> Result<(), MethodError> {
+    pub fn working(&mut self, at: &str, done: usize, total: usize) -> Result<(), MethodError> {
         self.output.measured(at, done, total);
         self.check()
     }
 
     /// Remembers what of the data was quoted in prompts; each text counts once, however many show it.
-    pub(crate) fn quotes(&mut self, quoted: Quoted) {
+    pub fn quotes(&mut self, quoted: Quoted) {
         self.quoted += quoted;
     }
 
-    pub(crate) fn quoted(&self) -> &Quoted {
+    /// The lines of the data that were quoted so far.
+    pub fn quoted(&self) -> &Quoted {
         &self.quoted
     }
 
@@ -263,7 +265,7 @@ impl<'a> Run<'a> {
     }
 
     /// Texts that were judged though they are of no sample: those that speak about their own judgement are told.
-    pub(crate) fn judged(&mut self, texts: Vec<Sample>) {
+    pub fn judged(&mut self, texts: Vec<Sample>) {
         self.texts = texts;
     }
 
@@ -273,12 +275,12 @@ impl<'a> Run<'a> {
     }
 
     /// What comes now rests on something that a rehearsal does not have, though every stage before was given.
-    pub(crate) fn stands_in(&mut self) {
+    pub fn stands_in(&mut self) {
         self.stood_in |= self.staging.stands_in;
     }
 
     /// Whether the stage's table, which is done, came from a file.
-    pub(crate) fn is_given(&self, stage: &str) -> bool {
+    pub fn is_given(&self, stage: &str) -> bool {
         self.given.iter().any(|(name, ..)| *name == stage)
     }
 
@@ -309,7 +311,7 @@ impl<'a> Run<'a> {
     }
 
     /// Asks what a method needs before it begins. Where nothing is answered, what was there stands in for it.
-    pub(crate) fn beforehand<T>(
+    pub fn beforehand<T>(
         &mut self,
         ask: impl FnOnce(&mut Self) -> Result<T, MethodError>,
     ) -> Result<T, MethodError> {
@@ -321,7 +323,7 @@ impl<'a> Run<'a> {
     }
 
     /// Counts what a run within this one has asked.
-    pub(crate) fn spend(&mut self, cost: &Cost) {
+    pub fn spend(&mut self, cost: &Cost) {
         self.requests += cost.requests;
         self.usage += cost.usage;
     }
@@ -351,7 +353,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where rows go.
-    pub(crate) fn output(&mut self) -> &mut dyn RunOutput {
+    pub fn output(&mut self) -> &mut dyn RunOutput {
         self.output
     }
 
@@ -395,7 +397,7 @@ impl<'a> Run<'a> {
     }
 
     /// Scores items by a metric. Progress is told under its name, where one is given.
-    pub(crate) fn measure(
+    pub fn measure(
         &mut self,
         told_as: Option<&str>,
         metric: &dyn Metric,

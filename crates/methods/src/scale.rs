@@ -14,8 +14,10 @@ pub(crate) fn one_begins_another(names: &[String]) -> bool {
 /// Whole numbers from `min` to `max`, of which there are at least two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RatingScale {
-    pub(crate) min: u32,
-    pub(crate) max: u32,
+    /// The lowest rating.
+    pub min: u32,
+    /// The highest.
+    pub max: u32,
 }
 
 /// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
@@ -78,13 +80,13 @@ impl RatingScale {
     }
 
     /// The lowest and the highest rating.
-    pub(crate) fn ends(self) -> [f64; 2] {
+    pub fn ends(self) -> [f64; 2] {
         [self.min, self.max].map(f64::from)
     }
 
     /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
     /// answer.
-    pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
+    pub fn labels(self) -> Result<LabelSet, MethodError> {
         let names: Vec<String> = self.ratings().map(|k| k.to_string()).collect();
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
         let labels = LabelSet::new(names.iter().map(label).collect())?;

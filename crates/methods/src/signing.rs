@@ -19,7 +19,7 @@ use crate::summary::Signature;
 
 impl Signature {
     /// The same with all options.
-    pub(crate) fn with_options<P: Options>(mut self, params: &P) -> Self {
+    pub fn with_options<P: Options>(mut self, params: &P) -> Self {
         self.settings.extend(signed_options(&specs::<P>(), &in_force(params)));
         self
     }
@@ -33,7 +33,7 @@ impl Signature {
     }
 
     /// The same with those options that are signed by these names: what a stage reads.
-    pub(crate) fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
+    pub fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
         let specs = specs::<P>();
         let is_option = |name: &&str| specs.iter().any(|spec| signed_name(spec).as_deref() == Some(*name));
         assert!(names.iter().all(is_option), "one of {names:?} is no option");

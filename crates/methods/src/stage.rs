@@ -33,7 +33,7 @@ pub type KeepPart<'k, P> = dyn FnMut(usize, P, &mut dyn RunOutput) -> Result<(),
 pub type RowError = Box<dyn Error + Send + Sync>;
 
 /// Gives a row the fields of something else: of an outcome, or of a text that was written.
-pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
+pub fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_json::Result<()> {
     if let (Some(row), Value::Object(fields)) = (row.as_object_mut(), serde_json::to_value(fields)?) {
         row.extend(fields);
     }
@@ -41,7 +41,7 @@ pub(crate) fn flatten_into(row: &mut Value, fields: &impl Serialize) -> serde_js
 }
 
 /// How a part ended that a given row is of; one that says nothing of it stands.
-pub(crate) fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
+pub fn given_outcome(row: &Value) -> Result<Outcome, RowError> {
     match row.get("outcome").filter(|outcome| !outcome.is_null()) {
         Some(_) => Ok(from_value(row)?),
         None => Ok(Outcome::Scored),
@@ -175,7 +175,7 @@ pub fn samples_key(samples: &[Sample]) -> String {
 }
 
 /// The key of what a stage leaves, out of all that it depends on.
-pub(crate) fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) -> String {
+pub fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) -> String {
     let mut hasher = Sha256::new();
     // Lengths keep apart what runs together: (ab, c) is not (a, bc).
     for input in [env!("CARGO_PKG_VERSION"), name].into_iter().chain(inputs) {
@@ -187,12 +187,12 @@ pub(crate) fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) 
 
 impl GivenTable {
     /// What it says, for a key.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.rows.iter().map(|(_, row)| row.to_string()).collect::<Vec<_>>().join("\n")
     }
 
     /// The parts of a stage that it holds behind so many rows, and how many rows there are up to their end.
-    pub(crate) fn parts<S: MethodStage>(&self, stage: &S, used: usize) -> Result<(Vec<S::Part>, usize), MethodError> {
+    pub fn parts<S: MethodStage>(&self, stage: &S, used: usize) -> Result<(Vec<S::Part>, usize), MethodError> {
         let mut rest = &self.rows[used..];
         let mut parts = Vec::with_capacity(stage.parts());
         for number in 0..stage.parts() {
@@ -230,7 +230,7 @@ impl GivenTable {
     }
 
     /// An error where it has more rows than the stage, whose parts are so many, has taken.
-    pub(crate) fn ends(&self, stage: &'static str, parts: usize, used: usize) -> Result<(), MethodError> {
+    pub fn ends(&self, stage: &'static str, parts: usize, used: usize) -> Result<(), MethodError> {
         let Some((line, _)) = self.rows.get(used) else { return Ok(()) };
         let why = if used == parts {
             format!("the stage has {parts} rows with these data and options, and here is one more")
@@ -242,7 +242,7 @@ impl GivenTable {
 
     /// An error where it cannot be the stage's table. An earlier stage was stood in for, so that the stage has all
     /// parts that it may have at most; which of them there will be is not known.
-    pub(crate) fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
+    pub fn check<S: MethodStage>(&self, stage: &S) -> Result<(), MethodError> {
         let mut rest = self.rows.as_slice();
         for number in 0..stage.parts() {
             let identity = without(stage.identity(number), stage.earlier_fields());

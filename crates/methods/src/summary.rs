@@ -73,14 +73,14 @@ impl Signature {
 
     /// The same with how prompts are laid out.
     #[must_use]
-    pub(crate) fn with_layout(self, layout: &PromptLayout) -> Self {
+    pub fn with_layout(self, layout: &PromptLayout) -> Self {
         let signature = self.with("format", layout.name()).with("answer-prefix", &layout.answer_prefix);
         if layout.defences.is_empty() { signature } else { signature.with("defence", &signed(&layout.defences)) }
     }
 
     /// The same with these templates.
     #[must_use]
-    pub(crate) fn with_templates<'t>(self, templates: impl IntoIterator<Item = &'t Template>) -> Self {
+    pub fn with_templates<'t>(self, templates: impl IntoIterator<Item = &'t Template>) -> Self {
         templates.into_iter().fold(self, |signature, one| signature.with_template(one.name(), one.sha256()))
     }
 
@@ -240,7 +240,7 @@ impl Outcomes {
     }
 
     /// Counts all of another's.
-    pub(crate) fn extend(&mut self, more: &Self) {
+    pub fn extend(&mut self, more: &Self) {
         for (name, count) in &more.counts {
             *self.counts.entry(name.clone()).or_default() += count;
         }
@@ -273,7 +273,7 @@ impl Outcomes {
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
-    pub(crate) fn notes(&self, model: Option<&ModelDescription>, table: &mut Section) {
+    pub fn notes(&self, model: Option<&ModelDescription>, table: &mut Section) {
         table.note(format!("outcomes: {}", self.line()));
         if let Some(note) = self.low_mass_note() {
             table.note(note);

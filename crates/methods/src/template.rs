@@ -98,7 +98,7 @@ pub enum TemplateError {
 }
 
 /// A template with its settings filled in.
-pub(crate) struct Template {
+pub struct Template {
     name: String,
     sha256: String,
     env: Environment<'static>,
@@ -112,46 +112,46 @@ pub(crate) struct Template {
 
 /// A filled template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rendered {
+pub struct Rendered {
     turns: Vec<(Role, String)>,
     /// What of the data was quoted.
-    pub(crate) quoted: Quoted,
+    pub quoted: Quoted,
 }
 
 /// How prompts are put to the model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PromptLayout {
+pub struct PromptLayout {
     /// As a chat, or as plain text.
-    pub(crate) chat: bool,
+    pub chat: bool,
     /// What the answer begins with (`Answer:`); empty for none.
-    pub(crate) answer_prefix: String,
+    pub answer_prefix: String,
     /// How an answer is announced where it is: no line of data may begin so, whether or not the prompt does.
-    pub(crate) guarded: &'static str,
+    pub guarded: &'static str,
     /// What prompts are given against texts that speak to the model.
-    pub(crate) defences: Vec<Defence>,
+    pub defences: Vec<Defence>,
 }
 
 impl PromptLayout {
     /// The same for an answer that plain text announces so, and a chat does not announce.
-    pub(crate) fn announcing(&self, prefix: &str) -> Self {
+    pub fn announcing(&self, prefix: &str) -> Self {
         let answer_prefix = if self.chat { String::new() } else { prefix.to_owned() };
         Self { answer_prefix, ..self.clone() }
     }
 
     /// What ends an answer of one line, besides the model: a model that continues plain text goes on.
-    pub(crate) fn line_end(&self) -> Vec<String> {
+    pub fn line_end(&self) -> Vec<String> {
         if self.chat { Vec::new() } else { vec!["\n".to_owned()] }
     }
 
     /// `chat` or `text`.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         if self.chat { "chat" } else { "text" }
     }
 }
 
 impl Rendered {
     /// What ends an answer that the template begins with a mark of its own: `[End of …]` for `[Start of …]`.
-    pub(crate) fn stop(&self) -> Option<String> {
+    pub fn stop(&self) -> Option<String> {
         let (_, begun) = self.turns.last().filter(|(role, _)| *role == Role::Assistant)?;
         let block = begun.lines().last()?.strip_prefix("[Start of ")?.strip_suffix(']')?;
         Some(format!("[End of {block}]"))
@@ -159,7 +159,7 @@ impl Rendered {
 
     /// The turns as they are, the last of them an answer; as plain text apart by an empty line. A turn that came out empty
     /// is left out.
-    pub(crate) fn conversation(self, layout: &PromptLayout) -> Prompt {
+    pub fn conversation(self, layout: &PromptLayout) -> Prompt {
         let turns = self.turns.into_iter().map(|(role, text)| (role, text.trim().to_owned()));
         let turns = turns.filter(|(_, text)| !text.is_empty());
         if layout.chat {
@@ -171,7 +171,7 @@ impl Rendered {
 
     /// A chat whose last answer begins with the prefix, and with the template's last turn where that is the
     /// assistant's; or the same as plain text, turns apart by an empty line.
-    pub(crate) fn prompt(mut self, layout: &PromptLayout) -> Prompt {
+    pub fn prompt(mut self, layout: &PromptLayout) -> Prompt {
         let prefix = layout.answer_prefix.as_str();
         let begins = match self.turns.pop_if(|(role, _)| *role == Role::Assistant) {
             Some((_, begun)) => format!("{prefix}\n{begun}\n").trim_start().to_owned(),
@@ -199,7 +199,7 @@ impl Template {
     /// Loads a built-in template by name or a file by path, which has the slots of the first of `builtins`, and checks
     /// its slots against what will be filled. Lines of data that read like one of the template's lines or like the
     /// layout's answer prefix will be quoted.
-    pub(crate) fn load(
+    pub fn load(
         choice: &str,
         builtins: &[Builtin],
         settings: BTreeMap<&'static str, String>,
@@ -246,7 +246,7 @@ impl Template {
 
     /// The same template, which must use this setting. No line of data may begin as the one that it stands in,
     /// whatever the setting says here: it is one of many.
-    pub(crate) fn using(mut self, setting: &'static str) -> Result<Self, TemplateError> {
+    pub fn using(mut self, setting: &'static str) -> Result<Self, TemplateError> {
         self.must_use(setting)?;
         let said = self.settings.insert(setting, MARK.to_string());
         self.read_scaffold()?;
@@ -257,33 +257,33 @@ impl Template {
     /// The same template, and data that hold one of these verdicts in double brackets are altered so that they hold
     /// none.
     #[must_use]
-    pub(crate) fn guarding_verdicts(mut self, verdicts: &[String]) -> Self {
+    pub fn guarding_verdicts(mut self, verdicts: &[String]) -> Self {
         self.scaffold.guard_verdicts(verdicts);
         self
     }
 
     /// The name given to `--template`.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What was filled into a slot that is a setting.
-    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+    pub fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
     /// SHA-256 of the template's source, in hex.
-    pub(crate) fn sha256(&self) -> &str {
+    pub fn sha256(&self) -> &str {
         &self.sha256
     }
 
     /// Fills the data slots for one sample; an empty text counts as absent.
-    pub(crate) fn render(&self, sample: &str, data: &[(&'static str, &str)]) -> Result<Rendered, TemplateError> {
+    pub fn render(&self, sample: &str, data: &[(&'static str, &str)]) -> Result<Rendered, TemplateError> {
         self.render_with(sample, data, &[])
     }
 
     /// The same with lists; empty texts in them are left out, and an empty list counts as absent.
-    pub(crate) fn render_with(
+    pub fn render_with(
         &self,
         sample: &str,
         data: &[(&'static str, &str)],
@@ -444,7 +444,7 @@ fn used(env: &Environment<'_>) -> BTreeSet<String> {
 }
 
 /// The slots of a template; `None` where it is not valid.
-pub(crate) fn variables(source: &str) -> Option<BTreeSet<String>> {
+pub fn variables(source: &str) -> Option<BTreeSet<String>> {
     parse(source).ok().map(|(env, _)| used(&env))
 }
 

@@ -13,7 +13,7 @@ use crate::stage::{RowError, flatten_into};
 /// How a text ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub(crate) enum WrittenOutcome {
+pub enum WrittenOutcome {
     /// There it is, whole. Revisions call it `revised`.
     #[serde(alias = "revised")]
     Written,
@@ -22,15 +22,27 @@ pub(crate) enum WrittenOutcome {
     /// The model wrote nothing, or there was nothing to show it.
     Empty,
     /// The prompt with the longest answer does not fit.
-    TooLong { tokens_needed: usize, limit: usize },
+    TooLong {
+        /// Tokens of prompt and longest answer.
+        tokens_needed: usize,
+        /// The model's limit.
+        limit: usize,
+    },
     /// The model's chat template would show another text than the one given.
-    Altered { why: String },
+    Altered {
+        /// What differs.
+        why: String,
+    },
     /// The model's arithmetic gave no usable number.
-    NotFinite { why: String },
+    NotFinite {
+        /// Which number.
+        why: String,
+    },
 }
 
 impl WrittenOutcome {
-    pub(crate) fn of(result: &GenerateResult) -> Self {
+    /// How the text of a request ended.
+    pub fn of(result: &GenerateResult) -> Self {
         match &result.outcome {
             Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
             Outcome::Altered { why } => Self::Altered { why: why.clone() },
@@ -42,7 +54,7 @@ impl WrittenOutcome {
     }
 
     /// Whether there is a text; either may be where the arithmetic failed.
-    pub(crate) fn has_text(&self) -> Option<bool> {
+    pub fn has_text(&self) -> Option<bool> {
         match self {
             Self::Written | Self::Truncated => Some(true),
             Self::Empty | Self::TooLong { .. } | Self::Altered { .. } => Some(false),
@@ -51,7 +63,7 @@ impl WrittenOutcome {
     }
 
     /// Whether the model can have finished so.
-    pub(crate) fn may_finish(&self, finish: Finish) -> bool {
+    pub fn may_finish(&self, finish: Finish) -> bool {
         match self {
             Self::Written => finish != Finish::Length,
             Self::Truncated => finish == Finish::Length,
@@ -61,7 +73,8 @@ impl WrittenOutcome {
         }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    /// As rows have it.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Written => "written",
             Self::Truncated => "truncated",
@@ -75,33 +88,36 @@ impl WrittenOutcome {
 
 /// A text in place of one that is not written. A frequent word is one token in every vocabulary. Such texts share
 /// short beginnings only, as real texts do: the last digit comes first.
-pub(crate) fn dry_text(number: impl fmt::Display, words: usize) -> String {
+pub fn dry_text(number: impl fmt::Display, words: usize) -> String {
     let own: String = number.to_string().chars().rev().collect();
     format!("{own}{}", " the".repeat(words))
 }
 
 /// An answer with a text of so many tokens, in place of one that is not written.
-pub(crate) fn dry_result(number: usize, tokens: usize) -> GenerateResult {
+pub fn dry_result(number: usize, tokens: usize) -> GenerateResult {
     let nothing = GenerateResult::without_text(Outcome::Scored, 0);
     GenerateResult { text: dry_text(number, tokens), token_ids: vec![0; tokens], ..nothing }
 }
 
 /// A text, or why there is none: the fields of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct WrittenText {
+pub struct WrittenText {
     /// Without outer white space; nothing else is taken away.
-    pub(crate) text: String,
+    pub text: String,
     #[serde(flatten)]
-    pub(crate) ended: WrittenOutcome,
-    pub(crate) finish: Option<Finish>,
-    pub(crate) prompt_tokens: Option<usize>,
+    /// How it ended.
+    pub ended: WrittenOutcome,
+    /// Why the model stopped.
+    pub finish: Option<Finish>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: Option<usize>,
     /// Not known of one that somebody else has written.
-    pub(crate) tokens: Option<usize>,
+    pub tokens: Option<usize>,
 }
 
 impl WrittenText {
     /// What came of a request.
-    pub(crate) fn of(result: &GenerateResult) -> Self {
+    pub fn of(result: &GenerateResult) -> Self {
         Self {
             text: result.text.trim().to_owned(),
             ended: WrittenOutcome::of(result),
@@ -112,29 +128,29 @@ impl WrittenText {
     }
 
     /// Of a prompt that would have nothing to show.
-    pub(crate) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self { text: String::new(), ended: WrittenOutcome::Empty, finish: None, prompt_tokens: None, tokens: Some(0) }
     }
 
     /// How it ended, as outcomes count it: what was cut off is used as far as it goes, and leaves nothing open.
-    pub(crate) fn outcome(&self) -> &'static str {
+    pub fn outcome(&self) -> &'static str {
         if self.ended == WrittenOutcome::Truncated { "truncated_used" } else { self.ended.name() }
     }
 
     /// Whether it may be used: a text that was cut off is used where it serves as far as it goes.
-    pub(crate) fn usable(&self) -> Option<&str> {
+    pub fn usable(&self) -> Option<&str> {
         matches!(self.ended, WrittenOutcome::Written | WrittenOutcome::Truncated).then_some(self.text.as_str())
     }
 
     /// The row of which it is the rest.
-    pub(crate) fn row(&self, identity: Value) -> serde_json::Result<Value> {
+    pub fn row(&self, identity: Value) -> serde_json::Result<Value> {
         let mut row = identity;
         flatten_into(&mut row, self)?;
         Ok(row)
     }
 
     /// What a row that was written before, or by somebody else, says: a text is enough.
-    pub(crate) fn read(row: &Value) -> Result<Self, RowError> {
+    pub fn read(row: &Value) -> Result<Self, RowError> {
         let given: GivenText = from_value(row)?;
         let said = row.get("outcome").filter(|outcome| !outcome.is_null());
         let ended = match said {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use probity_methods::{Configured, DynMethod, methods};
+use probity_methods::{Configured, DynMethod};
+use probity_studies::methods;
 use probity_options::{OptionSpec, open_regular};
 use serde_json::Value;
 
@@ -52,7 +53,7 @@ fn file_of<'v>(method: &dyn DynMethod, form: &str, value: &'v str) -> Option<&'v
     match form {
         // A method may use the prompts of another.
         "NAME|FILE" => {
-            let known = methods().iter().flat_map(|method| method.prompts()).chain(method.prompts());
+            let known = methods().flat_map(|method| method.prompts()).chain(method.prompts());
             (known.into_iter().all(|prompt| prompt.name() != value)).then_some(value)
         }
         _ if form.starts_with("TEXT|@FILE") => value.strip_prefix('@'),

@@ -1,14 +1,15 @@
 //! All that a stage can be, and which options it has.
 
-use probity_methods::{DynMethod, Meta, Metrics, methods};
+use probity_methods::{DynMethod, Meta, Metrics};
 use probity_options::{OptionSpec, specs};
+use probity_studies::methods;
 
 use crate::options::{ComputingOptions, DataOptions, ModelOptions, RunOptions};
 
 /// All that a stage can be: the methods, then what judges nothing.
 pub fn stage_kinds() -> impl Iterator<Item = &'static dyn DynMethod> + Clone {
     let others: [&'static dyn DynMethod; 2] = [&Metrics, &Meta];
-    methods().iter().copied().chain(others)
+    methods().chain(others)
 }
 
 /// The one of that name.

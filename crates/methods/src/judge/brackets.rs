@@ -11,9 +11,11 @@ const SHOWN: usize = 40;
 
 /// Why a text says no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoVerdict {
+pub enum NoVerdict {
+    /// An empty text.
     #[error("nothing was generated")]
     NoText,
+    /// No brackets.
     #[error("the text holds no [[…]]")]
     NoMarker,
     /// With what stands in it, as far as it is shown.
@@ -23,8 +25,10 @@ pub(crate) enum NoVerdict {
     /// back, unless it says the same.
     #[error("the last verdict is {0}, which is not in double brackets [[…]]")]
     Loose(String),
+    /// A verdict whose clause says that it is none.
     #[error("the text denies its last verdict {0}")]
     Denied(String),
+    /// Two verdicts that differ.
     #[error("the last sentence with a verdict has two different ones, {0} last")]
     Two(String),
 }
@@ -53,7 +57,7 @@ const BOX: &str = "boxed{";
 /// in whatever dress, is no verdict, and neither is an earlier one: whoever says something else last has taken it back.
 /// A verdict that its clause denies is none, and takes back an earlier one that says the same. A sentence with two
 /// different verdicts has none.
-pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
+pub fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
         return Err(NoVerdict::NoText);
     }

@@ -35,24 +35,26 @@ const SINGLE: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATE
 
 /// A text that is judged, and what rows call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ShownText<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) text: &'a str,
+pub struct ShownText<'a> {
+    /// Its name in the data: a candidate's id.
+    pub name: &'a str,
+    /// The text.
+    pub text: &'a str,
 }
 
 /// What a judge is asked once.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct JudgeQuestion<'a> {
+pub struct JudgeQuestion<'a> {
     /// Whose context and instruction are shown.
-    pub(crate) sample: &'a Sample,
+    pub sample: &'a Sample,
     /// Position among the judge's attributes.
-    pub(crate) attribute: usize,
+    pub attribute: usize,
     /// In the order shown: two texts for a pair, one for a rating.
-    pub(crate) shown: Vec<ShownText<'a>>,
+    pub shown: Vec<ShownText<'a>>,
     /// None for a judgement without reference.
-    pub(crate) references: Vec<&'a str>,
+    pub references: Vec<&'a str>,
     /// Tells the question from others about the same texts; seeds of sampled answers depend on it.
-    pub(crate) tag: String,
+    pub tag: String,
 }
 
 impl JudgeQuestion<'_> {
@@ -63,7 +65,7 @@ impl JudgeQuestion<'_> {
 }
 
 /// One model as a judge.
-pub(crate) struct ModelJudge<'m> {
+pub struct ModelJudge<'m> {
     model: &'m dyn LanguageModel,
     options: JudgingOptions,
     offered: OfferedVerdicts,
@@ -83,7 +85,7 @@ pub(crate) struct ModelJudge<'m> {
 
 impl<'m> ModelJudge<'m> {
     /// Loads the prompts of each attribute for `model`, and checks them and the options. The model is asked nothing.
-    pub(crate) fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
+    pub fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
         options.check()?;
         let reward = RewardJudge::of(model)?;
         if reward.is_some() {
@@ -137,22 +139,22 @@ impl<'m> ModelJudge<'m> {
 
     /// The same judge, which samples each answer at this temperature.
     #[must_use]
-    pub(crate) fn sampling_at(self, temperature: f64) -> Self {
+    pub fn sampling_at(self, temperature: f64) -> Self {
         Self { sampled: Some(temperature), ..self }
     }
 
     /// The same, with requests that are named after it: where another judge is asked the same.
-    pub(crate) fn called(self, suffix: String) -> Self {
+    pub fn called(self, suffix: String) -> Self {
         Self { suffix, ..self }
     }
 
     /// How the prompt is called that it is asked with.
-    pub(crate) fn template(&self) -> &str {
+    pub fn template(&self) -> &str {
         if self.reward.is_some() { "reward" } else { self.options.template() }
     }
 
     /// What verdicts depend on besides the model.
-    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+    pub fn sign(&self, signature: Signature) -> Signature {
         let signature = signature.with_options(&self.options);
         if let Some(reward) = &self.reward {
             let signature = signature.with("verdict", "reward").with("format", reward.layout().name());
@@ -164,7 +166,7 @@ impl<'m> ModelJudge<'m> {
     }
 
     /// The same of a stage in which it answers.
-    pub(crate) fn signature(&self, stage: &'static str) -> Signature {
+    pub fn signature(&self, stage: &'static str) -> Signature {
         self.sign(Signature::new(stage, self.model))
     }
 
@@ -317,7 +319,7 @@ impl<'m> ModelJudge<'m> {
     }
 
     /// What the judge is shown; the question can be rendered, as [`Self::ask`] has found out.
-    pub(crate) fn prompt(&self, question: &JudgeQuestion<'_>) -> Prompt {
+    pub fn prompt(&self, question: &JudgeQuestion<'_>) -> Prompt {
         self.render(question).expect("it could be rendered before").prompt(&self.layout)
     }
 

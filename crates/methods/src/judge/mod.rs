@@ -16,13 +16,11 @@ mod stage;
 mod tests;
 mod verdict;
 
-#[cfg(test)]
-pub(crate) use brackets::{NoVerdict, last_verdict};
-
+pub use brackets::{NoVerdict, last_verdict};
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 
-pub(crate) use judging::{JudgeQuestion, ModelJudge, ShownText};
-pub(crate) use plan::{JudgedUnit, UnitVerdict};
-pub(crate) use stage::JudgeStage;
-pub(crate) use verdict::{Decision, JudgeVerdict, PairChoice};
+pub use judging::{JudgeQuestion, ModelJudge, ShownText};
+pub use plan::{JudgedUnit, UnitVerdict};
+pub use stage::JudgeStage;
+pub use verdict::{Decision, JudgeVerdict, PairChoice};

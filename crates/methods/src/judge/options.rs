@@ -36,7 +36,7 @@ pub enum VerdictMode {
 
 impl VerdictMode {
     /// Whether verdicts have probabilities.
-    pub(crate) fn has_labels(self) -> bool {
+    pub fn has_labels(self) -> bool {
         self != Self::Generate
     }
 }
@@ -114,7 +114,7 @@ impl JudgingOptions {
     }
 
     /// The word forms of each attribute.
-    pub(crate) fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
+    pub fn words(&self) -> Result<Vec<AttributeWords>, MethodError> {
         let Self { attribute, noun, adjective, .. } = self.clone();
         SubjectOptions { attribute, noun, adjective, no_gold: false }.words()
     }

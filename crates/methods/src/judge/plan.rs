@@ -12,18 +12,20 @@ use crate::pairs::rng_for;
 
 /// What is decided: one pair, or one candidate, under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct JudgedUnit {
-    pub(crate) item: usize,
-    pub(crate) attribute: usize,
+pub struct JudgedUnit {
+    /// The position of the sample.
+    pub item: usize,
+    /// The position of the attribute.
+    pub attribute: usize,
     /// Position of the candidate, or of the pair's first in the sample's order.
-    pub(crate) first: usize,
+    pub first: usize,
     /// Of the pair's other one.
-    pub(crate) second: Option<usize>,
+    pub second: Option<usize>,
 }
 
 impl JudgedUnit {
     /// The candidates.
-    pub(crate) fn candidates(self) -> impl Iterator<Item = usize> {
+    pub fn candidates(self) -> impl Iterator<Item = usize> {
         std::iter::once(self.first).chain(self.second)
     }
 }
@@ -51,10 +53,11 @@ pub(super) struct JudgePlan {
 
 /// A judge's verdict on a unit.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct UnitVerdict {
-    pub(crate) decided: Decision,
+pub struct UnitVerdict {
+    /// The decision over both orders.
+    pub decided: Decision,
     /// Of a pair with its first shown first, and with its second; absent where that was not asked.
-    pub(crate) orders: [Option<Decision>; 2],
+    pub orders: [Option<Decision>; 2],
 }
 
 impl UnitVerdict {
@@ -75,7 +78,7 @@ impl UnitVerdict {
 
     /// Of each of so many units; `None` where none of the verdicts is on it. A verdict comes with the position of its
     /// unit and whether the pair's second was shown first.
-    pub(crate) fn settle<'v>(
+    pub fn settle<'v>(
         units: usize,
         verdicts: impl Iterator<Item = (usize, bool, &'v Decision)>,
         labels: bool,
@@ -90,7 +93,7 @@ impl UnitVerdict {
     }
 
     /// Whether the verdict depends on the order; `None` unless there is one in both.
-    pub(crate) fn turns(&self) -> Option<bool> {
+    pub fn turns(&self) -> Option<bool> {
         let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decision::choice));
         given.zip(turned).map(|(given, turned)| given != turned)
     }

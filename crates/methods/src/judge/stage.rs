@@ -8,14 +8,15 @@ use super::verdict::JudgeVerdict;
 use crate::{KeepPart, MethodError, MethodStage, RowError, Run};
 
 /// A stage of questions to judges: one part, and one row, for each question to each judge.
-pub(crate) struct JudgeStage<'a> {
-    pub(crate) name: &'static str,
+pub struct JudgeStage<'a> {
+    /// The name of the stage and of its table.
+    pub name: &'static str,
     /// The judges in the order in which they answer, each with its questions.
-    pub(crate) judges: Vec<(&'a ModelJudge<'a>, &'a [JudgeQuestion<'a>])>,
+    pub judges: Vec<(&'a ModelJudge<'a>, &'a [JudgeQuestion<'a>])>,
     /// The fields that identify the row of a part.
-    pub(crate) identity: Box<dyn Fn(usize) -> Value + Sync + 'a>,
+    pub identity: Box<dyn Fn(usize) -> Value + Sync + 'a>,
     /// See [`MethodStage::inputs`].
-    pub(crate) inputs: Vec<String>,
+    pub inputs: Vec<String>,
 }
 
 impl<'a> JudgeStage<'a> {

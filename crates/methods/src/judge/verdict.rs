@@ -16,7 +16,7 @@ use crate::{MethodError, RatingScale};
 
 /// What a judge may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OfferedVerdicts {
+pub enum OfferedVerdicts {
     /// `[[A]]`, the text shown first is better, `[[B]]`, the second is, and where ties are offered `[[C]]`.
     Pair {
         ties: bool,
@@ -26,7 +26,7 @@ pub(crate) enum OfferedVerdicts {
 
 impl OfferedVerdicts {
     /// What may stand in the brackets.
-    pub(crate) fn names(self) -> Vec<String> {
+    pub fn names(self) -> Vec<String> {
         match self {
             Self::Pair { ties } => {
                 ["A", "B", "C"][..if ties { 3 } else { 2 }].iter().map(|name| (*name).to_owned()).collect()
@@ -36,7 +36,7 @@ impl OfferedVerdicts {
     }
 
     /// The labels that follow [`MARKER`]. Where one begins another (1 and 10) each includes its closing bracket.
-    pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
+    pub fn labels(self) -> Result<LabelSet, MethodError> {
         let names = self.names();
         let ambiguous = one_begins_another(&names);
         let variants =
@@ -58,9 +58,12 @@ impl OfferedVerdicts {
 /// Which of two texts is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum PairChoice {
+pub enum PairChoice {
+    /// The first text.
     First,
+    /// The second text.
     Second,
+    /// Neither is better.
     Tie,
 }
 
@@ -76,7 +79,7 @@ impl PairChoice {
 
 /// What was said.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum DecisionValue {
+pub enum DecisionValue {
     /// Weights of: the first is better, the second is, neither is. They sum to one.
     Pair([f64; 3]),
     Rating(f64),
@@ -94,23 +97,26 @@ impl DecisionValue {
 
 /// What was said, or why nothing was.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Decision {
+pub struct Decision {
     /// Present where [`Outcome::has_answer`].
-    pub(crate) says: Option<DecisionValue>,
-    pub(crate) outcome: Outcome,
+    pub says: Option<DecisionValue>,
+    /// How the request ended.
+    pub outcome: Outcome,
 }
 
 impl Decision {
-    pub(crate) fn none(outcome: Outcome) -> Self {
+    /// There is no verdict.
+    pub fn none(outcome: Outcome) -> Self {
         Self { says: None, outcome }
     }
 
     /// What decides without a doubt.
-    pub(crate) fn chosen(choice: PairChoice) -> Self {
+    pub fn chosen(choice: PairChoice) -> Self {
         Self::of(DecisionValue::Pair(choice.weights()), None)
     }
 
-    pub(crate) fn rated(rating: f64) -> Self {
+    /// A rating.
+    pub fn rated(rating: f64) -> Self {
         Self::of(DecisionValue::Rating(rating), None)
     }
 
@@ -125,21 +131,22 @@ impl Decision {
     }
 
     /// The verdict with the most weight; a tie where two have the same. `None` for a rating.
-    pub(crate) fn choice(&self) -> Option<PairChoice> {
+    pub fn choice(&self) -> Option<PairChoice> {
         Some(heaviest(self.says?.weights()?).unwrap_or(PairChoice::Tie))
     }
 
     /// How much speaks for the text shown first, from 0 to 1: its weight and half of a tie's. `None` for a rating.
-    pub(crate) fn p(&self) -> Option<f64> {
+    pub fn p(&self) -> Option<f64> {
         self.says?.weights().map(|[first, _, tie]| first + tie / 2.0)
     }
 
-    pub(crate) fn rating(&self) -> Option<f64> {
+    /// The rating, if it is one.
+    pub fn rating(&self) -> Option<f64> {
         self.says?.rating()
     }
 
     /// The same with the texts in the other order.
-    pub(crate) fn turned(&self) -> Self {
+    pub fn turned(&self) -> Self {
         let says = self.says.map(|says| match says {
             DecisionValue::Pair([first, second, tie]) => DecisionValue::Pair([second, first, tie]),
             rating @ DecisionValue::Rating(_) => rating,
@@ -149,13 +156,13 @@ impl Decision {
 
     /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing
     /// have no part in it; where none says anything, the outcome is that of the first.
-    pub(crate) fn vote(all: &[Self]) -> Self {
+    pub fn vote(all: &[Self]) -> Self {
         let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| DecisionValue::Pair(choice.weights())));
         Self::merged(all, voice)
     }
 
     /// Mean weights, and mean ratings, in the same way.
-    pub(crate) fn mean(all: &[Self]) -> Self {
+    pub fn mean(all: &[Self]) -> Self {
         Self::merged(all, |one| one.says)
     }
 
@@ -182,51 +189,53 @@ fn heaviest(weights: [f64; 3]) -> Option<PairChoice> {
 
 /// One answer of a judge, as rows have it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct JudgeAnswer {
+pub struct JudgeAnswer {
     /// What it wrote; absent where it was asked for labels alone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) text: Option<String>,
+    pub text: Option<String>,
     /// Tokens that it wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens: Option<usize>,
+    pub tokens: Option<usize>,
     /// How the text ended. A text that the limit of tokens cut off holds no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     finish: Option<Finish>,
     /// The verdict that the text ends in; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "letter_or_number")]
-    pub(crate) written: Option<String>,
+    pub written: Option<String>,
     /// Probabilities of the verdicts, normalised; absent where they were not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     probabilities: Option<Map<String, Value>>,
     /// Their probability together under the full vocabulary.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mass: Option<f64>,
+    pub mass: Option<f64>,
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
+    pub outcome: Outcome,
 }
 
 /// A judge's verdict on one question, out of one answer or several.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct JudgeVerdict {
-    pub(crate) decided: Decision,
+pub struct JudgeVerdict {
+    /// The decision of all answers.
+    pub decided: Decision,
     /// One per cycle; none where there was nothing to ask about.
-    pub(crate) answers: Vec<JudgeAnswer>,
-    pub(crate) prompt_tokens: Option<usize>,
+    pub answers: Vec<JudgeAnswer>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: Option<usize>,
 }
 
 impl JudgeVerdict {
     /// Of a question that was not asked.
-    pub(crate) fn none(outcome: Outcome) -> Self {
+    pub fn none(outcome: Outcome) -> Self {
         Self { decided: Decision::none(outcome), answers: Vec::new(), prompt_tokens: None }
     }
 
     /// Probabilities without a text.
-    pub(crate) fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
+    pub fn from_labels(result: &ScoreResult, offered: OfferedVerdicts) -> Self {
         Self::of(vec![JudgeAnswer::from_labels(result)], Some(result.prompt_tokens), offered, true)
     }
 
     /// By the rewards of two texts, as Bradley and Terry's model has it: a tie where they are equal.
-    pub(crate) fn from_rewards(results: [&ScoreResult; 2], offered: OfferedVerdicts) -> Self {
+    pub fn from_rewards(results: [&ScoreResult; 2], offered: OfferedVerdicts) -> Self {
         let reward = |result: &ScoreResult| Some(result.classes()?.classes.first()?.logit);
         let prompt_tokens = Some(results.iter().map(|result| result.prompt_tokens).sum());
         let answer = if let [Some(first), Some(second)] = results.map(reward) {
@@ -241,7 +250,7 @@ impl JudgeVerdict {
     }
 
     /// Generated texts, one a cycle.
-    pub(crate) fn from_texts(results: &[GenerateResult], offered: OfferedVerdicts, labels: bool) -> Self {
+    pub fn from_texts(results: &[GenerateResult], offered: OfferedVerdicts, labels: bool) -> Self {
         let read = |result: &GenerateResult| {
             if labels { JudgeAnswer::at_marker(result, offered) } else { JudgeAnswer::written(result, offered) }
         };
@@ -250,7 +259,7 @@ impl JudgeVerdict {
     }
 
     /// What a row of answers says.
-    pub(crate) fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
+    pub fn read(row: &Value, offered: OfferedVerdicts, labels: bool) -> Result<Self, RowError> {
         let given: GivenVerdict = from_value(row)?;
         for (number, answer) in given.answers.iter().enumerate() {
             answer.check(&format!("answers[{number}]"), offered, labels)?;
@@ -281,7 +290,7 @@ impl JudgeVerdict {
     }
 
     /// Its row behind the fields that identify it.
-    pub(crate) fn row(&self, identity: Value, offered: OfferedVerdicts) -> serde_json::Result<Value> {
+    pub fn row(&self, identity: Value, offered: OfferedVerdicts) -> serde_json::Result<Value> {
         let mut row = identity;
         match offered {
             OfferedVerdicts::Pair { .. } => {
@@ -298,17 +307,17 @@ impl JudgeVerdict {
     }
 
     /// The mean label mass over cycles, where labels were asked for.
-    pub(crate) fn mass(&self) -> Option<f64> {
+    pub fn mass(&self) -> Option<f64> {
         mean(self.answers.iter().filter_map(|answer| answer.mass))
     }
 
     /// Tokens of its prompts and answers, as if each were computed from scratch.
-    pub(crate) fn tokens(&self) -> usize {
+    pub fn tokens(&self) -> usize {
         self.answers.iter().map(|answer| self.prompt_tokens.unwrap_or(0) + answer.tokens.unwrap_or(0)).sum()
     }
 
     /// Answers that were given and hold no verdict.
-    pub(crate) fn unparsed(&self) -> usize {
+    pub fn unparsed(&self) -> usize {
         self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
     }
 }

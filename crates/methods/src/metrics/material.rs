@@ -47,13 +47,13 @@ pub struct MetricModelOptions {
 
 impl MetricModelOptions {
     /// Those that are named.
-    pub(crate) fn roles(&self) -> Vec<RoleModel> {
+    pub fn roles(&self) -> Vec<RoleModel> {
         RoleModel::of_metrics(self.encoder.as_deref(), self.seq2seq.as_deref())
     }
 }
 
 /// Metrics of a method that lack what they work with: a model that no option names, or what a sample does not have.
-pub(crate) fn check_needs<'c, 's>(
+pub fn check_needs<'c, 's>(
     choices: impl IntoIterator<Item = &'c ChosenMetric>,
     models: &MetricModelOptions,
     samples: &'s [Sample],
@@ -83,12 +83,12 @@ fn name(sample: &Sample) -> String {
 
 /// A candidate and what a metric holds it against; the sample's context is the source. Every sample has a context: an
 /// empty one is how it has no source.
-pub(crate) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
+pub fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> MetricItem<'a> {
     MetricItem { candidate, references, source: Some(&*sample.context).filter(|context| !context.trim().is_empty()) }
 }
 
 /// The references that the data have.
-pub(crate) fn references(sample: &Sample) -> Vec<&str> {
+pub fn references(sample: &Sample) -> Vec<&str> {
     sample.references.iter().map(|text| &**text).collect()
 }
 

@@ -16,7 +16,7 @@ use conclusions::MetricConclusions;
 use figures::{MetricEntry, report};
 use material::MetricMaterial;
 pub use material::MetricModelOptions;
-pub(crate) use material::{check_needs, item, references};
+pub use material::{check_needs, item, references};
 
 /// The table of scores.
 const SCORES: &str = "scores";

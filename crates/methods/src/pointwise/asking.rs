@@ -8,23 +8,19 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{CandidatePlace, Pointwise, PointwiseQuestion};
+use crate::answer::Answer;
 use crate::figures::mean;
 use crate::question::material;
 use crate::template::{Rendered, TemplateError};
 use crate::{MethodError, Run, RunOutput};
 
-/// What an answer says.
-pub(crate) struct LabelReading {
-    /// The score, or why there is none.
-    pub(crate) score: Result<f64, Outcome>,
-    /// Normalised probability of each label.
-    pub(crate) probabilities: Vec<(String, f64)>,
-}
+/// Computes the score from label probabilities.
+pub(crate) type ReadLabels<'a> = dyn Fn(&LabelAnswer) -> Result<f64, Outcome> + Sync + 'a;
 
 /// What is asked of the model about a candidate, and how its answer becomes a score.
 pub(crate) enum PointwiseAsk<'a> {
     /// How probable each label is.
-    Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> LabelReading + Sync) },
+    Labels { labels: LabelSet, read: &'a ReadLabels<'a> },
     /// How probable the candidate itself is after the prompt, which does not show it.
     Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
     /// What the model's class head says of the candidate as an answer.
@@ -59,23 +55,16 @@ pub(super) type KeepReply<'k> =
     dyn FnMut(usize, PointwiseReply, &mut dyn RunOutput) -> Result<(), SinkError> + Send + 'k;
 
 impl PointwiseReply {
-    fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> LabelReading) -> Self {
-        let reading = result.labels().map(read);
-        let (score, mut outcome) = match &reading {
-            Some(LabelReading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
-            Some(LabelReading { score: Err(outcome), .. }) => (None, outcome.clone()),
-            None => (None, result.outcome.clone()),
-        };
-        // That two labels are equally probable is no tie of a score: the number stands.
-        if outcome == Outcome::Tie {
-            outcome = Outcome::Scored;
-        }
-        let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
-        let probabilities: Map<String, Value> = probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect();
-        let mass = result.labels().map(|l| l.mass);
-        let probabilities = Value::Object(probabilities);
-        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities)]);
-        Self { score, mass, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    fn from_labels(result: &ScoreResult, read: &ReadLabels<'_>) -> Self {
+        let Answer { value: score, mass, outcome, prompt_tokens, .. } =
+            Answer::from_labels(result, |labels| read(labels).map(Some));
+        // A score is defined where two labels are equally probable.
+        let outcome = if outcome == Outcome::Tie { Outcome::Scored } else { outcome };
+        let labels = result.labels().map(|answer| answer.labels.as_slice()).unwrap_or_default();
+        let probabilities: Map<String, Value> =
+            labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect();
+        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities.into())]);
+        Self { score, mass, outcome, shown, prompt_tokens, unparsed: 0 }
     }
 
     fn from_continuation(result: &ScoreResult, read: &dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome>) -> Self {

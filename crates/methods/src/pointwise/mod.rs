@@ -9,7 +9,7 @@ mod rows;
 use probity_data::{Candidate, Sample};
 use probity_lm::text::counted;
 
-pub(crate) use asking::{LabelReading, PointwiseAsk};
+pub(crate) use asking::PointwiseAsk;
 
 use crate::gold;
 use crate::question::given_twice;

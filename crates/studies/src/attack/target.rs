@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{SinkError, did_you_mean, nearest};
+use probity_methods::methods;
 use probity_options::{GivenOptions, read_pair};
 use serde_json::Value;
 
 use super::options::AttackParams;
-use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging, methods};
+use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging};
 
 /// A method with the options that it was named with.
 pub(super) struct Target {

@@ -64,7 +64,7 @@ impl Readout for LogRatioReadout {
     }
 
     fn read_labels(&self, _: usize, result: &ScoreResult) -> Answer<f64> {
-        Answer::from_labels(result, |labels| log_ratio(labels).score.map(Some))
+        Answer::from_labels(result, |labels| log_ratio(labels).map(Some))
     }
 
     fn unasked(&self, _: usize, _: bool) -> Result<Option<Answer<f64>>, MethodError> {

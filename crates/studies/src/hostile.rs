@@ -230,7 +230,7 @@ fn skimmed(text: &str) -> String {
 #[test]
 fn no_text_moves_the_scaffold_of_any_prompt() {
     let mut attacks_tried = 0;
-    for prompt in methods().iter().flat_map(|method| method.prompts()).filter(|prompt| !prompt.data.is_empty()) {
+    for prompt in methods().flat_map(|method| method.prompts()).filter(|prompt| !prompt.data.is_empty()) {
         let template = load(prompt);
         let harmless = messages(prompt, &template, HARMLESS);
         let whole: String = harmless.iter().flat_map(|message| [message.content.as_str(), "\n"]).collect();
@@ -265,7 +265,7 @@ fn no_text_moves_the_scaffold_of_any_prompt() {
 #[test]
 fn a_judge_that_repeats_a_text_has_not_said_what_it_says() {
     let offered = offered();
-    for prompt in methods().iter().flat_map(|method| method.prompts()).filter(|prompt| prompt.source().contains("[[")) {
+    for prompt in methods().flat_map(|method| method.prompts()).filter(|prompt| prompt.source().contains("[[")) {
         let template = load(prompt);
         let harmless = messages(prompt, &template, HARMLESS);
         let last = harmless.len() - 1;

@@ -1,0 +1,43 @@
+//! Studies: methods that answer a question of research with several steps. They revise references, criticise texts, judge
+//! documents, attack judges, and learn from labels. They use the judging methods of [`probity_methods`]; nothing there uses
+//! them.
+//!
+//! [`methods`] lists all methods, those that judge and the studies.
+
+mod attack;
+mod chats;
+#[cfg(test)]
+mod hostile;
+mod learned;
+mod listed;
+mod metacritique;
+#[cfg(test)]
+mod order_tests;
+mod refeval;
+mod registry;
+mod revise;
+mod reviseval;
+mod revision;
+#[cfg(test)]
+#[path = "../../methods/src/testing.rs"]
+mod testing;
+
+use probity_analysis::{conclusion, figures, gold, thresholds};
+use probity_methods::{
+    Artefact, Builtin, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile, Method,
+    MethodError, MethodReport, MethodStage, ModelKind, Outcomes, RatingScale, RoleModel, RowError, Run, RunOutput, RunScores,
+    Section, Signature, StageSpec, Staging, Trust, answer, answer_text, attributes, builtin, comparative,
+    defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote, stage, template,
+    written,
+};
+#[cfg(test)]
+use probity_methods::{GivenTable, MemoryOutput, Metrics, RunSummary};
+
+pub use attack::{Attack, AttackParams};
+pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
+pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
+pub use refeval::{JudgementMode, JudgementRule, RefEval, RefEvalBaseline, RefEvalParams};
+pub use registry::{method, methods};
+pub use revise::{Aspect, OwnTemplate, Revise, ReviseParams, ReviserOptions, RevisionKind};
+pub use reviseval::{Reference, RevisEval, RevisEvalParams};
+pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};

@@ -1,0 +1,287 @@
+//! All methods: those that judge, then the studies, one line each.
+
+use probity_methods::{DynMethod, entry};
+
+use crate::attack::Attack;
+use crate::learned::{Learn, Learned};
+use crate::metacritique::MetaCritique;
+use crate::refeval::RefEval;
+use crate::revise::Revise;
+use crate::reviseval::RevisEval;
+use crate::revision::RevisionStudy;
+
+const STUDIES: &[&dyn DynMethod] = &[
+    entry::<Revise>(),
+    entry::<RevisEval>(),
+    entry::<MetaCritique>(),
+    entry::<RefEval>(),
+    entry::<RevisionStudy>(),
+    entry::<Learn>(),
+    entry::<Learned>(),
+    entry::<Attack>(),
+];
+
+/// All methods, in the order in which they are listed.
+pub fn methods() -> impl Iterator<Item = &'static dyn DynMethod> + Clone {
+    probity_methods::methods().iter().chain(STUDIES).copied()
+}
+
+/// The method of that name.
+pub fn method(name: &str) -> Option<&'static dyn DynMethod> {
+    methods().find(|method| method.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::{Arc, Mutex};
+
+    use probity_lm::{LanguageModel, ScriptedModel};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{configured, generated, run, sample};
+
+    #[test]
+    fn names_are_unique_and_fit_for_a_command_line() {
+        let names: BTreeSet<&str> = methods().map(|m| m.name()).collect();
+        assert_eq!(names.len(), methods().count());
+        assert!(names.iter().all(|n| n.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+
+    #[test]
+    fn every_method_and_each_of_its_options_is_documented() {
+        for method in methods() {
+            assert!(
+                !method.about().is_empty() && !method.about().ends_with('.') && !method.about().contains('\n'),
+                "{}",
+                method.name()
+            );
+            assert!(method.long_about().starts_with(method.about()), "{}", method.name());
+            for option in method.options() {
+                assert!(!option.help.is_empty(), "{} --{}", method.name(), option.name());
+            }
+        }
+    }
+
+    /// One golden case per method: two candidates, label probabilities by position, values worked out by hand.
+    #[test]
+    fn golden_cases() {
+        let falling = || {
+            ScriptedModel::from_probabilities(|request| {
+                let labels = match &request.ask {
+                    probity_lm::Ask::Labels(labels) => labels.labels().len(),
+                    probity_lm::Ask::Classes => 1,
+                    _ => panic!("labels or classes are asked for"),
+                };
+                (1..=labels).map(|k| 0.5_f64.powi(k as i32)).collect()
+            })
+            .with_generation(|request| {
+                let revise = request.prompt.text().contains("[Start of New");
+                generated(if revise {
+                    " the quality of text\n"
+                } else if request.max_tokens < 9 {
+                    "7"
+                } else {
+                    "Rather good. [[7]]"
+                })
+            })
+        };
+        let golden = [
+            // p = 2/3 in both orders: everyone wins half.
+            ("compare --attribute coherence", [0.5, 0.5]),
+            // (1·16 + 2·8 + 3·4 + 4·2 + 5·1) / 31
+            ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
+            // the number that was generated
+            ("prompt-scoring --attribute coherence", [7.0, 7.0]),
+            // each question 2/3
+            ("checklist --attribute coherence", [2.0 / 3.0, 2.0 / 3.0]),
+            // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, each as improbable as it is long
+            ("gpt-score --attribute coherence", [-4.0, -4.0]),
+            // ln (0.5 / 0.25)
+            ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
+            // the rating that was written
+            ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
+            // the one logit
+            ("reward", [0.5, 0.5]),
+            // four of seven words kept
+            ("revise", [4.0 / 7.0, 4.0 / 7.0]),
+            // the rating that was written, without reference
+            ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
+            // each critique makes one claim, which is true, and the one claim of the reference
+            ("metacritique", [1.0, 1.0]),
+            // ln (0.5 / 0.25), and two words inserted, two replaced and one more inserted, of the first text
+            ("revision --judge parapluie --metric levenshtein-source:unit=word", [2.0_f64.ln(), 5.0]),
+        ];
+        assert_eq!(
+            golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
+            judging().collect::<Vec<_>>()
+        );
+        for (args, expected) in golden {
+            let model = if args == "reward" { falling().with_classes(["LABEL_0"]) } else { falling() };
+            let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &model);
+            result.expect("runs");
+            let scores: Vec<f64> = match output.rows("revisions").as_slice() {
+                [] => output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect(),
+                [row, ..] => [0, 1].map(|to| row["similarity"][to]["word"].as_f64().expect("similar")).to_vec(),
+            };
+            assert!(scores.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{args}: {scores:?}");
+        }
+    }
+
+    /// Answers in the order asked; the scripted model answers last first.
+    struct InOrder(ScriptedModel);
+
+    impl LanguageModel for InOrder {
+        fn description(&self) -> &probity_lm::ModelDescription {
+            self.0.description()
+        }
+
+        fn score(
+            &self,
+            requests: &mut probity_lm::Requests<'_, probity_lm::ScoreRequest>,
+            sink: &mut probity_lm::Sink<'_, probity_lm::ScoreResult>,
+        ) -> Result<probity_lm::Usage, probity_lm::LmError> {
+            let mut usage = probity_lm::Usage::default();
+            for (index, request) in requests.enumerate() {
+                usage += self.0.score(&mut std::iter::once(request), &mut |_, result| sink(index, result))?;
+            }
+            Ok(usage)
+        }
+
+        fn generate(
+            &self,
+            requests: &mut probity_lm::Requests<'_, probity_lm::GenerateRequest>,
+            sink: &mut probity_lm::Sink<'_, probity_lm::GenerateResult>,
+        ) -> Result<probity_lm::Usage, probity_lm::LmError> {
+            self.0.generate(requests, sink)
+        }
+    }
+
+    /// The small runs of `tests/methods.json`, and others of methods that can be asked for several things at once.
+    fn runs() -> Vec<String> {
+        let rows: BTreeMap<String, Value> =
+            serde_json::from_str(include_str!("../../../tests/methods.json")).expect("a row for each method");
+        let judging: BTreeSet<&str> = judging().collect();
+        assert_eq!(rows.keys().map(String::as_str).collect::<BTreeSet<_>>(), judging, "rows of tests/methods.json");
+        // A reward model has no labels, and critiques are asked of samples with critiques.
+        let rows = rows.iter().filter(|(name, _)| !["reward", "metacritique"].contains(&name.as_str()));
+        let small = rows.map(|(name, row)| format!("{name} {}", row["arguments"].as_str().expect("arguments")));
+        let several = [
+            "prompt-scoring --attribute coherence --samples 2",
+            "parapluie --template direct --template meaning",
+            "judge --attribute coherence --ties",
+            "judge --attribute coherence --verdict label",
+            "revise --kind aspects",
+            "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
+        ];
+        small.chain(several.map(str::to_owned)).collect()
+    }
+
+    /// Methods with scores of candidates: one that reads documents has none, what learns needs more than one sample, and
+    /// an attack writes what becomes of scores.
+    fn judging() -> impl Iterator<Item = &'static str> {
+        let names = methods().filter(|method| method.needs().samples).map(|method| method.name());
+        names.filter(|name| !name.starts_with("learn") && *name != "attack")
+    }
+
+    #[test]
+    fn questions_of_a_run_have_names_of_their_own() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        for args in &runs() {
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let (scored, written) = (asked.clone(), asked.clone());
+            let model = ScriptedModel::from_probabilities(move |request| {
+                scored.lock().expect("no panic").push(request.id.clone());
+                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
+                vec![0.1; labels.labels().len()]
+            })
+            .with_generation(move |request| {
+                written.lock().expect("no panic").push(request.id.clone());
+                generated("3 [[A]]")
+            });
+            run(args, &samples, &model).0.expect("runs");
+            let asked = asked.lock().expect("no panic");
+            assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), asked.len(), "{args}: {asked:?}");
+        }
+    }
+
+    /// Whose answers depend on the prompt alone.
+    fn noisy() -> ScriptedModel {
+        ScriptedModel::from_probabilities(|request| {
+            let text = request.prompt.text();
+            let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+            let count = if let probity_lm::Ask::Labels(labels) = &request.ask { labels.labels().len() } else { 1 };
+            (0..count).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
+        })
+        .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
+    }
+
+    #[test]
+    fn a_judging_method_declares_the_scores_of_its_table() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        let judges =
+            |args: &&str| method(args.split(' ').next().unwrap_or("")).is_some_and(DynMethod::judges_candidates);
+        let runs = runs();
+        for args in runs.iter().map(String::as_str).chain(["reward"]).filter(judges) {
+            let model = if args == "reward" { noisy().with_classes(["LABEL_0"]) } else { noisy() };
+            let (summary, output) = run(args, &samples, &model);
+            let fields =
+                |row: &&Value| json!([row["attribute"], row["item"], row["candidate"], row["score"]]).to_string();
+            let mut written: Vec<String> = output.rows("scores").iter().map(fields).collect();
+            let mut declared = Vec::new();
+            for of in summary.expect("runs").scores.attributes {
+                for (sample, scores) in samples.iter().zip(of.scores) {
+                    let scored = sample.candidates.iter().zip(scores);
+                    declared.extend(
+                        scored.map(|(candidate, score)| {
+                            json!([of.attribute, sample.id, candidate.id, score]).to_string()
+                        }),
+                    );
+                }
+            }
+            written.sort_unstable();
+            declared.sort_unstable();
+            assert_eq!(declared, written, "{args}");
+            assert!(!written.is_empty(), "{args}");
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_the_order_of_answers() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        for args in &runs() {
+            let (backward, rows) = run(args, &samples, &noisy());
+            let (forward, same_rows) = run(args, &samples, &InOrder(noisy()));
+            let values = |summary: crate::RunSummary| serde_json::to_value(summary).expect("plain values");
+            assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
+            for table in ["comparisons", "scores", "verdicts", "pairs", "revisions", "revised"] {
+                assert_eq!(rows.rows(table), same_rows.rows(table), "{args}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_arguments_in_force_hold_the_defaults() {
+        let params = configured("compare --attribute fluency").expect("valid").options_in_force();
+        for (name, value) in
+            [("pairs", "full"), ("rank", "auto"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")]
+        {
+            assert_eq!(params[name], value, "{params:#}");
+        }
+    }
+
+    #[test]
+    fn the_sample_data_can_be_judged() {
+        let text = include_str!("../../../samples/demo.jsonl");
+        let samples: Vec<probity_data::Sample> =
+            text.lines().map(|line| serde_json::from_str(line).expect("our format")).collect();
+        assert!(samples.len() == 5 && samples.iter().all(|s| s.candidates.len() == 4));
+        let (result, output) =
+            run("compare --attribute quality", &samples, &ScriptedModel::from_probabilities(|_| vec![0.5, 0.4]));
+        assert_eq!(
+            (result.expect("runs").values["quoted_lines"].clone(), output.rows("comparisons").len()),
+            (Value::from(0), 60)
+        );
+    }
+}
