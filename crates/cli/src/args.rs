@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::Meta;
 use probity_methods::{DynMethod, Metrics};
-use probity_studies::methods;
 use probity_session::{ErrorText, GenerateLine, ScoreLine, Stage, UserConfig, UserConfigError};
+use probity_studies::methods;
 
 use crate::exit::Completed;
 use crate::global::Global;

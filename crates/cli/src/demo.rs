@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use probity_data::{Sample, read_from};
 use probity_lm::SinkError;
-use probity_studies::method;
 use probity_runtime::hub::known_model;
 use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, SessionReport, Stage};
 use probity_store::{Existing, RunFolder};
+use probity_studies::method;
 use serde_json::{Value, json};
 
 use crate::error::{FileError, JsonError, OutputError};

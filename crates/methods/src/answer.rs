@@ -44,10 +44,7 @@ impl<V> Answer<V> {
     }
 
     /// From label probabilities; `value` may replace the outcome.
-    pub fn from_labels(
-        result: &ScoreResult,
-        value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>,
-    ) -> Self {
+    pub fn from_labels(result: &ScoreResult, value: impl FnOnce(&LabelAnswer) -> Result<Option<V>, Outcome>) -> Self {
         let prompt_tokens = Some(result.prompt_tokens);
         let Some(labels) = result.labels() else {
             return Self { prompt_tokens, ..Self::none(result.outcome.clone()) };

@@ -121,11 +121,7 @@ impl From<AnalysisError> for MethodError {
 
 impl MethodError {
     /// That an option's value does not suit: the option as typed, what is wrong, and what to type instead.
-    pub fn refuse<T>(
-        option: impl Into<String>,
-        why: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Result<T, Self> {
+    pub fn refuse<T>(option: impl Into<String>, why: impl Into<String>, hint: impl Into<String>) -> Result<T, Self> {
         Err(Self::Option { option: option.into(), why: why.into(), hint: hint.into() })
     }
 }

@@ -38,15 +38,16 @@ pub mod stage;
 mod summary;
 pub mod template;
 #[cfg(test)]
+#[expect(dead_code, reason = "the tests of studies use the file too")]
 mod testing;
 pub mod written;
 mod written_once;
 
 pub use probity_analysis::conclusion::{Conclusion, Trust};
 pub use probity_analysis::{Headline, RunScores, Section};
+use probity_analysis::{conclusion, figures, gold};
 #[cfg(test)]
 use registry::method;
-use probity_analysis::{conclusion, figures, gold};
 
 pub use attributes::near_known_attribute;
 pub use builtin::Builtin;

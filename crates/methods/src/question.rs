@@ -95,11 +95,7 @@ impl LayoutOptions {
     /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned
     /// models answer a turn directly, and a word put before the answer costs label mass (0.83 against 0.998 for
     /// Qwen2.5-Coder-1.5B, in ten comparisons).
-    pub fn layout(
-        &self,
-        model: &ModelDescription,
-        default_prefix: &'static str,
-    ) -> Result<PromptLayout, MethodError> {
+    pub fn layout(&self, model: &ModelDescription, default_prefix: &'static str) -> Result<PromptLayout, MethodError> {
         let chat = match self.format {
             PromptFormat::Auto => model.has_chat_template,
             PromptFormat::Text => false,

@@ -80,7 +80,6 @@ impl MemoryOutput {
     }
 
     /// The names of all tables.
-    #[cfg(test)]
     pub fn tables(&self) -> impl Iterator<Item = &'static str> {
         self.tables.iter().map(|(name, _)| *name)
     }
@@ -311,10 +310,7 @@ impl<'a> Run<'a> {
     }
 
     /// Asks what a method needs before it begins. Where nothing is answered, what was there stands in for it.
-    pub fn beforehand<T>(
-        &mut self,
-        ask: impl FnOnce(&mut Self) -> Result<T, MethodError>,
-    ) -> Result<T, MethodError> {
+    pub fn beforehand<T>(&mut self, ask: impl FnOnce(&mut Self) -> Result<T, MethodError>) -> Result<T, MethodError> {
         // As in a stage: a rehearsal looks at the questions and goes on.
         self.in_stage = true;
         let asked = ask(self);

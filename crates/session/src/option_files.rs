@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use probity_methods::{Configured, DynMethod};
-use probity_studies::methods;
 use probity_options::{OptionSpec, open_regular};
+use probity_studies::methods;
 use serde_json::Value;
 
 use crate::SessionError;

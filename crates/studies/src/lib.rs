@@ -19,16 +19,17 @@ mod revise;
 mod reviseval;
 mod revision;
 #[cfg(test)]
+#[expect(dead_code, reason = "the tests of methods use the file too")]
 #[path = "../../methods/src/testing.rs"]
 mod testing;
 
 use probity_analysis::{conclusion, figures, gold, thresholds};
 use probity_methods::{
     Artefact, Builtin, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile, Method,
-    MethodError, MethodReport, MethodStage, ModelKind, Outcomes, RatingScale, RoleModel, RowError, Run, RunOutput, RunScores,
-    Section, Signature, StageSpec, Staging, Trust, answer, answer_text, attributes, builtin, comparative,
-    defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote, stage, template,
-    written,
+    MethodError, MethodReport, MethodStage, ModelKind, Outcomes, RatingScale, RoleModel, RowError, Run, RunOutput,
+    RunScores, Section, Signature, StageSpec, Staging, Trust, answer, answer_text, attributes, builtin, comparative,
+    defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote, stage,
+    template, written,
 };
 #[cfg(test)]
 use probity_methods::{GivenTable, MemoryOutput, Metrics, RunSummary};

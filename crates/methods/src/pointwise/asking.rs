@@ -63,7 +63,8 @@ impl PointwiseReply {
         let labels = result.labels().map(|answer| answer.labels.as_slice()).unwrap_or_default();
         let probabilities: Map<String, Value> =
             labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect();
-        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities.into())]);
+        let shown =
+            Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), probabilities.into())]);
         Self { score, mass, outcome, shown, prompt_tokens, unparsed: 0 }
     }
 
