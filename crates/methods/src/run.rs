@@ -117,26 +117,6 @@ impl RunOutput for MemoryOutput {
     }
 }
 
-/// What the questions of a run cost.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Cost {
-    /// Questions put to the model.
-    pub requests: usize,
-    /// Wall-clock seconds from the start of the run to its summary.
-    pub seconds: f64,
-    /// Tokens and memory. What was drafted depends on how the work was done; what was written does not.
-    #[serde(flatten)]
-    pub usage: Usage,
-}
-
-impl Cost {
-    /// The share of drafted tokens that the model would have said; absent where nothing was drafted.
-    pub fn acceptance(&self) -> Option<f64> {
-        let Usage { tokens_drafted, drafts_accepted, .. } = self.usage;
-        (tokens_drafted > 0).then(|| drafts_accepted as f64 / tokens_drafted as f64)
-    }
-}
-
 /// A method's access to the model and to the output, with a tally of what was asked.
 pub struct Run<'a> {
     /// Absent for whoever [needs](crate::Needs) none.
