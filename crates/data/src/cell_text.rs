@@ -6,8 +6,10 @@ use crate::SharedText;
 use crate::column::{ColumnPath, TableRow};
 use crate::conversation::conversation;
 use crate::line_error::{LineError, shown};
-use crate::plan::{cell, listed};
 use crate::values::kind;
+
+/// How many columns a message lists.
+const LISTED: usize = 40;
 
 /// Stands between texts that are joined: a blank line.
 const BETWEEN: &str = "\n\n";
@@ -107,4 +109,18 @@ pub(crate) fn references(column: &ColumnPath, row: &TableRow) -> Result<Vec<Shar
         Value::Array(items) => items.iter().map(one).filter_map(Result::transpose).collect(),
         value => Ok(one(value)?.into_iter().collect()),
     }
+}
+
+/// Something wrong in a column.
+pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> LineError {
+    LineError::cell(&column.name, field, why)
+}
+
+/// Names for a message.
+pub(crate) fn listed(names: &[String]) -> String {
+    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", shown(name))).collect();
+    if names.len() > LISTED {
+        list.push(format!("and {} more", names.len() - LISTED));
+    }
+    list.join(", ")
 }

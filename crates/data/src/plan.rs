@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use probity_lm::nearest;
 
-use crate::cell_text::{joined, references};
+use crate::cell_text::{cell, joined, listed, references};
 use crate::column::{ColumnPath, TableRow, names};
 use crate::conversation::{before_the_answer, conversation, role_without_answer};
 use crate::line_error::{LineError, shown};
@@ -15,9 +15,6 @@ use crate::mapping::{Field, MapEntry, Mapping};
 use crate::partial::Partial;
 use crate::values::{NumberError, kind, number, plain};
 use crate::{Candidate, SharedText, UnfitMapping};
-
-/// How many columns a message lists.
-const LISTED: usize = 40;
 
 /// A mapping made ready.
 pub(crate) struct PreparedMapping {
@@ -479,24 +476,10 @@ fn list(column: &ColumnPath, row: &TableRow, items: usize, field: &str) -> Resul
     }
 }
 
-/// Something wrong in a column.
-pub(crate) fn cell(field: &str, column: &ColumnPath, why: impl Into<String>) -> LineError {
-    LineError::cell(&column.name, field, why)
-}
-
 /// That a file has no such column.
 pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> UnfitMapping {
     let near =
         nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
     let (field, column) = (shown(&field.to_string()), shown(column));
     UnfitMapping::NoColumn { field, column, near: near.unwrap_or_default(), columns: listed(columns) }
-}
-
-/// Names for a message.
-pub(crate) fn listed(names: &[String]) -> String {
-    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", shown(name))).collect();
-    if names.len() > LISTED {
-        list.push(format!("and {} more", names.len() - LISTED));
-    }
-    list.join(", ")
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::quote::Quoted;
 use crate::stage::{key, samples_key};
-use crate::{Artefact, MethodError, MethodReport, MethodStage, StageDone, Staging};
+use crate::{Artefact, Cost, MethodError, MethodReport, MethodStage, StageDone, Staging};
 
 /// Keeps the rows of a run as they are finished.
 ///

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::run::Cost;
+use crate::summary::Cost;
 use crate::{MethodError, Run, RunOutput};
 
 /// What a method says of one of its stages before it runs.

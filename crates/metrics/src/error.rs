@@ -2,7 +2,8 @@
 
 use probity_lm::BoxedError;
 
-use crate::Stop;
+/// Why whoever watches wants to stop.
+pub type Stop = BoxedError;
 
 /// Why a metric could not be chosen or could not score.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]

@@ -53,9 +53,9 @@ mod transport;
 
 pub use choose::{ChosenMetric, choose};
 pub use direction::{Direction, is_count, whole};
-pub use error::MetricError;
+pub use error::{MetricError, Stop};
 pub use metric::{
     Definition, DynDefinition, Metric, MetricItem, MetricModels, MetricScores, MetricSettings, Need, Needs, Score,
-    Stop, Watch,
+    Watch,
 };
 pub use registry::{metric, metrics};

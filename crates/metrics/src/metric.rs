@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use probity_lm::{BoxedError, LanguageModel, TextEncoder};
+use probity_lm::{LanguageModel, TextEncoder};
 use probity_options::{GivenOptions, OptionSpec, Options, read, specs};
 use probity_stats::ordered_mean;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::MetricError;
 use crate::notes::Noted;
+use crate::{MetricError, Stop};
 
 /// A candidate and what it is held against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -135,9 +135,6 @@ impl MetricModels {
 
 /// Settings that change scores, by the names and in the order in which the signature has them.
 pub type MetricSettings = Vec<(&'static str, String)>;
-
-/// Why whoever watches wants to stop.
-pub type Stop = BoxedError;
 
 /// Told how many more items are done, from any thread; an error stops the metric.
 pub type Watch<'a> = &'a (dyn Fn(usize) -> Result<(), Stop> + Sync);

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::equal::equalised;
+use crate::equal::{equalised, is_constant};
 use crate::kendall::PairCounts;
 use crate::significance::correlation_p;
 use crate::sum::ordered_sum;
@@ -153,11 +153,6 @@ pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
         start += equal.len();
     }
     Some(ranks)
-}
-
-/// Whether all values are equal but for rounding; true of none and of one.
-pub(crate) fn is_constant(values: &[f64]) -> bool {
-    equalised(values).windows(2).all(|w| w[0] == w[1])
 }
 
 /// Pearson's r of two equally long lists, in [-1, 1].

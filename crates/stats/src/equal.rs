@@ -61,6 +61,11 @@ pub fn order(first: f64, second: f64) -> Ordering {
     if near { Ordering::Equal } else { first.total_cmp(&second) }
 }
 
+/// Whether all values are equal but for rounding; true of none and of one.
+pub(crate) fn is_constant(values: &[f64]) -> bool {
+    equalised(values).windows(2).all(|w| w[0] == w[1])
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -107,7 +107,7 @@ pub fn mean_p(values: &[f64]) -> Option<f64> {
     let mean = ordered_sum(values.iter().copied()) / n;
     let spread = ordered_sum(values.iter().map(|v| (v - mean) * (v - mean)));
     // Equal values can have a spread by rounding, over which any mean would be significant.
-    if crate::correlation::is_constant(values) || spread == 0.0 {
+    if crate::equal::is_constant(values) || spread == 0.0 {
         return None;
     }
     Some(two_sided_t(mean / (spread / (n - 1.0) / n).sqrt(), n - 1.0))

@@ -26,9 +26,15 @@ pub use atomic::write_whole;
 pub use encodings::{ENCODINGS, Encodings, RecordedEncoder};
 pub use error::StoreError;
 pub use manifest::{
-    EarlierDevices, FORMAT, FileContent, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SAMPLES,
-    SettingDifference, now, regular,
+    EarlierDevices, FORMAT, FileContent, Machine, Manifest, RecipeMark, RunInfo, RunStatus, SettingDifference, now,
+    regular,
 };
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SUMMARY, check_writable};
 pub use table::{FLUSH_EVERY, TableWriter};
+
+/// The file's name in a run folder.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The file's name in a run folder: the samples that were judged.
+pub const SAMPLES: &str = "samples.jsonl";

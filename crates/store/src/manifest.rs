@@ -10,13 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{ANSWERS, Answers, AnswersExtent, StoreError};
-
-/// The file's name in a run folder.
-pub const MANIFEST: &str = "manifest.json";
-
-/// The file's name in a run folder: the samples that were judged.
-pub const SAMPLES: &str = "samples.jsonl";
+use crate::{ANSWERS, Answers, AnswersExtent, MANIFEST, StoreError};
 
 /// The version of the manifest's form.
 pub const FORMAT: u32 = 1;
