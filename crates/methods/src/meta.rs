@@ -39,7 +39,7 @@ correlations and accuracy alike."
     }
 
     fn needs(&self) -> Needs {
-        Needs { model: false, samples: false }
+        Needs::NOTHING
     }
 
     fn options(&self) -> Vec<OptionSpec> {

@@ -83,20 +83,13 @@ pub trait Method {
         true
     }
 
-    /// Whether it judges samples; what does not has [`Self::inputs`] of its own.
-    const READS_SAMPLES: bool = true;
+    /// What it works with. A method that reads no samples has [`Self::inputs`].
+    const NEEDS: Needs = Needs::MODEL_AND_SAMPLES;
 
     /// The files that it reads besides samples.
     fn inputs(_: &Self::Params) -> Vec<Input> {
         Vec::new()
     }
-
-    /// The option that leads to samples together with what people decided about them; [`Self::run`] finds the samples in
-    /// it. With it neither `--data` nor a model must be given: a run without a model is about the labels themselves.
-    const LABELLED: Option<LabelledFile> = None;
-
-    /// The switch with which it asks no model of its command, so that none must be named.
-    const WITHOUT_MODEL: Option<&'static str> = None;
 
     /// Whether it shows a model the candidates of samples and gives each a score, which it declares in
     /// [`MethodReport::scores`]. Such a method can be attacked, and what candidates say can be changed before it is shown.
@@ -128,6 +121,18 @@ pub struct Needs {
     pub model: bool,
     /// The samples of `--data`.
     pub samples: bool,
+    /// A file with samples and people's labels, which replaces `--data`. With it `--model` is optional: a run without a
+    /// model evaluates the labels.
+    pub labels: Option<LabelledFile>,
+    /// The switch with which no model is used.
+    pub without_model: Option<&'static str>,
+}
+
+impl Needs {
+    /// A model and samples.
+    pub const MODEL_AND_SAMPLES: Self = Self { model: true, samples: true, labels: None, without_model: None };
+    /// No model and no samples.
+    pub const NOTHING: Self = Self { model: false, samples: false, labels: None, without_model: None };
 }
 
 /// A file with samples and labels.
@@ -170,17 +175,9 @@ pub trait DynMethod: Sync {
     fn all_stages(&self) -> &'static [StageSpec] {
         &[]
     }
-    /// [`Method::LABELLED`].
-    fn labelled(&self) -> Option<LabelledFile> {
-        None
-    }
-    /// [`Method::WITHOUT_MODEL`].
-    fn without_model(&self) -> Option<&'static str> {
-        None
-    }
-    /// What it works with; a method judges samples by the model that it asks.
+    /// [`Method::NEEDS`].
     fn needs(&self) -> Needs {
-        Needs { model: true, samples: true }
+        Needs::MODEL_AND_SAMPLES
     }
     /// All its options, those that every method has included.
     fn options(&self) -> Vec<OptionSpec>;
@@ -261,20 +258,12 @@ impl<M: Method + 'static> DynMethod for ErasedMethod<M> {
         M::STAGES
     }
 
-    fn labelled(&self) -> Option<LabelledFile> {
-        M::LABELLED
-    }
-
-    fn without_model(&self) -> Option<&'static str> {
-        M::WITHOUT_MODEL
-    }
-
     fn judges_candidates(&self) -> bool {
         M::JUDGES_CANDIDATES
     }
 
     fn needs(&self) -> Needs {
-        Needs { model: true, samples: M::READS_SAMPLES }
+        M::NEEDS
     }
 
     fn options(&self) -> Vec<OptionSpec> {
@@ -315,7 +304,7 @@ impl<M: Method> Configured for WithOptions<M> {
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<RunSummary, MethodError> {
-        if samples.is_empty() && M::READS_SAMPLES {
+        if samples.is_empty() && M::NEEDS.samples {
             return Err(MethodError::NoSamples);
         }
         let AllOptions { params, flags } = &self.0;
@@ -348,7 +337,7 @@ impl<M: Method> Configured for WithOptions<M> {
                 run.write_to_label(&promises.to_label)?;
             }
         }
-        let looked_at = if M::READS_SAMPLES { samples } else { run.judged_texts() };
+        let looked_at = if M::NEEDS.samples { samples } else { run.judged_texts() };
         flags.tell(looked_at, run.quoted(), &mut report);
         run.tell_given(&mut report);
         Ok(RunSummary::new(M::NAME, report, run.cost()))

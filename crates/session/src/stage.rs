@@ -65,9 +65,9 @@ impl Stage {
         origin: Option<StageOrigin>,
     ) -> Result<Self, SessionError> {
         let kind = method.needs();
-        let labels = method.labelled().filter(|labels| given.contains_key(labels.option));
+        let labels = kind.labels.filter(|labels| given.contains_key(labels.option));
         let is_off = |switch: &str| given.get(switch).is_some_and(|value| *value == true);
-        let without_model = method.without_model().is_some_and(is_off);
+        let without_model = kind.without_model.is_some_and(is_off);
         let names_model = labels.is_none() || given.contains_key("model");
         let needs = Needs { model: kind.model && names_model && !without_model, ..kind };
         let mut given = given.clone();

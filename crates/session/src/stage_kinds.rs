@@ -50,11 +50,11 @@ pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
         field if of_data.iter().any(|one| one.field == field) => needs.samples,
         _ => true,
     };
-    let labels = kind.labelled().map(|labels| labels.option);
+    let labels = needs.labels.map(|labels| labels.option);
     let with_names = |mut option: OptionSpec| {
         option.unless = match option.field.as_str() {
             "data" => labels.map(str::to_owned),
-            "model" => labels.or(kind.without_model()).map(str::to_owned),
+            "model" => labels.or(needs.without_model).map(str::to_owned),
             _ => option.unless,
         };
         if OF_STAGES.contains(&option.field.as_str()) {

@@ -305,19 +305,17 @@ impl RecipeReader<'_> {
         self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
         // Where nobody knows what it is, only what is named can be looked at.
-        let named = Needs { model: given("model").is_some(), samples: given("data").is_some() };
-        let Needs { model: asks_model, samples: reads_samples } = match method {
-            // Its labels have samples with them, and ask no model that the run itself does not name.
-            Some(method) if method.labelled().is_some_and(|labels| run.entries.contains_key(labels.option)) => {
-                Needs { model: false, samples: run.entries.contains_key("data") }
+        let named =
+            Needs { model: given("model").is_some(), samples: given("data").is_some(), ..Needs::MODEL_AND_SAMPLES };
+        let needs = method.map_or(named, DynMethod::needs);
+        let is_given = |switch: &str| given(&switch.replace('_', "-")).is_some();
+        let Needs { model: asks_model, samples: reads_samples, .. } = match needs {
+            // Labels come with samples, and need no model.
+            Needs { labels: Some(labels), .. } if run.entries.contains_key(labels.option) => {
+                Needs { model: false, samples: run.entries.contains_key("data"), ..needs }
             }
-            Some(method)
-                if method.without_model().is_some_and(|switch| given(switch.replace('_', "-").as_str()).is_some()) =>
-            {
-                Needs { model: false, ..method.needs() }
-            }
-            Some(method) => method.needs(),
-            None => named,
+            Needs { without_model: Some(switch), .. } if is_given(switch) => Needs { model: false, ..needs },
+            _ => needs,
         };
         // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
         let models = match run.entries.get("model").copied() {

@@ -78,7 +78,7 @@ run that was interrupted goes on with --resume: what models made of texts is kep
     }
 
     fn needs(&self) -> Needs {
-        Needs { model: false, samples: true }
+        Needs { samples: true, ..Needs::NOTHING }
     }
 
     fn options(&self) -> Vec<OptionSpec> {

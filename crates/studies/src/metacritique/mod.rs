@@ -32,7 +32,7 @@ use writing::{REFERENCES, REFINED};
 
 use crate::builtin::Builtin;
 use crate::question::{LayoutOptions, given_twice, short_hash};
-use crate::{LabelledFile, Method, MethodError, MethodReport, Run, Signature, StageSpec};
+use crate::{LabelledFile, Method, MethodError, MethodReport, Needs, Run, Signature, StageSpec};
 
 /// The texts of a sample that critiques are about.
 const QUESTION: &str = "question";
@@ -90,7 +90,8 @@ Files: a table for each stage, `scores.jsonl` (the three scores of each critique
         }
     }
 
-    const LABELLED: Option<LabelledFile> = Some(LabelledFile { option: "labels", importer: "metacritique" });
+    const NEEDS: Needs =
+        Needs { labels: Some(LabelledFile { option: "labels", importer: "metacritique" }), ..Needs::MODEL_AND_SAMPLES };
 
     fn lacks(_: &MetaCritiqueParams, sample: &Sample) -> Vec<LineError> {
         let missing = [QUESTION, ANSWER].into_iter().filter(|name| sample.text(name).is_none());

@@ -40,7 +40,9 @@ use crate::figures::TokenTally;
 use crate::prompt_set::PromptSet;
 use crate::question::LayoutOptions;
 use crate::question::given_twice;
-use crate::{Input, Method, MethodError, MethodReport, ModelKind, Outcomes, RoleModel, Run, Signature, StageSpec};
+use crate::{
+    Input, Method, MethodError, MethodReport, ModelKind, Needs, Outcomes, RoleModel, Run, Signature, StageSpec,
+};
 
 /// Stages that nobody has answered in.
 const BEFORE_ANSWERS: [&str; 4] = ["units", "weights", "clusters", "questions"];
@@ -80,7 +82,7 @@ Files: a table for each stage, `knowledge.jsonl` (what came of each unit), `scor
 of each document) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
-    const READS_SAMPLES: bool = false;
+    const NEEDS: Needs = Needs { samples: false, ..Needs::MODEL_AND_SAMPLES };
 
     fn models(params: &RefEvalParams) -> Vec<RoleModel> {
         let evaluated = params.evaluated.iter().map(|name| RoleModel::language("evaluated", name));

@@ -26,7 +26,7 @@ use crate::builtin::{Builtin, DataSlot};
 use crate::prompt_set::{PromptSet, ReadyPrompt};
 use crate::question::{LayoutOptions, short_hash};
 use crate::template::{PromptLayout, Template};
-use crate::{Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
+use crate::{Method, MethodError, MethodReport, Needs, Outcomes, RoleModel, Run, Signature, StageSpec, para_pluie};
 use evaluators::{AnsweredForms, ScoredMetric};
 use forms::{AskedForm, wording};
 use pairs::Revisions;
@@ -86,7 +86,7 @@ Files: `choice.jsonl`, `choice_labels.jsonl`, `likert.jsonl`, `likert_labels.jso
 `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
-    const WITHOUT_MODEL: Option<&'static str> = Some("no_judge");
+    const NEEDS: Needs = Needs { without_model: Some("no_judge"), ..Needs::MODEL_AND_SAMPLES };
 
     fn models(params: &RevisionParams) -> Vec<RoleModel> {
         let other = params.parapluie_model.iter().map(|name| RoleModel::language("paraphrases", name));
