@@ -13,12 +13,13 @@ use smart_default::SmartDefault;
 
 use crate::attributes::{AttributeWords, lookup, plain};
 use crate::builtin::Builtin;
+use crate::comparative::LabelWords;
 use crate::gold;
 use crate::pointwise::{Pointwise, PointwiseAsk};
 use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::template::{PromptLayout, Template};
 use crate::written_once::WrittenOnce;
-use crate::{Input, LabelWords, Method, MethodError, MethodReport, Run, Signature};
+use crate::{Input, Method, MethodError, MethodReport, Run, Signature};
 
 /// The prompt of each question, then that which asks for questions.
 const TEMPLATES: &[Builtin] = &[

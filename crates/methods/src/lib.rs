@@ -33,7 +33,7 @@ mod registry;
 mod reward;
 mod run;
 mod scale;
-mod signing;
+pub mod signing;
 pub mod stage;
 mod summary;
 pub mod template;
@@ -51,26 +51,14 @@ use registry::method;
 
 pub use attributes::near_known_attribute;
 pub use builtin::Builtin;
-pub use checklist::{Checklist, ChecklistParams};
-pub use comparative::{
-    Budget, BudgetError, Comparative, ComparativeParams, DebiasMode, Decide, LabelWords, PairOrder, StopAt,
-};
-pub use defence::{Defence, DefenceError};
+pub use defence::Defence;
 pub use error::MethodError;
-pub use g_eval::{GEval, GEvalParams};
-pub use gpt_score::{GptScore, GptScoreParams, Reduce};
-pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
 pub use meta::Meta;
 pub use method::{Configured, DynMethod, Input, LabelledFile, Method, ModelKind, Needs, RoleModel, entry};
-pub use metrics::{MetricModelOptions, Metrics, MetricsParams};
-pub use pairs::{PairSelection, rng_for};
-pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
-pub use prompt_scoring::{PromptScoring, PromptScoringParams};
-pub use question::{LayoutOptions, PromptFormat, SubjectOptions};
+pub use metrics::Metrics;
+pub use pairs::rng_for;
 pub use registry::methods;
-pub use reward::{Reward, RewardParams};
 pub use run::{MemoryOutput, Run, RunOutput};
 pub use scale::RatingScale;
 pub use stage::{Artefact, GivenTable, KeepPart, MethodStage, RowError, StageDone, StageSpec, Staging, samples_key};
 pub use summary::{Cost, MethodReport, Outcomes, RunSummary, Signature, TemplateMark};
-pub use template::TemplateError;

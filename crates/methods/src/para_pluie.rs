@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use crate::builtin::{Builtin, DataSlot};
+use crate::comparative::LabelWords;
 use crate::pointwise::{OtherText, Pointwise, PointwiseAsk};
 use crate::question::LayoutOptions;
 use crate::template::Template;
-use crate::{LabelWords, Method, MethodError, MethodReport, Run, Signature};
+use crate::{Method, MethodError, MethodReport, Run, Signature};
 
 /// The prompts.
 pub const TEMPLATES: &[Builtin] = &[

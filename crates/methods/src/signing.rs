@@ -48,7 +48,7 @@ fn in_force(params: &impl Options) -> Value {
 }
 
 /// The name that an option is signed by; none where it is not.
-fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
+pub fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
     match spec.extension("signed").and_then(Value::as_str) {
         _ if spec.extension("scores") == Some(&Value::Bool(false)) => None,
         Some("method") => None,
@@ -58,7 +58,7 @@ fn signed_name(spec: &OptionSpec) -> Option<Cow<'static, str>> {
 }
 
 /// The conditions under which an option is signed: a field, a value, and whether the field must have it.
-fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)> {
+pub fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)> {
     let all = spec.extension("signed_if").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     all.map(|condition| match condition.split_once("!=") {
         Some((field, value)) => (field, value, false),
@@ -67,7 +67,7 @@ fn conditions(spec: &OptionSpec) -> impl Iterator<Item = (&str, &str, bool)> {
 }
 
 /// Options with the values in force, by the names that they are signed by.
-fn signed_options(specs: &[OptionSpec], in_force: &Value) -> BTreeMap<Cow<'static, str>, String> {
+pub fn signed_options(specs: &[OptionSpec], in_force: &Value) -> BTreeMap<Cow<'static, str>, String> {
     let is_on = |field: &str| text(&in_force[field]).is_some();
     let is_excluded = |spec: &OptionSpec| {
         let excludes = |other: &OptionSpec| other.conflicts().any(|field| field == spec.field);
@@ -100,10 +100,8 @@ fn text(value: &Value) -> Option<String> {
 mod tests {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
-    use serde_json::Map;
 
     use super::*;
-    use crate::{DynMethod, Meta, Metrics, methods};
 
     #[derive(Default, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
@@ -156,34 +154,5 @@ mod tests {
         assert_ne!(line("1", "2|b:3"), line("1|b:2", "3"));
         assert_eq!(line("1", "2\n3").lines().count(), 1);
         assert_ne!(line("1", "2\n3"), line("1", "2\\n3"));
-    }
-
-    #[test]
-    fn every_option_of_every_method_is_signed_unless_its_field_says_otherwise() {
-        let others: [&dyn DynMethod; 2] = [&Metrics, &Meta];
-        let all = || methods().iter().copied().chain(others);
-        let known: Vec<String> = all().flat_map(DynMethod::options).map(|option| option.field).collect();
-        for method in all() {
-            let specs = method.options();
-            let defaults: Map<_, _> = specs.iter().map(|spec| (spec.field.clone(), spec.default.clone())).collect();
-            for spec in &specs {
-                let mut before = defaults.clone();
-                before.extend(spec.needs().map(|field| (field.to_owned(), "changed".into())));
-                for (field, value, is_equal) in conditions(spec) {
-                    assert!(known.iter().any(|known| known == field), "no method has the option `{field}`");
-                    if let Some(there) = before.get_mut(field) {
-                        *there = if is_equal { value } else { "changed" }.into();
-                    }
-                }
-                let mut after = before.clone();
-                after.insert(spec.field.clone(), "changed".into());
-                let [before, after] = [before, after].map(|in_force| signed_options(&specs, &in_force.into()));
-                let of = format!("{} --{}", method.name(), spec.name());
-                assert_eq!(before != after, signed_name(spec).is_some(), "{of}: {before:?}");
-                let [scores, signed] = ["scores", "signed"].map(|key| spec.extension(key));
-                assert!(scores.is_none_or(|scores| *scores == false && signed.is_none()), "{of}: {scores:?}");
-                assert!(signed.is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty())), "{of}");
-            }
-        }
     }
 }

@@ -34,11 +34,4 @@ use probity_methods::{
 #[cfg(test)]
 use probity_methods::{GivenTable, MemoryOutput, Metrics, RunSummary};
 
-pub use attack::{Attack, AttackParams};
-pub use learned::{FeatureBlock, Learn, LearnParams, Learned, LearnedParams};
-pub use metacritique::{Baseline, ClaimMode, MetaCritique, MetaCritiqueParams, Unread};
-pub use refeval::{JudgementMode, JudgementRule, RefEval, RefEvalBaseline, RefEvalParams};
 pub use registry::{method, methods};
-pub use revise::{Aspect, OwnTemplate, Revise, ReviseParams, ReviserOptions, RevisionKind};
-pub use reviseval::{Reference, RevisEval, RevisEvalParams};
-pub use revision::{RevisionJudge, RevisionParams, RevisionStudy};

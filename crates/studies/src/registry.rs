@@ -37,10 +37,14 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use probity_lm::{LanguageModel, ScriptedModel};
-    use serde_json::{Value, json};
+    use probity_methods::Meta;
+    use probity_methods::signing::{conditions, signed_name, signed_options};
+    use serde_json::{Map, Value, json};
 
     use super::*;
+    use crate::template::{PromptLayout, Template, variables};
     use crate::testing::{configured, generated, run, sample};
+    use crate::{Builtin, Metrics};
 
     #[test]
     fn names_are_unique_and_fit_for_a_command_line() {
@@ -283,5 +287,89 @@ mod tests {
             (result.expect("runs").values["quoted_lines"].clone(), output.rows("comparisons").len()),
             (Value::from(0), 60)
         );
+    }
+
+    #[test]
+    fn every_prompt_is_documented_and_loads_and_a_file_can_take_its_place() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let layout =
+            PromptLayout { chat: true, answer_prefix: String::new(), guarded: "Answer:", defences: Vec::new() };
+        for method in methods() {
+            for (number, prompt) in method.prompts().iter().enumerate() {
+                let place = format!("{}/{}", method.name(), prompt.name);
+                assert!(prompt.source.starts_with("{#") && prompt.about().len() > 40, "{place}");
+                let words = prompt.about().replace(['.', ',', ':', ';', '(', ')'], " ");
+                let told =
+                    |slot: &str| words.split_whitespace().any(|word| word == slot) || words.contains("Slots as in");
+                assert!(
+                    prompt.settings().iter().all(|slot| told(slot)),
+                    "{place} does not tell of its settings {:?}",
+                    prompt.settings()
+                );
+                let used = variables(prompt.source).expect("valid");
+                let mut shown = prompt.data.iter().filter(|slot| used.contains(slot.name));
+                assert!(shown.all(|slot| told(slot.name)), "{place} does not tell of its data");
+                assert_eq!(prompt.sha256().len(), 64);
+                assert!(
+                    method.prompts()[..number]
+                        .iter()
+                        .all(|other| other.name != prompt.name && other.source != prompt.source),
+                    "{place}"
+                );
+                let settings: BTreeMap<&'static str, String> = prompt
+                    .settings()
+                    .into_iter()
+                    .map(|name| (&*Box::leak(name.clone().into_boxed_str()), name))
+                    .collect();
+                let shipped = Template::load(prompt.name, &[*prompt], settings.clone(), &layout).expect("loads");
+                let path = folder.path().join("own.j2");
+                std::fs::write(&path, prompt.source.replace("{#", "{# of my own;")).expect("written");
+                let path = path.display().to_string();
+                let own = Template::load(&path, &[*prompt], settings, &layout)
+                    .unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert!(shipped.sha256() == prompt.sha256() && own.sha256() != prompt.sha256(), "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_prompts_folder_ships() {
+        let shipped: Vec<&str> = methods().flat_map(|method| method.prompts()).map(Builtin::source).collect();
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folders = ["src/prompts", "../methods/src/prompts"].map(|folder| crates.join(folder));
+        for file in folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("the folder")) {
+            let path = file.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("a text");
+            assert!(shipped.contains(&text.as_str()), "{} is no method's", path.display());
+        }
+    }
+
+    #[test]
+    fn every_option_of_every_method_is_signed_unless_its_field_says_otherwise() {
+        let others: [&dyn DynMethod; 2] = [&Metrics, &Meta];
+        let all = || methods().chain(others);
+        let known: Vec<String> = all().flat_map(DynMethod::options).map(|option| option.field).collect();
+        for method in all() {
+            let specs = method.options();
+            let defaults: Map<_, _> = specs.iter().map(|spec| (spec.field.clone(), spec.default.clone())).collect();
+            for spec in &specs {
+                let mut before = defaults.clone();
+                before.extend(spec.needs().map(|field| (field.to_owned(), "changed".into())));
+                for (field, value, is_equal) in conditions(spec) {
+                    assert!(known.iter().any(|known| known == field), "no method has the option `{field}`");
+                    if let Some(there) = before.get_mut(field) {
+                        *there = if is_equal { value } else { "changed" }.into();
+                    }
+                }
+                let mut after = before.clone();
+                after.insert(spec.field.clone(), "changed".into());
+                let [before, after] = [before, after].map(|in_force| signed_options(&specs, &in_force.into()));
+                let of = format!("{} --{}", method.name(), spec.name());
+                assert_eq!(before != after, signed_name(spec).is_some(), "{of}: {before:?}");
+                let [scores, signed] = ["scores", "signed"].map(|key| spec.extension(key));
+                assert!(scores.is_none_or(|scores| *scores == false && signed.is_none()), "{of}: {scores:?}");
+                assert!(signed.is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty())), "{of}");
+            }
+        }
     }
 }
