@@ -165,7 +165,7 @@ const CHECKLISTS: &[(&str, &[&str])] = &[
 /// Options of checklists.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct ChecklistParams {
+pub(crate) struct ChecklistParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
@@ -204,7 +204,7 @@ pub struct ChecklistParams {
 }
 
 /// Checklists; see [`Method::LONG_ABOUT`].
-pub struct Checklist;
+pub(crate) struct Checklist;
 
 impl Method for Checklist {
     type Params = ChecklistParams;

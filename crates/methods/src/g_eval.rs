@@ -33,7 +33,7 @@ const GENERATE: &str = "generate";
 /// Options of G-Eval.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct GEvalParams {
+pub(crate) struct GEvalParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
@@ -67,7 +67,7 @@ pub struct GEvalParams {
 }
 
 /// G-Eval; see [`Method::LONG_ABOUT`].
-pub struct GEval;
+pub(crate) struct GEval;
 
 impl Method for GEval {
     type Params = GEvalParams;

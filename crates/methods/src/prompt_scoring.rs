@@ -26,7 +26,7 @@ const TEMPERATURE: f64 = 1.0;
 /// Options of prompt scoring.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct PromptScoringParams {
+pub(crate) struct PromptScoringParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
@@ -57,7 +57,7 @@ pub struct PromptScoringParams {
 }
 
 /// Prompt scoring; see [`Method::LONG_ABOUT`].
-pub struct PromptScoring;
+pub(crate) struct PromptScoring;
 
 impl Method for PromptScoring {
     type Params = PromptScoringParams;

@@ -25,7 +25,7 @@ const SHOWN: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATER
 /// Options of rewards.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct RewardParams {
+pub(crate) struct RewardParams {
     /// The class whose probability is the score, of a model that tells several apart: entailment, POSITIVE … The reward
     /// itself where there is one alone, and the value where the head is one of regression.
     #[schemars(length(min = 1), extend("form" = "NAME", "signed" = "class"))]
@@ -44,7 +44,7 @@ pub struct RewardParams {
 }
 
 /// Rewards; see [`Method::LONG_ABOUT`].
-pub struct Reward;
+pub(crate) struct Reward;
 
 impl Method for Reward {
     type Params = RewardParams;

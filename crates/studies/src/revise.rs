@@ -12,7 +12,7 @@ use probity_lm::text::counted;
 use serde_json::json;
 
 pub(crate) use options::RevisionFocus;
-pub use options::{Aspect, OwnTemplate, ReviseParams, ReviserOptions, RevisionKind};
+pub(crate) use options::{ReviseParams, ReviserOptions, RevisionKind};
 pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings};
 pub(crate) use rows::{RevisionTally, revisions_section};
 
@@ -29,7 +29,7 @@ pub(crate) const REVISIONS: &str = "revisions";
 const REVISED: &str = "revised";
 
 /// Revision; see [`Method::LONG_ABOUT`].
-pub struct Revise;
+pub(crate) struct Revise;
 
 impl Method for Revise {
     type Params = ReviseParams;

@@ -16,7 +16,7 @@ use probity_data::Sample;
 use probity_lm::LanguageModel;
 use serde_json::{Value, json};
 
-pub use options::{Reference, RevisEvalParams};
+pub(crate) use options::{Reference, RevisEvalParams};
 
 use crate::gold;
 use crate::judge::{JudgeVerdict, JudgedUnit, Mode, ModelJudge};
@@ -35,7 +35,7 @@ use sets::TrainingSets;
 use tables::{EvaluatorTables, pairs_section};
 
 /// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
-pub struct RevisEval;
+pub(crate) struct RevisEval;
 
 impl Method for RevisEval {
     type Params = RevisEvalParams;

@@ -14,7 +14,7 @@ use probity_lm::{did_you_mean, nearest};
 use serde::Serialize;
 use serde_json::json;
 
-pub use options::AttackParams;
+pub(crate) use options::AttackParams;
 
 use crate::builtin::Builtin;
 use crate::defence::{Defence, signed};
@@ -32,7 +32,7 @@ const ATTACKS: &str = "attacks";
 const ATTACKED: &str = "attacked";
 
 /// Attacks; see [`Method::LONG_ABOUT`].
-pub struct Attack;
+pub(crate) struct Attack;
 
 impl Method for Attack {
     type Params = AttackParams;

@@ -11,7 +11,7 @@ use crate::Defence;
 /// Options of the attack.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct AttackParams {
+pub(crate) struct AttackParams {
     /// The method that is attacked, with options of its own: `compare`, `judge:mode=pointwise,verdict=label`,
     /// `g-eval:template=FILE`. Once for each; whatever shows a model candidates and scores them can be attacked.
     // A recipe's key `method` says what is run.

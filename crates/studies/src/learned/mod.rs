@@ -17,7 +17,7 @@ mod tests;
 use probity_data::Sample;
 use probity_lm::ModelDescription;
 
-pub use options::{FeatureBlock, LearnParams, LearnedParams};
+pub(crate) use options::{FeatureBlock, LearnParams, LearnedParams};
 
 use crate::builtin::Builtin;
 use crate::gold;
@@ -37,7 +37,7 @@ const PREDICTIONS: &str = "predictions";
 const STAGES: &[StageSpec] = &[StageSpec { name: FEATURES, roles: &["model"] }];
 
 /// Learns a head; see [`Method::LONG_ABOUT`].
-pub struct Learn;
+pub(crate) struct Learn;
 
 impl Method for Learn {
     type Params = LearnParams;
@@ -122,7 +122,7 @@ learnt, a row for each attribute) and `summary.json`.";
 }
 
 /// Scores with a head; see [`Method::LONG_ABOUT`].
-pub struct Learned;
+pub(crate) struct Learned;
 
 impl Method for Learned {
     type Params = LearnedParams;

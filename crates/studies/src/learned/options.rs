@@ -12,7 +12,7 @@ use crate::question::given_twice;
 /// A block of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum FeatureBlock {
+pub(crate) enum FeatureBlock {
     /// How probable the model finds the candidate's tokens, with what it is about before it and without.
     Likelihood,
     /// What can be counted without a model: length, repetition, what was copied from the source and in which order.
@@ -45,7 +45,7 @@ pub(super) const LOG_PROBABILITY: &str = "log_probability";
 /// Options of `learn`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct LearnParams {
+pub(crate) struct LearnParams {
     /// Which of the candidates' scores are learnt. May be given several times; each has a head of its own. Left out: the
     /// samples' preferences.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME", "signed" = "attributes"))]
@@ -122,7 +122,7 @@ impl LearnParams {
 /// Options of `learned`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct LearnedParams {
+pub(crate) struct LearnedParams {
     /// What was learnt: the folder of a run of `probity learn`, or its `head.jsonl`.
     #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]
     pub head: PathBuf,

@@ -19,7 +19,7 @@ mod writing;
 use probity_data::{LabelledCritiques, LineError, Sample, labelled_critiques};
 use probity_options::name;
 
-pub use options::{Baseline, ClaimMode, MetaCritiqueParams, Unread};
+pub(crate) use options::{Baseline, MetaCritiqueParams};
 
 use aius::AIUS;
 use claims::{PRECISION, RECALL};
@@ -40,7 +40,7 @@ const ANSWER: &str = "answer";
 const REFERENCE_ANSWER: &str = "reference_answer";
 
 /// `MetaCritique`; see [`Method::LONG_ABOUT`].
-pub struct MetaCritique;
+pub(crate) struct MetaCritique;
 
 impl Method for MetaCritique {
     type Params = MetaCritiqueParams;

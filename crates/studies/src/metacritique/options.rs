@@ -12,7 +12,7 @@ use crate::question::LayoutOptions;
 /// How a claim is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ClaimMode {
+pub(crate) enum ClaimMode {
     /// From the probabilities of true and false; nothing is written.
     #[default]
     Label,
@@ -36,7 +36,7 @@ impl ClaimMode {
 /// What a claim without a readable label counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unread {
+pub(crate) enum Unread {
     /// As one that is false: a judge that cannot be read does not raise a score.
     #[default]
     False,
@@ -47,7 +47,7 @@ pub enum Unread {
 /// A judge of whole critiques that claims are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Baseline {
+pub(crate) enum Baseline {
     /// Each critique is rated from 1 to 7.
     Single,
     /// Two critiques of the same answer are compared, in both orders, with ties.
@@ -57,7 +57,7 @@ pub enum Baseline {
 /// Options of `MetaCritique`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct MetaCritiqueParams {
+pub(crate) struct MetaCritiqueParams {
     /// Critiques with claims and labels by people, as the public files of `MetaCritique` have them; the samples come of
     /// it. Without --model the labels themselves are aggregated; with --model it judges the same claims and is held
     /// against the labels.

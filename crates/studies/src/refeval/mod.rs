@@ -23,7 +23,7 @@ use probity_data::{DataError, JsonLines, LineError, LineProblems, Sample, open_r
 use probity_lm::LanguageModel;
 use serde::Deserialize;
 
-pub use options::{JudgementMode, JudgementRule, RefEvalBaseline, RefEvalParams};
+pub(crate) use options::{RefEvalBaseline, RefEvalParams};
 
 use answers::{Answerer, GivenAnswers};
 use baselines::NO_REFERENCE;
@@ -48,7 +48,7 @@ use crate::{
 const BEFORE_ANSWERS: [&str; 4] = ["units", "weights", "clusters", "questions"];
 
 /// `Ref-Eval`; see [`Method::LONG_ABOUT`].
-pub struct RefEval;
+pub(crate) struct RefEval;
 
 impl Method for RefEval {
     type Params = RefEvalParams;

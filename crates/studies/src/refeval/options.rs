@@ -11,7 +11,7 @@ use crate::question::LayoutOptions;
 /// How a unit is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum JudgementMode {
+pub(crate) enum JudgementMode {
     /// From the probabilities of correct, incorrect and unrelated; nothing is written.
     #[default]
     Label,
@@ -22,7 +22,7 @@ pub enum JudgementMode {
 /// What makes an answer correct, incorrect or unrelated to a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum JudgementRule {
+pub(crate) enum JudgementRule {
     /// As in the paper: partial agreement is correct, an answer that admits not to know is incorrect, and unrelated is
     /// only an answer with nothing of the unit in it.
     #[default]
@@ -35,7 +35,7 @@ pub enum JudgementRule {
 /// What the judgements are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RefEvalBaseline {
+pub(crate) enum RefEvalBaseline {
     /// A question, an answer and a judgement for each unit by itself.
     OneByOne,
     /// The evaluator says whether answers are right by what it knows, without the units.
@@ -49,7 +49,7 @@ pub enum RefEvalBaseline {
 /// Options of `Ref-Eval`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct RefEvalParams {
+pub(crate) struct RefEvalParams {
     /// Documents: files of text and Markdown, JSON lines with `id` and `text` (or samples, whose contexts they are), and
     /// folders of them. May be given several times.
     #[schemars(length(min = 1), extend("form" = "FILE|DIR", "signed" = "method"))]

@@ -16,7 +16,7 @@ use crate::question::{LayoutOptions, criteria, given_twice, text_or_file};
 /// How a reference is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum RevisionKind {
+pub(crate) enum RevisionKind {
     /// A revision of what is judged: of one text of a pair, with the other as guidance; or of each text for itself.
     Adapted,
     /// The model's own answer to the task, which it gives without seeing what is judged.
@@ -39,7 +39,7 @@ impl RevisionKind {
     }
 
     /// The name to type.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Adapted => "adapted",
             Self::Direct => "direct",
@@ -59,7 +59,7 @@ impl fmt::Display for RevisionKind {
 
 /// A quality to revise for, and what it means: `NAME` or `NAME=MEANING`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aspect {
+pub(crate) struct Aspect {
     name: String,
     meaning: Option<String>,
 }
@@ -67,7 +67,7 @@ pub struct Aspect {
 /// That a text is no [`Aspect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("expected NAME or NAME=MEANING")]
-pub struct AspectError;
+pub(crate) struct AspectError;
 
 impl FromStr for Aspect {
     type Err = AspectError;
@@ -157,14 +157,14 @@ impl RevisionFocus {
 
 /// A reviser's template in place of the built-in one: `KIND=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnTemplate {
+pub(crate) struct OwnTemplate {
     pub(crate) kind: RevisionKind,
     pub(crate) file: String,
 }
 
 /// Why a text is no [`OwnTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-pub enum OwnTemplateError {
+pub(crate) enum OwnTemplateError {
     /// There is no file.
     #[error("expected KIND=FILE, such as adapted=mine.j2")]
     Form,
@@ -194,7 +194,7 @@ written_as_text!(OwnTemplate);
 /// What becomes of a draft that is good already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum GoodDraft {
+pub(crate) enum GoodDraft {
     /// The model may return it unchanged, as in the paper (Figures 8 and 9).
     #[default]
     Keep,
@@ -215,7 +215,7 @@ impl GoodDraft {
 /// How references are made: options of every method that makes some.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct ReviserOptions {
+pub(crate) struct ReviserOptions {
     /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out:
     /// helpfulness, relevance, accuracy, depth and creativity.
     #[schemars(extend("form" = "NAME[=MEANING]", "signed" = "method"))]
@@ -277,7 +277,7 @@ impl ReviserOptions {
 /// Options of `revise`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct ReviseParams {
+pub(crate) struct ReviseParams {
     /// How references are made.
     #[default(RevisionKind::Adapted)]
     pub kind: RevisionKind,

@@ -18,7 +18,7 @@ use crate::revise::{ReviserOptions, RevisionKind};
 /// What candidates are held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Reference {
+pub(crate) enum Reference {
     /// Nothing: the judge alone.
     None,
     /// The references that the data have.
@@ -70,7 +70,7 @@ impl fmt::Display for Reference {
 /// Options of `reviseval`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct RevisEvalParams {
+pub(crate) struct RevisEvalParams {
     /// What candidates are held against, with commas between them.
     #[schemars(extend("form" = "KIND,…"))]
     #[default(vec![Reference::None, Reference::Direct, Reference::Adapted])]

@@ -19,7 +19,7 @@ use probity_data::{LineError, Sample};
 use probity_lm::{LabelSet, LanguageModel};
 use probity_metrics::{ChosenMetric, Metric};
 
-pub use options::{RevisionJudge, RevisionParams};
+pub(crate) use options::{RevisionJudge, RevisionParams};
 
 use crate::answer::Answer;
 use crate::builtin::{Builtin, DataSlot};
@@ -56,7 +56,7 @@ const TEMPLATES: &[Builtin] = &[
 ];
 
 /// Which measure of revisions can be trusted; see [`Method::LONG_ABOUT`].
-pub struct RevisionStudy;
+pub(crate) struct RevisionStudy;
 
 impl Method for RevisionStudy {
     type Params = RevisionParams;

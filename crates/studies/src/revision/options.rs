@@ -13,7 +13,7 @@ use crate::question::{LayoutOptions, given_twice};
 /// Who judges revisions by a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RevisionJudge {
+pub(crate) enum RevisionJudge {
     /// Questions about both revisions at once: LLM-Choice.
     Choice,
     /// The same with the author's own revision before it.
@@ -29,7 +29,7 @@ pub enum RevisionJudge {
 /// Options of `revision`.
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct RevisionParams {
+pub(crate) struct RevisionParams {
     /// Who judges, with commas between them.
     #[schemars(length(min = 1), extend("form" = "JUDGE,…"))]
     #[default(vec![RevisionJudge::Choice, RevisionJudge::Likert, RevisionJudge::Parapluie])]
