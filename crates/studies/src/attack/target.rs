@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{SinkError, did_you_mean, nearest};
-use probity_methods::methods;
 use probity_options::{GivenOptions, read_pair};
 use serde_json::Value;
 
 use super::options::AttackParams;
-use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging};
+use crate::{Configured, Defence, DynMethod, MethodError, Outcomes, Run, RunOutput, RunScores, Staging, methods};
 
 /// A method with the options that it was named with.
 pub(super) struct Target {
@@ -24,9 +23,9 @@ impl Target {
     pub(super) fn read(label: &str, params: &AttackParams) -> Result<Self, MethodError> {
         let option = || format!("--method {}", label.escape_debug());
         let (name, pairs) = label.split_once(':').unwrap_or((label, ""));
-        let names = || methods().iter().filter(|one| one.judges_candidates()).map(|one| one.name());
+        let names = || methods().filter(|one| one.judges_candidates()).map(|one| one.name());
         let known = || format!("what can be attacked is {}", names().collect::<Vec<_>>().join(", "));
-        let Some(method) = methods().iter().copied().find(|one| one.name() == name) else {
+        let Some(method) = methods().find(|one| one.name() == name) else {
             let near = did_you_mean(nearest(name, names()));
             return MethodError::refuse(
                 option(),
