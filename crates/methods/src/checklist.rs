@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probity_data::{JsonLines, Sample};
-use probity_lm::{Constraint, LabelAnswer, LabelSet, Outcome};
+use probity_lm::{Constraint, LabelSet};
 use probity_options::read_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -296,7 +296,8 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             samples,
             attributes: &params.subject.attribute,
             templates: &templates,
-            asking: PointwiseAsk::Labels { labels, read: &yes_share },
+            // P(Yes) / (P(Yes) + P(No))
+            asking: PointwiseAsk::Labels { labels, read: &|answer| Ok(answer.labels[0].prob) },
             layout,
             other: None,
             names_attribute: true,
@@ -497,11 +498,6 @@ fn own_checklists(path: &Path) -> Result<BTreeMap<String, Vec<String>>, MethodEr
 /// What questions have in common that differ in case or spacing alone.
 fn reading(question: &str) -> String {
     question.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// P(Yes) / (P(Yes) + P(No)).
-fn yes_share(answer: &LabelAnswer) -> Result<f64, Outcome> {
-    Ok(answer.labels[0].prob)
 }
 
 #[cfg(test)]

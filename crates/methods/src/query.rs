@@ -48,12 +48,14 @@ impl<'a> Query<'a> {
     }
 
     /// The same question, which is not put to the model where a slot is empty.
+    #[must_use]
     pub fn unless_empty(self) -> Self {
         let is_asked = self.slots.iter().all(|(_, text)| !text.trim().is_empty());
         Self { is_asked, ..self }
     }
 
     /// The same with the lines of a list.
+    #[must_use]
     pub fn with_list(self, name: &'static str, lines: Vec<Cow<'a, str>>) -> Self {
         Self { lists: vec![(name, lines)], ..self }
     }

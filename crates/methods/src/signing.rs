@@ -19,6 +19,7 @@ use crate::summary::Signature;
 
 impl Signature {
     /// The same with all options.
+    #[must_use]
     pub fn with_options<P: Options>(mut self, params: &P) -> Self {
         self.settings.extend(signed_options(&specs::<P>(), &in_force(params)));
         self
@@ -33,6 +34,7 @@ impl Signature {
     }
 
     /// The same with those options that are signed by these names: what a stage reads.
+    #[must_use]
     pub fn with_some_options<P: Options>(mut self, params: &P, names: &[&str]) -> Self {
         let specs = specs::<P>();
         let is_option = |name: &&str| specs.iter().any(|spec| signed_name(spec).as_deref() == Some(*name));

@@ -133,6 +133,7 @@ pub struct PromptLayout {
 
 impl PromptLayout {
     /// The same for an answer that plain text announces so, and a chat does not announce.
+    #[must_use]
     pub fn announcing(&self, prefix: &str) -> Self {
         let answer_prefix = if self.chat { String::new() } else { prefix.to_owned() };
         Self { answer_prefix, ..self.clone() }

@@ -144,6 +144,7 @@ impl<'m> ModelJudge<'m> {
     }
 
     /// The same, with requests that are named after it: where another judge is asked the same.
+    #[must_use]
     pub fn called(self, suffix: String) -> Self {
         Self { suffix, ..self }
     }
@@ -318,7 +319,7 @@ impl<'m> ModelJudge<'m> {
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
     }
 
-    /// What the judge is shown; the question can be rendered, as [`Self::ask`] has found out.
+    /// What the judge is shown; the question can be rendered, as `ask` has found out.
     pub fn prompt(&self, question: &JudgeQuestion<'_>) -> Prompt {
         self.render(question).expect("it could be rendered before").prompt(&self.layout)
     }

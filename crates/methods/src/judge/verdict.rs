@@ -146,6 +146,7 @@ impl Decision {
     }
 
     /// The same with the texts in the other order.
+    #[must_use]
     pub fn turned(&self) -> Self {
         let says = self.says.map(|says| match says {
             DecisionValue::Pair([first, second, tie]) => DecisionValue::Pair([second, first, tie]),
