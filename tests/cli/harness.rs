@@ -54,7 +54,7 @@ pub(crate) fn scored(method: &str) -> bool {
 /// tests of their own.
 pub(crate) fn judging() -> impl Iterator<Item = &'static str> {
     let methods = probity_studies::methods().filter(|method| method.needs().samples);
-    methods.map(|method| method.name()).filter(|name| !name.starts_with("learn") && *name != "attack")
+    methods.map(probity_methods::DynMethod::name).filter(|name| !name.starts_with("learn") && *name != "attack")
 }
 
 /// A temporary folder in which the binary runs, with no model but those that the test puts there.

@@ -164,7 +164,7 @@ fn made_small(text: &str, all_samples: bool) -> String {
     }
     if !all_samples && !text.contains("--limit") {
         // Commands that read samples or requests.
-        let methods = probity_studies::methods().map(|method| method.name());
+        let methods = probity_studies::methods().map(probity_methods::DynMethod::name);
         for reader in methods.chain(["logprobs", "generate"]) {
             text = text.replace(&format!("probity {reader} --"), &format!("probity {reader} --limit 2 --"));
         }

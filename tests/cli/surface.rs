@@ -16,7 +16,7 @@ fn help_lists_every_command_and_each_has_help_of_its_own() {
     let world = World::new();
     let help = world.run(&["--help"]).exits(0);
     assert!(help.stderr.is_empty());
-    let methods = probity_studies::methods().map(|method| method.name());
+    let methods = probity_studies::methods().map(probity_methods::DynMethod::name);
     for command in methods.chain(OWN_COMMANDS) {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{command}\n{}", help.stdout);
         let own = world.run(&[command, "--help"]).exits(0);

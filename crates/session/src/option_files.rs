@@ -53,7 +53,7 @@ fn file_of<'v>(method: &dyn DynMethod, form: &str, value: &'v str) -> Option<&'v
     match form {
         // A method may use the prompts of another.
         "NAME|FILE" => {
-            let known = methods().flat_map(|method| method.prompts()).chain(method.prompts());
+            let known = methods().flat_map(DynMethod::prompts).chain(method.prompts());
             (known.into_iter().all(|prompt| prompt.name() != value)).then_some(value)
         }
         _ if form.starts_with("TEXT|@FILE") => value.strip_prefix('@'),

@@ -9,7 +9,7 @@ use unicode_normalization::UnicodeNormalization;
 use crate::judge::{NoVerdict, last_verdict};
 use crate::template::{PromptLayout, Template};
 use crate::testing::{generated, run, sample};
-use crate::{Builtin, methods};
+use crate::{Builtin, DynMethod, methods};
 
 /// What the harmless text is made of; no prompt and no attack has it.
 const HARMLESS: &str = "HARMLESSTEXT";
@@ -230,7 +230,7 @@ fn skimmed(text: &str) -> String {
 #[test]
 fn no_text_moves_the_scaffold_of_any_prompt() {
     let mut attacks_tried = 0;
-    for prompt in methods().flat_map(|method| method.prompts()).filter(|prompt| !prompt.data.is_empty()) {
+    for prompt in methods().flat_map(DynMethod::prompts).filter(|prompt| !prompt.data.is_empty()) {
         let template = load(prompt);
         let harmless = messages(prompt, &template, HARMLESS);
         let whole: String = harmless.iter().flat_map(|message| [message.content.as_str(), "\n"]).collect();
@@ -265,7 +265,7 @@ fn no_text_moves_the_scaffold_of_any_prompt() {
 #[test]
 fn a_judge_that_repeats_a_text_has_not_said_what_it_says() {
     let offered = offered();
-    for prompt in methods().flat_map(|method| method.prompts()).filter(|prompt| prompt.source().contains("[[")) {
+    for prompt in methods().flat_map(DynMethod::prompts).filter(|prompt| prompt.source().contains("[[")) {
         let template = load(prompt);
         let harmless = messages(prompt, &template, HARMLESS);
         let last = harmless.len() - 1;

@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_for_a_command_line() {
-        let names: BTreeSet<&str> = methods().map(|m| m.name()).collect();
+        let names: BTreeSet<&str> = methods().map(DynMethod::name).collect();
         assert_eq!(names.len(), methods().count());
         assert!(names.iter().all(|n| n.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
     }
@@ -185,7 +185,7 @@ mod tests {
     /// Methods with scores of candidates: one that reads documents has none, what learns needs more than one sample, and
     /// an attack writes what becomes of scores.
     fn judging() -> impl Iterator<Item = &'static str> {
-        let names = methods().filter(|method| method.needs().samples).map(|method| method.name());
+        let names = methods().filter(|method| method.needs().samples).map(DynMethod::name);
         names.filter(|name| !name.starts_with("learn") && *name != "attack")
     }
 
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_prompts_folder_ships() {
-        let shipped: Vec<&str> = methods().flat_map(|method| method.prompts()).map(Builtin::source).collect();
+        let shipped: Vec<&str> = methods().flat_map(DynMethod::prompts).map(Builtin::source).collect();
         let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let folders = ["src/prompts", "../methods/src/prompts"].map(|folder| crates.join(folder));
         for file in folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("the folder")) {

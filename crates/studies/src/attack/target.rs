@@ -23,7 +23,7 @@ impl Target {
     pub(super) fn read(label: &str, params: &AttackParams) -> Result<Self, MethodError> {
         let option = || format!("--method {}", label.escape_debug());
         let (name, pairs) = label.split_once(':').unwrap_or((label, ""));
-        let names = || methods().filter(|one| one.judges_candidates()).map(|one| one.name());
+        let names = || methods().filter(|one| one.judges_candidates()).map(DynMethod::name);
         let known = || format!("what can be attacked is {}", names().collect::<Vec<_>>().join(", "));
         let Some(method) = methods().find(|one| one.name() == name) else {
             let near = did_you_mean(nearest(name, names()));
