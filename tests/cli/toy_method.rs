@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use probity_data::Sample;
 use probity_lm::{Ask, GenerateRequest, LabelSet, LanguageModel, Outcome, Prompt, ScoreRequest, SinkError};
 use probity_methods::{
-    KeepPart, Method, MethodError, MethodReport, MethodStage, Outcomes, RoleModel, RowError, Run, Section, Signature,
-    StageSpec, entry,
+    KeepPart, Method, MethodError, MethodReport, MethodStage, Outcomes, RoleModel, RowError, Run, Signature, StageSpec,
+    Table, cells, entry,
 };
 use probity_options::GivenOptions;
 use probity_session::{Context, DryRun, Events, Interrupt, Notice, Plan, SessionError, Stage, StageOutcome, message};
@@ -70,10 +70,10 @@ impl Method for Toy {
         let summaries = run.stage(&Summaries { held: &held, inputs: [signature.to_string(), checks.key] })?;
         let mut outcomes = Outcomes::default();
         checks.parts.iter().for_each(|check| outcomes.add(&check.outcome));
-        let mut section = Section::new("Claims", ["claims", "texts"]);
-        section.push([claimed.len().to_string(), summaries.parts.len().to_string()]);
+        let mut table = Table::new("Claims", ["claims", "texts"]);
+        table.push(cells![claimed.len(), summaries.parts.len()]);
         let values = json!({ "claims": claimed.len() });
-        Ok(MethodReport { values, sections: vec![section], outcomes, ..MethodReport::new(signature) })
+        Ok(MethodReport { values, tables: vec![table], outcomes, ..MethodReport::new(signature) })
     }
 }
 

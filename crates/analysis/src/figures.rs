@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::text::fixed;
 use probity_stats::{
     CONFIDENCE, FigureEstimate, Interval, NoInterval, Range, mean_interval, ordered_mean, ordered_sum,
 };
 use serde::Serialize;
+
+use crate::table::Cell;
 
 /// The probability of the labels under the full vocabulary, over answers.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -74,9 +75,37 @@ impl TokenTally {
     }
 }
 
-/// Three decimals, or a dash where there is nothing.
-pub fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| fixed(value, 3))
+/// A number of at most three decimals for people, or nothing.
+pub fn number(value: Option<f64>) -> Cell {
+    decimals(value, 3)
+}
+
+/// A number of so many decimals for people, or nothing.
+pub fn decimals(value: Option<f64>, decimals: u8) -> Cell {
+    value.filter(|value| value.is_finite()).map_or(Cell::Missing, |value| Cell::Number { value, decimals })
+}
+
+/// An interval's ends, or nothing.
+pub fn bounds(interval: Option<Interval>) -> Cell {
+    interval.map_or(Cell::Missing, |Interval { low, high, .. }| Cell::Bounds { low, high })
+}
+
+/// A share in percent, or nothing.
+pub fn percent(share: Option<f64>) -> Cell {
+    share.filter(|share| share.is_finite()).map_or(Cell::Missing, |share| Cell::Share { share })
+}
+
+/// A p-value: three decimals for people, and what is smaller by its power of ten.
+pub fn p_value(p: Option<f64>) -> Cell {
+    p.filter(|p| p.is_finite()).map_or(Cell::Missing, |p| Cell::PValue { p })
+}
+
+/// A number with its interval where there is one, or nothing.
+pub fn estimate(value: Option<f64>, interval: Option<Interval>) -> Cell {
+    match (value, interval) {
+        (Some(value), Some(Interval { low, high, .. })) => Cell::Estimate { value, low, high },
+        _ => number(value),
+    }
 }
 
 /// What a table says of its columns `given order` and `turned`.
@@ -103,11 +132,6 @@ pub(crate) fn sums_by_id<'s>(samples: &'s [Sample], scores: &[Vec<Option<f64>>])
         }
     }
     all.into_iter().map(|(id, scores)| (id, (ordered_sum(scores.iter().copied()), scores.len()))).collect()
-}
-
-/// An interval's ends, or a dash where there is none.
-pub fn bounds(interval: Option<Interval>) -> String {
-    interval.map_or_else(|| "–".to_owned(), |i| format!("{} … {}", fixed(i.low, 3), fixed(i.high, 3)))
 }
 
 /// A share.

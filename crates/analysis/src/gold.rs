@@ -6,9 +6,10 @@ use probity_data::{Candidate, Sample};
 use probity_stats::{AgreementFigures, CONFIDENCE, Interval, Resampling, SystemScore, verdict_interval};
 use serde::Serialize;
 
+use crate::cells;
 use crate::error::UnknownGold;
 use crate::figures::{bounds, mean, number, sums_by_id};
-use crate::section::Section;
+use crate::table::Table;
 
 /// More systems than this are left to the files.
 const SYSTEMS_SHOWN: usize = 40;
@@ -128,55 +129,55 @@ impl PreferenceAgreement {
 }
 
 /// An empty table for [`push`].
-pub fn section() -> Section {
+pub fn table() -> Table {
     let columns = [
         "attribute", "scores", "Spearman per context", "95 % interval", "Kendall", "contexts", "skipped",
         "system level", "systems", "pairwise accuracy", "pairs",
     ];
-    let mut section = Section::new("Against gold", columns);
-    section.note(
+    let mut table = Table::new("Against gold", columns);
+    table.note(
         "Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two \
          scores.",
     );
-    section.note(
+    table.note(
         "Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: Spearman \
          between means.",
     );
-    section.note(
+    table.note(
         "summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and accuracy with \
          ties.",
     );
-    section
+    table
 }
 
-/// Adds a row to a table of [`section`].
-pub fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &mut Section) {
+/// Adds a row to a table of [`table`].
+pub fn push(figures: &AgreementFigures, attribute: &str, scores: &str, table: &mut Table) {
     let spearman = figures.spearman.per_context;
     let system = figures.spearman.system.map(|system| system.figure);
     let pairwise = figures.pairwise;
-    table.push([
-        attribute.to_owned(),
-        scores.to_owned(),
+    table.push(cells![
+        attribute,
+        scores,
         number(spearman.figure.mean),
         bounds(spearman.interval),
         number(figures.kendall.per_context.figure.mean),
-        spearman.figure.contexts.to_string(),
-        spearman.figure.skipped().to_string(),
+        spearman.figure.contexts,
+        spearman.figure.skipped(),
         number(system.and_then(|s| s.coefficient)),
-        system.map_or_else(|| "–".to_owned(), |s| s.systems.to_string()),
+        system.map(|s| s.systems),
         number(pairwise.accuracy),
-        (pairwise.correct + pairwise.wrong + pairwise.tied).to_string(),
+        pairwise.correct + pairwise.wrong + pairwise.tied,
     ]);
 }
 
 /// An empty table for [`push_systems`].
-pub fn systems_section(unit: &str) -> Section {
-    Section::new(&format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
+pub fn systems_table(unit: &str) -> Table {
+    Table::new(format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
 }
 
 /// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
 /// are none or too many.
-pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Section) {
+pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Table) {
     // An id that occurs once is the name of a text: a table of them would be the table of scores again.
     let recurring = sums_by_id(samples, scores).into_iter().filter(|(_, (_, n))| *n >= 2);
     let mut means: Vec<(&str, f64, usize)> = recurring.map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
@@ -186,12 +187,12 @@ pub fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f6
     }
     means.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     for (id, mean, n) in means {
-        table.push([attribute.to_owned(), id.to_owned(), number(Some(mean)), n.to_string()]);
+        table.push(cells![attribute, id, number(Some(mean)), n]);
     }
 }
 
 /// Where no attribute was asked for: what the data have gold of, which the scores could be held against.
-pub fn note_unused(samples: &[Sample], table: &mut Section) {
+pub fn note_unused(samples: &[Sample], table: &mut Table) {
     let known = listed(&attributes_of(samples));
     if !known.is_empty() {
         table.note(format!("the data have gold scores for {known}; --attribute NAME holds these scores against them"));

@@ -20,7 +20,7 @@ mod meta;
 mod order_tests;
 pub mod plot;
 mod scores;
-mod section;
+mod table;
 #[cfg(test)]
 mod testing;
 pub mod thresholds;
@@ -32,4 +32,4 @@ pub use gold_columns::GoldColumns;
 pub use headline::Headline;
 pub use meta::{MetaFindings, MetaInputs, MetaParams};
 pub use scores::{AttributeScores, RunScores};
-pub use section::Section;
+pub use table::{Cell, Table};

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probity_lm::SinkError;
-use probity_methods::{Conclusion, Cost, RunSummary, Section};
+use probity_methods::{Conclusion, Cost, RunSummary};
 use probity_report::text::tokens_text;
 use probity_runtime::{Drafting, LoadOptions, PlannedCost, PlannedMemory};
 use probity_session::{ByteSize, DryRun, Events, Notice, PlannedPart, ProgressUnit, SessionReport, computing_in_force};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::OutputError;
 use crate::global::Global;
 use crate::progress::{Reporter, seconds_text};
-use crate::terminal::{counted, print, size, table, thousands, visible, visible_line, wrapped};
+use crate::terminal::{counted, print, size, table_text, thousands, visible, visible_line, wrapped};
 
 /// Results on standard output, all else on standard error.
 pub(crate) struct Terminal {
@@ -95,15 +95,11 @@ fn show(summary: &RunSummary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }
-    for section in summary.sections.iter().filter(|section| !section.is_detail) {
-        print(&section_text(section))?;
+    for table in summary.tables.iter().filter(|table| !table.is_detail) {
+        print(&table_text(table))?;
     }
-    let details: Vec<String> = summary
-        .sections
-        .iter()
-        .filter(|section| section.is_detail)
-        .map(|section| visible_line(&section.title))
-        .collect();
+    let details: Vec<String> =
+        summary.tables.iter().filter(|table| table.is_detail).map(|table| visible_line(&table.title)).collect();
     if !details.is_empty() {
         let told =
             format!("{} more (--details, summary.json): {}", counted(details.len(), "table"), details.join("; "));
@@ -155,20 +151,6 @@ fn generation_text(cost: &Cost) -> Option<String> {
         )
     });
     Some(format!("{generated} generated{}", drafts.unwrap_or_default()))
-}
-
-/// A section as it is printed.
-pub(crate) fn section_text(section: &Section) -> String {
-    let mut text = format!("{}\n", visible(&section.title));
-    if !section.columns.is_empty() {
-        text.push_str(&table(&section.columns, &section.rows));
-        text.push('\n');
-    }
-    for note in &section.notes {
-        text.push_str(&wrapped(&visible_line(note), 2));
-        text.push('\n');
-    }
-    text
 }
 
 /// What a run would cost: part by part, and all together where there are several.

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::IntoDiagnostic as _;
-use probity_report::{Options, ReportTable, ReportedRun, RunReport};
+use probity_analysis::Table;
+use probity_report::{Options, ReportedRun, RunReport};
 use probity_session::{ErrorText, PlanProblems, StageEnd, StageOutcome, resolved};
 use probity_stats::Resampling;
 use probity_store::{MANIFEST, Manifest, SUMMARY, check_writable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use smart_default::SmartDefault;
 
 use crate::error::FileError;
@@ -21,7 +23,7 @@ use crate::global::Global;
 use crate::options::Typed;
 use crate::output::{FileOfARun, folder_of, is_stdout, spare_run, write_output, write_text};
 use crate::progress::Reporter;
-use crate::terminal::{counted, print, size, table, visible};
+use crate::terminal::{counted, print, size, table_text, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Make a report of runs: one HTML file, tables, plots
@@ -172,7 +174,7 @@ impl ReportOptions {
             }
         }
         if !self.has_output() {
-            report.tables().try_for_each(print_table)?;
+            report.tables().try_for_each(|table| print(&table_text(table)))?;
         }
         Ok(())
     }
@@ -225,22 +227,22 @@ impl ReportOptions {
     fn write_tables(&self, report: &RunReport, reporter: &Reporter) -> miette::Result<()> {
         if let Some(folder) = &self.csv {
             // Some say a few words, and have no columns.
-            let tables: Vec<&ReportTable> = report.tables().filter(|table| !table.columns.is_empty()).collect();
+            let tables: Vec<&Table> = report.tables().filter(|table| !table.columns.is_empty()).collect();
             for table in &tables {
-                write_file(folder, &table.id, "csv", &table.csv())?;
+                write_file(folder, &table.id, "csv", &probity_report::csv(table))?;
             }
             reporter.say(&format!("{} ({})", folder.display(), counted(tables.len(), "table")));
         }
-        let joined = |form: fn(&ReportTable) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
+        let joined = |form: fn(&Table) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
         if let Some(path) = &self.json {
-            let tables: Vec<&ReportTable> = report.tables().collect();
+            let tables: Vec<Value> = report.tables().map(probity_report::json).collect();
             write_text(path, &(serde_json::to_string_pretty(&tables).into_diagnostic()? + "\n"))?;
         }
         if let Some(path) = &self.markdown {
-            write_text(path, &joined(ReportTable::markdown))?;
+            write_text(path, &joined(probity_report::markdown))?;
         }
         if let Some(path) = &self.latex {
-            write_text(path, &joined(ReportTable::latex))?;
+            write_text(path, &joined(probity_report::latex))?;
         }
         Ok(())
     }
@@ -312,18 +314,4 @@ fn unwritable(path: &Path, action: &str) -> impl FnOnce(io::Error) -> FileError 
 fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> miette::Result<()> {
     fs::create_dir_all(folder).map_err(FileError::of(format!("{} could not be created", folder.display())))?;
     write_text(&folder.join(format!("{name}.{extension}")), text)
-}
-
-fn print_table(shown: &ReportTable) -> miette::Result<()> {
-    let rows: Vec<Vec<String>> =
-        shown.rows.iter().map(|row| row.iter().map(probity_report::TableCell::shown).collect()).collect();
-    print(&visible(&shown.title))?;
-    if !shown.columns.is_empty() {
-        print(&table(&shown.columns, &rows))?;
-    }
-    for note in &shown.notes {
-        print(&visible(note))?;
-    }
-    print("")?;
-    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use probity_analysis::{Cell, Table};
 use probity_report::text::is_hostile;
 pub(crate) use probity_report::text::{counted, thousands, visible, visible_line};
 use unicode_width::UnicodeWidthStr;
@@ -101,6 +102,21 @@ fn parts(word: &str, room: usize) -> impl Iterator<Item = (&str, bool)> {
     all.into_iter().enumerate().map(|(at, part)| (part, at == 0))
 }
 
+/// A table of figures with its title, and its lines below.
+pub(crate) fn table_text(of: &Table) -> String {
+    let mut text = format!("{}\n", visible(&of.title));
+    if !of.columns.is_empty() {
+        let rows: Vec<Vec<String>> = of.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
+        text.push_str(&table(&of.columns, &rows));
+        text.push('\n');
+    }
+    for note in &of.notes {
+        text.push_str(&wrapped(&visible_line(note), 2));
+        text.push('\n');
+    }
+    text
+}
+
 /// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the
 /// columns that name its rows; where that would take many, each row is a list of its cells.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
@@ -161,7 +177,7 @@ const MOST_NAMING: usize = 4;
 
 /// Some columns of a table; those whose cells are numbers are set flush right.
 fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usize]) -> String {
-    let mut table = Table::new();
+    let mut table = comfy_table::Table::new();
     // What fits was decided above: left to itself, the library would break cells once more.
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(shown.iter().map(|k| &columns[*k]));

@@ -1,6 +1,6 @@
 //! The qualities that texts are judged by, and the words a prompt needs for each.
 
-use probity_analysis::Section;
+use probity_analysis::Table;
 use probity_analysis::gold::GoldUse;
 
 /// A quality with its word forms and what a judge should look at.
@@ -133,7 +133,7 @@ pub fn near_known_attribute(attribute: &str) -> Option<&'static str> {
 }
 
 /// Notes which attributes have no gold although it is wanted, with the known attribute that may be meant.
-pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Section) {
+pub fn note_absent_gold(uses: &[GoldUse<'_>], table: &mut Table) {
     let absent = uses.iter().filter(|one| one.wanted && !one.present).map(|GoldUse { attribute, .. }| {
         let meant = near_known_attribute(attribute);
         meant.map_or_else(|| (*attribute).to_owned(), |known| format!("{attribute} (did you mean {known}?)"))
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_note_names_what_has_no_gold_with_the_nearest_attribute_and_only_where_gold_is_wanted() {
         let noted = |wanted| {
-            let mut table = Section::new("t", ["c"]);
+            let mut table = Table::new("t", ["c"]);
             note_absent_gold(&[GoldUse { attribute: "qualty", present: false, wanted }], &mut table);
             table.notes
         };

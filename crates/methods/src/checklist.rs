@@ -307,7 +307,7 @@ candidate, the question, its answer), `questions.jsonl` where the model wrote th
             signed: false,
         };
         let mut report = pointwise.run(signature, run)?;
-        if let (true, Some(scores)) = (writer.is_some(), report.sections.first_mut()) {
+        if let (true, Some(scores)) = (writer.is_some(), report.tables.first_mut()) {
             let counts: Vec<String> = words
                 .iter()
                 .zip(&asked)
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn the_table_is_called_by_the_label_word_and_has_no_share_above_zero_of_a_probability() {
         let args = "checklist --attribute coherence --question Good? --label-words Ja,Nein --no-gold";
-        let scores = run(args, &[sample("a", &[1.0])], &judge("Good")).0.expect("runs").sections.remove(0);
+        let scores = run(args, &[sample("a", &[1.0])], &judge("Good")).0.expect("runs").tables.remove(0);
         assert_eq!(scores.title, "Scores (mean P(Ja))");
         assert_eq!(scores.columns, ["attribute", "scored", "mean", "min", "max", "mass", "low mass"]);
         assert!(scores.notes[0].starts_with("Mass: "), "{}", scores.notes[0]);
@@ -615,8 +615,8 @@ mod tests {
         assert_eq!(asked[..2], [json!("Good?"), json!("Short?")]);
         assert_eq!(output.rows("checklist").len(), 2 * (2 + 1));
         // The judge looks at the question alone: each is answered alike for every text.
-        let said = summary.sections.iter().flat_map(|section| &section.notes).find(|note| note.contains("say nothing"));
-        assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.sections);
+        let said = summary.tables.iter().flat_map(|table| &table.notes).find(|note| note.contains("say nothing"));
+        assert!(said.is_some_and(|note| note.contains("Good?")), "{:?}", summary.tables);
         for (text, wrong) in [
             ("[charm]\nquestions = []\n", "no question"),
             ("[charm]\nquestions = [\"A?\"]\n", "no questions about `fluency`"),
@@ -672,7 +672,7 @@ mod tests {
         let (result, output) = run(args, &samples, &model());
         let summary = result.expect("runs");
         assert_eq!(output.rows("questions").len(), 1);
-        let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
+        let notes: Vec<&String> = summary.tables.iter().flat_map(|table| &table.notes).collect();
         assert!(notes.iter().any(|note| note.contains("2 for charm")), "{notes:?}");
         assert_eq!(output.rows("questions")[0]["questions"], json!(["Good?", "Is it short?"]));
         assert_eq!((summary.cost.requests, summary.signature.templates.len()), (9, 2));

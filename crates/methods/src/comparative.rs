@@ -28,7 +28,9 @@ use crate::pairs::PairSelection;
 use crate::question::LayoutOptions;
 use crate::question::{MATERIAL, capitalised, given_twice, word_settings};
 use crate::template::{PromptLayout, Template, TemplateError};
-use crate::{Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature};
+use crate::{
+    Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, cells,
+};
 use figures::{CellFigures, ComparisonCell};
 use judge::{ComparisonJudge, JudgedComparisons};
 
@@ -215,7 +217,7 @@ fn report(
 
     let cells = figures::cells(params, rank, samples, judged);
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
-    let mut position = figures::position_section(params, &cell_figures);
+    let mut position = figures::position_table(params, &cell_figures);
     outcomes.notes(signature.model.as_ref(), &mut position);
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
@@ -226,7 +228,7 @@ fn report(
         .map(|of| figures::mean_scores(&cells, of, ComparisonCell::scores))
         .collect();
     figures::write_scores(params, samples, &cells, &scores, run)?;
-    let mut systems = gold::systems_section(rank.name());
+    let mut systems = gold::systems_table(rank.name());
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
@@ -251,21 +253,21 @@ fn report(
         "preference": preference,
         "analyses": analyses,
     });
-    let mut sections = vec![position, systems];
+    let mut tables = vec![position, systems];
     if let Some(budget) = &judged.budget {
         budget.write(run)?;
         values["budget"] = json!(budget);
-        sections.push(budget.section());
+        tables.push(budget.table());
     }
-    sections.extend(agreement);
-    sections.push(preference::section(&preference, rank));
-    sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
-    sections.retain(|section| !section.rows.is_empty());
+    tables.extend(agreement);
+    tables.push(preference::table(&preference, rank));
+    tables.extend(analyses.iter().flat_map(analyses::Analyses::tables));
+    tables.retain(|table| !table.rows.is_empty());
     let mut of_run = RunScores::default();
     for (name, scores) in params.subject.attribute.iter().zip(scores) {
         of_run.push(Some(name), scores);
     }
-    Ok(MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
+    Ok(MethodReport { values, tables, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) })
 }
 
 /// What the verdicts on one attribute come to, over all templates.
@@ -321,10 +323,10 @@ fn against_gold(
     all_cells: &[ComparisonCell],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
-) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<AttributeGold>) {
-    let mut table = gold::section();
+) -> (Vec<Headline>, Vec<serde_json::Value>, [Table; 2], Vec<AttributeGold>) {
+    let mut table = gold::table();
     let columns = ["attribute", "template", "accuracy as judged", "debiased", "comparisons"];
-    let mut accuracy = Section::new("Single comparisons against gold", columns);
+    let mut accuracy = Table::new("Single comparisons against gold", columns);
     let (mut headline, mut values) = (Vec::new(), Vec::new());
     let mut of_all = vec![AttributeGold::default(); gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
@@ -337,9 +339,9 @@ fn against_gold(
                 gold::push(debiased, one.attribute, &format!("template {}, debiased", cell.template), &mut table);
             }
             let (before, after) = (&of_gold.comparisons_as_judged, &of_gold.comparisons_debiased);
-            let after = after.map_or_else(|| "–".to_owned(), |a| number(a.accuracy));
-            let count = (before.correct + before.wrong + before.tied).to_string();
-            accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
+            let after = number(after.and_then(|after| after.accuracy));
+            let count = before.correct + before.wrong + before.tied;
+            accuracy.push(cells![one.attribute, &cell.template, number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
         let pooled = figures::scores_of_mean_probabilities(samples, all_cells, number_of);

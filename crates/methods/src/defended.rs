@@ -11,7 +11,7 @@ use crate::builtin::{Builtin, DataSlot};
 use crate::defence::Defence;
 use crate::question::LayoutOptions;
 use crate::template::Template;
-use crate::{MethodError, MethodReport, Run, Section};
+use crate::{MethodError, MethodReport, Run, Table};
 
 /// The table of what was done to each candidate.
 const DEFENDED: &str = "defended";
@@ -42,7 +42,7 @@ impl DefendedTexts<'_> {
         if !defences.iter().any(Defence::is_of_texts) {
             return;
         }
-        let mut told = Section::new::<&str>("Defences", []);
+        let mut told = Table::new::<&str>("Defences", []);
         if defences.contains(&Defence::Paraphrase) {
             told.note("the judge was shown paraphrases of the candidates, which `defended.jsonl` has");
         }
@@ -52,7 +52,7 @@ impl DefendedTexts<'_> {
                 self.withheld, self.candidates
             ));
         }
-        report.sections.push(told);
+        report.tables.push(told);
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::quote::Quoted;
 use crate::quote::{LONGEST_VERDICT, fold};
-use crate::{MethodReport, Section};
+use crate::{MethodReport, Table, cells};
 
 /// Candidates that are named one by one; all are counted.
 const NAMED: usize = 1_000;
@@ -141,12 +141,17 @@ impl Flags {
             quoted: quoted.holds(&candidate.text),
             says: look(&candidate.text),
         });
-        let mut shown = Section::new("Texts to look at", ["sample", "candidate", "quoted", "says"]);
+        let mut shown = Table::new("Texts to look at", ["sample", "candidate", "quoted", "says"]);
         let (mut named, mut speaking, mut altered) = (Vec::new(), 0, 0);
         for one in all.filter(|one| one.quoted || !one.says.is_empty()) {
             (speaking, altered) = (speaking + usize::from(!one.says.is_empty()), altered + usize::from(one.quoted));
             if named.len() < SHOWN {
-                shown.push([one.sample, one.candidate, if one.quoted { "yes" } else { "" }, &one.says.join(", ")]);
+                shown.push(cells![
+                    one.sample,
+                    one.candidate,
+                    if one.quoted { "yes" } else { "" },
+                    &one.says.join(", ")
+                ]);
             }
             if named.len() < NAMED {
                 named.push(one);
@@ -184,7 +189,7 @@ impl Flags {
             shown.columns.clear();
         }
         if !shown.notes.is_empty() {
-            report.sections.push(shown);
+            report.tables.push(shown);
         }
     }
 }

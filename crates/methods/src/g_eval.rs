@@ -363,7 +363,7 @@ mod tests {
         let why = r#"the likeliest next token is "<think>", which opens a thought"#;
         let row = output.rows("scores")[0];
         assert!(row["outcome"] == "low_mass" && row["why"] == why && row["answers"][0]["why"] == why, "{row}");
-        let notes: Vec<String> = result.expect("runs").sections.into_iter().flat_map(|one| one.notes).collect();
+        let notes: Vec<String> = result.expect("runs").tables.into_iter().flat_map(|one| one.notes).collect();
         assert!(notes.contains(&format!("low_mass: {why} (2 of 2)")), "{notes:?}");
     }
 

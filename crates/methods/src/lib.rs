@@ -44,7 +44,7 @@ pub mod written;
 mod written_once;
 
 pub use probity_analysis::conclusion::{Conclusion, Trust};
-pub use probity_analysis::{Headline, RunScores, Section};
+pub use probity_analysis::{Cell, Headline, RunScores, Table, cells};
 use probity_analysis::{conclusion, figures, gold};
 #[cfg(test)]
 use registry::method;

@@ -76,14 +76,14 @@ impl Configured for MetaConfiguration {
             return Err(MethodError::Rehearsed);
         }
         let found = inputs.evaluate(params, run.keeps_rows(), &mut || run.check())?;
-        let MetaFindings { values, sections, headline, verdict, outcomes: counts, to_label } = found;
+        let MetaFindings { values, tables, headline, verdict, outcomes: counts, to_label } = found;
         run.write_to_label(&to_label)?;
         let mut outcomes = Outcomes::default();
         for (name, count) in counts {
             outcomes.add_several(name, count);
         }
         let signature = Signature::without_model(NAME).with_options(params).with("metrics", &inputs.metric_names());
-        let report = MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) };
+        let report = MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) };
         Ok(RunSummary::new(NAME, report, run.cost()))
     }
 }

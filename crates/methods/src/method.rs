@@ -332,7 +332,7 @@ impl<M: Method> Configured for WithOptions<M> {
             let asked = options["attribute"].as_array().into_iter().flatten();
             let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
             if let Some(promises) = Promises::new(M::NAME, samples, &asked, &report.scores) {
-                report.sections.extend(promises.sections(run.keeps_rows()));
+                report.tables.extend(promises.tables(run.keeps_rows()));
                 report.values["trust"] = json!(promises.trusted);
                 run.write_to_label(&promises.to_label)?;
             }

@@ -200,12 +200,12 @@ mod tests {
         let summary = result.expect("runs");
         assert_eq!(summary.outcomes.get("empty"), 2);
         assert!(
-            summary.sections[0]
+            summary.tables[0]
                 .notes
                 .iter()
                 .any(|note| note.contains("without a reference, and so without scores: 1 of 2 samples")),
             "{:?}",
-            summary.sections
+            summary.tables
         );
         bare.context = " ".into();
         let error = run("parapluie", &[bare], &judge()).0.expect_err("none").to_string();

@@ -239,7 +239,7 @@ mod tests {
     fn gold_that_nothing_was_held_against_is_told() {
         let told = |more: &str| {
             let (result, _) = run(&format!("reward {more}"), &[sample("a", &[1.0, 2.0])], &model(&["LABEL_0"]));
-            let notes: Vec<String> = result.expect("runs").sections.into_iter().flat_map(|one| one.notes).collect();
+            let notes: Vec<String> = result.expect("runs").tables.into_iter().flat_map(|one| one.notes).collect();
             notes.iter().any(|note| note.contains("gold scores for `coherence`; --attribute NAME"))
         };
         assert_eq!([told(""), told("--attribute coherence"), told("--no-gold")], [true, false, false]);

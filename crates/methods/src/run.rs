@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
         report.signature = report.signature.clone().with("from", &tables.join(","));
         for (name, file, _) in &self.given {
             let note = format!("the table `{name}` was taken from {file}: no model was asked for it");
-            report.sections.iter_mut().take(1).for_each(|section| section.note(note.clone()));
+            report.tables.iter_mut().take(1).for_each(|table| table.note(note.clone()));
         }
     }
 

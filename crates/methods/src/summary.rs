@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::defence::signed;
 use crate::template::{PromptLayout, Template};
-use crate::{Conclusion, Headline, RunScores, Section};
+use crate::{Conclusion, Headline, RunScores, Table};
 
 /// What the questions of a run cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -142,8 +142,8 @@ fn one_field(value: &str) -> String {
 pub struct MethodReport {
     /// The method's own figures.
     pub values: Value,
-    /// The same for people.
-    pub sections: Vec<Section>,
+    /// The same as tables.
+    pub tables: Vec<Table>,
     /// What the scores depend on.
     pub signature: Signature,
     /// How many answers ended how, by [`Outcome::name`].
@@ -163,7 +163,7 @@ impl MethodReport {
     pub fn new(signature: Signature) -> Self {
         Self {
             values: Value::Null,
-            sections: Vec::new(),
+            tables: Vec::new(),
             signature,
             outcomes: Outcomes::default(),
             headline: Vec::new(),
@@ -200,14 +200,15 @@ pub struct RunSummary {
     /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
     #[serde(skip)]
     pub cost: Cost,
-    /// Tables for people.
-    pub sections: Vec<Section>,
+    /// The same figures as tables.
+    #[serde(rename = "sections")]
+    pub tables: Vec<Table>,
 }
 
 impl RunSummary {
     /// Of what a method or the like returned.
     pub fn new(method: &'static str, report: MethodReport, cost: Cost) -> Self {
-        let MethodReport { values, sections, signature, outcomes, headline, verdict, scores, first_figures } = report;
+        let MethodReport { values, tables, signature, outcomes, headline, verdict, scores, first_figures } = report;
         Self {
             method,
             verdict,
@@ -219,7 +220,7 @@ impl RunSummary {
             first_figures,
             values,
             cost,
-            sections,
+            tables,
         }
     }
 }
@@ -292,7 +293,7 @@ impl Outcomes {
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
-    pub fn notes(&self, model: Option<&ModelDescription>, table: &mut Section) {
+    pub fn notes(&self, model: Option<&ModelDescription>, table: &mut Table) {
         table.note(format!("outcomes: {}", self.line()));
         if let Some(note) = self.low_mass_note() {
             table.note(note);

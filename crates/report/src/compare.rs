@@ -1,6 +1,8 @@
 //! Several runs side by side, and whether their differences are more than chance.
 
+use probity_analysis::figures::{number, p_value};
 use probity_analysis::plot::ForestEstimate;
+use probity_analysis::{Cell, Table, cells};
 use std::collections::BTreeMap;
 
 use probity_stats::{Resampling, order};
@@ -9,7 +11,6 @@ use serde_json::Value;
 use crate::measures::{Attribute, Measure, Of, SamplePart, ratio};
 use crate::plot::{Figure, forest};
 use crate::report::ReportPart;
-use crate::table::{ReportTable, TableCell};
 use crate::tables;
 use crate::text::{counted, visible_line};
 
@@ -17,7 +18,7 @@ use crate::text::{counted, visible_line};
 const ALL_PAIRS: usize = 5;
 
 /// Tables and plots about several runs; nothing for one.
-pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<ReportTable>, Vec<Figure>) {
+pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<Table>, Vec<Figure>) {
     if parts.len() < 2 {
         return (Vec::new(), Vec::new());
     }
@@ -32,17 +33,14 @@ pub(crate) fn compare(parts: &[ReportPart], resampling: &Resampling) -> (Vec<Rep
 const DIFFERENT: usize = 20;
 
 /// The samples on which the first two runs differ most, by the first measure that both have.
-fn most_different(parts: &[ReportPart]) -> Option<ReportTable> {
+fn most_different(parts: &[ReportPart]) -> Option<Table> {
     let [first, second, ..] = parts else { return None };
     if data_unknown(first, second) {
         return None;
     }
     let (shared, _) = shared(first, second);
-    let mut table = ReportTable::new(
-        "different",
-        "Samples on which the runs differ most",
-        ["sample", tables::judged(&first.attributes), "measure", "A", "B", "A − B"],
-    );
+    let columns = ["sample", tables::judged(&first.attributes), "measure", "A", "B", "A − B"];
+    let mut table = Table::new("Samples on which the runs differ most", columns).with_id("different");
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
         let of = [Of::Preference, Of::Spearman, Of::Pairwise, Of::Score].into_iter().find(|of| {
@@ -61,14 +59,9 @@ fn most_different(parts: &[ReportPart]) -> Option<ReportTable> {
         gaps.retain(|gap| order(gap.a, gap.b).is_ne());
         gaps.sort_by(|x, y| (y.a - y.b).abs().total_cmp(&(x.a - x.b).abs()).then(x.sample.cmp(&y.sample)));
         for SampleGap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
-            let id = first.facts.ids.text(sample).to_owned();
-            let numbers = [a, b, a - b].map(|value| TableCell::Number(value, 3));
-            table.rows.push(
-                [TableCell::Sample(0, id), TableCell::text(one.name.as_str()), TableCell::Text(of)]
-                    .into_iter()
-                    .chain(numbers)
-                    .collect(),
-            );
+            let sample = Cell::Sample { run: 0, sample: first.facts.ids.text(sample).to_owned() };
+            let numbers = [a, b, a - b].map(|value| number(Some(value)));
+            table.push(cells![sample, &one.name, of].into_iter().chain(numbers));
         }
     }
     table.note(format!(
@@ -116,52 +109,38 @@ fn score_gaps(
 }
 
 /// What each run says and how far to trust it.
-pub(crate) fn verdicts(parts: &[ReportPart]) -> ReportTable {
-    let mut table = ReportTable::new(
-        "verdicts",
-        if parts.len() == 1 { "What the run says" } else { "What the runs say" },
-        ["run", "about", "verdict", "agreement", "trust", "because"],
-    );
+pub(crate) fn verdicts(parts: &[ReportPart]) -> Table {
+    let title = if parts.len() == 1 { "What the run says" } else { "What the runs say" };
+    let columns = ["run", "about", "verdict", "agreement", "trust", "because"];
+    let mut table = Table::new(title, columns).with_id("verdicts");
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
-            let text = |field: &str| one[field].as_str().map_or(TableCell::Missing, TableCell::text);
-            table.rows.push(vec![
-                TableCell::text(part.run.name()),
-                text("about"),
-                text("says"),
-                text("agreement"),
-                text("trust"),
-                text("because"),
-            ]);
+            let texts = ["about", "says", "agreement", "trust", "because"].map(|field| Cell::from(one[field].as_str()));
+            table.push(cells![part.run.name()].into_iter().chain(texts));
         }
     }
     table
 }
 
-fn overview(parts: &[ReportPart]) -> ReportTable {
-    let mut table = ReportTable::new(
-        "runs",
-        "Runs",
-        ["run", "method", "models", "precision", "samples", "answers", "mean mass", "state"],
-    );
+fn overview(parts: &[ReportPart]) -> Table {
+    let columns = ["run", "method", "models", "precision", "samples", "answers", "mean mass", "state"];
+    let mut table = Table::new("Runs", columns).with_id("runs");
     for part in parts {
-        let text = |pointer: &str| part.run.text(pointer).map_or(TableCell::Missing, TableCell::text);
         // Of what has been held against gold there are tables and no samples.
-        let count = |of: u64| if part.facts.samples.is_empty() { TableCell::Missing } else { TableCell::Count(of) };
-        let samples = if part.run.reads_samples() { part.facts.samples.len() as u64 } else { 0 };
+        let has_samples = !part.facts.samples.is_empty();
         let told = || part.run.summary.pointer("/values/mass/mean").and_then(Value::as_f64);
         let others = part.run.manifest["other_models"].as_array().into_iter().flatten();
         let models: Vec<&str> =
             part.run.text("/model/name").into_iter().chain(others.filter_map(|model| model["name"].as_str())).collect();
-        table.rows.push(vec![
-            TableCell::text(part.run.name()),
-            TableCell::text(part.run.method()),
-            if models.is_empty() { TableCell::Missing } else { TableCell::Text(models.join(", ")) },
-            text("/model/precision"),
-            if samples > 0 { count(samples) } else { TableCell::Missing },
-            count(part.answers()),
-            TableCell::number(part.facts.mass.mean().or_else(told)),
-            TableCell::Text(tables::state(&part.run)),
+        table.push(cells![
+            part.run.name(),
+            part.run.method(),
+            (!models.is_empty()).then(|| models.join(", ")),
+            part.run.text("/model/precision"),
+            (has_samples && part.run.reads_samples()).then_some(part.facts.samples.len()),
+            has_samples.then_some(part.answers()),
+            number(part.facts.mass.mean().or_else(told)),
+            tables::state(&part.run),
         ]);
     }
     table
@@ -237,11 +216,11 @@ fn data_unknown(first: &ReportPart, second: &ReportPart) -> bool {
     !kept && (hashes(first).is_empty() || hashes(first) != hashes(second))
 }
 
-fn differences(parts: &[ReportPart], resampling: &Resampling) -> ReportTable {
+fn differences(parts: &[ReportPart], resampling: &Resampling) -> Table {
     let judged = tables::judged(parts.iter().flat_map(|part| &part.attributes));
     let columns =
         [judged, "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
-    let mut table = ReportTable::new("differences", "Differences between runs", columns);
+    let mut table = Table::new("Differences between runs", columns).with_id("differences");
     // By the reason, so that many runs do not have a line for each pair.
     let mut uncompared: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (scored, unscored): (Vec<&ReportPart>, Vec<&ReportPart>) =
@@ -283,7 +262,7 @@ fn pair(
     first: &ReportPart,
     second: &ReportPart,
     resampling: &Resampling,
-    table: &mut ReportTable,
+    table: &mut Table,
 ) -> Result<(), (&'static str, String)> {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
@@ -318,7 +297,7 @@ fn row(
     parts: (&ReportPart, &ReportPart),
     pair: &RunPair,
     resampling: &Resampling,
-    table: &mut ReportTable,
+    table: &mut Table,
 ) -> bool {
     let units = pair.first.len();
     let all: Vec<usize> = (0..units).collect();
@@ -326,17 +305,17 @@ fn row(
     let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
     let paired = resampling.paired_difference(units, attribute.range(of), |kept| pair.kept(kept));
     let randomised = resampling.randomisation(units, |swapped| pair.swapped(swapped));
-    table.rows.push(vec![
-        TableCell::text(attribute.name.as_str()),
-        TableCell::text(of.title()),
-        TableCell::text(parts.0.run.name()),
-        TableCell::text(parts.1.run.name()),
-        TableCell::Number(a, 3),
-        TableCell::Number(b, 3),
-        TableCell::Interval(a - b, paired.and_then(|found| found.interval).map(|i| (i.low, i.high))),
-        TableCell::number(paired.and_then(|found| found.p)),
-        TableCell::number(randomised),
-        TableCell::Count(units as u64),
+    table.push(cells![
+        &attribute.name,
+        of.title(),
+        parts.0.run.name(),
+        parts.1.run.name(),
+        number(Some(a)),
+        number(Some(b)),
+        probity_analysis::figures::estimate(Some(a - b), paired.and_then(|found| found.interval)),
+        p_value(paired.and_then(|found| found.p)),
+        p_value(randomised),
+        units,
     ]);
     true
 }

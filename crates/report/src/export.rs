@@ -1,89 +1,101 @@
 //! Tables for other programs. Cells may be hostile: each form is escaped by its own rules.
 
-use crate::table::{ReportTable, TableCell};
-use crate::text::{visible, visible_line};
+use probity_analysis::{Cell, Table};
+use serde_json::{Value, json};
 
-impl ReportTable {
-    /// Comma-separated values (RFC 4180), intervals in columns of their own. Numbers are unrounded; nothing is an empty
-    /// cell. A text that a spreadsheet would take for a formula begins with an apostrophe.
-    pub fn csv(&self) -> String {
-        let widths: Vec<bool> = (0..self.columns.len()).map(|column| self.has_intervals(column)).collect();
-        let mut text = String::new();
-        let heads = self.columns.iter().zip(&widths).flat_map(|(name, wide)| {
-            let ends = if *wide { vec![format!("{name} low"), format!("{name} high")] } else { Vec::new() };
-            std::iter::once(name.clone()).chain(ends)
-        });
-        text += &heads.map(|head| csv_text(&head)).collect::<Vec<_>>().join(",");
-        text += "\r\n";
-        for row in &self.rows {
-            let cells = row.iter().zip(&widths).flat_map(|(cell, wide)| csv_cells(cell, *wide));
-            text += &cells.collect::<Vec<_>>().join(",");
-            text += "\r\n";
-        }
-        text
-    }
+use crate::text::{shown, visible, visible_line};
 
-    fn has_intervals(&self, column: usize) -> bool {
-        self.rows.iter().any(|row| matches!(row.get(column), Some(TableCell::Interval(_, Some(_)))))
-    }
+/// As JSON: cells in the order of the columns, numbers unrounded, intervals as objects.
+pub fn json(table: &Table) -> Value {
+    let rows: Vec<Vec<Value>> = table.rows.iter().map(|row| row.iter().map(cell_json).collect()).collect();
+    json!({
+        "id": table.id, "run": table.run, "title": table.title, "columns": table.columns, "rows": rows,
+        "notes": table.notes,
+    })
+}
 
-    /// A Markdown table with its title and notes.
-    pub fn markdown(&self) -> String {
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let rule = (0..self.columns.len())
-            .map(|column| if self.is_numeric(column) { "---:".to_owned() } else { "---".to_owned() });
-        let mut text = format!("### {}\n\n", markdown_text(&self.heading()));
-        if !self.columns.is_empty() {
-            text += &line(self.columns.iter().map(|c| markdown_text(c)).collect());
-            text += &line(rule.collect());
-            for row in &self.rows {
-                text += &line(row.iter().map(|cell| markdown_text(&cell.shown())).collect());
-            }
-        }
-        for note in &self.notes {
-            text += "\n";
-            text += &markdown_text(note);
-            text += "\n";
-        }
-        text
-    }
-
-    /// A LaTeX table for the package booktabs.
-    pub fn latex(&self) -> String {
-        let columns: String =
-            (0..self.columns.len()).map(|column| if self.is_numeric(column) { 'r' } else { 'l' }).collect();
-        let line = |cells: Vec<String>| format!("    {} \\\\\n", cells.join(" & "));
-        let mut text = format!("\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n", latex_text(&self.heading()));
-        if !self.columns.is_empty() {
-            text += &["  \\begin{tabular}{", &columns, "}\n    \\toprule\n"].concat();
-            text += &line(self.columns.iter().map(|c| latex_text(c)).collect());
-            text += "    \\midrule\n";
-            for row in &self.rows {
-                text += &line(row.iter().map(|cell| latex_text(&cell.shown())).collect());
-            }
-            text += "    \\bottomrule\n  \\end{tabular}\n";
-        }
-        for note in &self.notes {
-            text += &["  \\par\\footnotesize ", &latex_text(note), "\n"].concat();
-        }
-        text + "\\end{table}\n"
-    }
-
-    pub(crate) fn heading(&self) -> String {
-        self.run.as_ref().map_or_else(|| self.title.clone(), |run| format!("{} ({run})", self.title))
+fn cell_json(cell: &Cell) -> Value {
+    match (cell, cell.value(), cell.ends()) {
+        (Cell::Text(text) | Cell::Sample { sample: text, .. }, ..) => json!(text),
+        (Cell::Count(count), ..) => json!(count),
+        (_, Some(value), Some((low, high))) => json!({"value": value, "low": low, "high": high}),
+        (_, None, Some((low, high))) => json!({"low": low, "high": high}),
+        (_, value, None) => json!(value),
     }
 }
 
-fn csv_cells(cell: &TableCell, wide: bool) -> Vec<String> {
-    let (value, ends) = match cell {
-        TableCell::Text(text) | TableCell::Sample(_, text) => (csv_text(text), None),
-        TableCell::Count(count) => (count.to_string(), None),
-        TableCell::Number(value, _) => (value.to_string(), None),
-        TableCell::Interval(value, ends) => (value.to_string(), *ends),
-        TableCell::Missing => (String::new(), None),
+/// Comma-separated values (RFC 4180), the ends of intervals in columns of their own. Numbers are unrounded; nothing is
+/// an empty cell. A text that a spreadsheet would take for a formula begins with an apostrophe.
+pub fn csv(table: &Table) -> String {
+    let intervals: Vec<bool> = (0..table.columns.len()).map(|column| has_intervals(table, column)).collect();
+    let heads = table.columns.iter().zip(&intervals).flat_map(|(name, has_ends)| {
+        let ends = if *has_ends { vec![format!("{name} low"), format!("{name} high")] } else { Vec::new() };
+        std::iter::once(name.clone()).chain(ends)
+    });
+    let mut text = heads.map(|head| csv_text(&head)).collect::<Vec<_>>().join(",") + "\r\n";
+    for row in &table.rows {
+        let cells = row.iter().zip(&intervals).flat_map(|(cell, has_ends)| csv_cells(cell, *has_ends));
+        text += &cells.collect::<Vec<_>>().join(",");
+        text += "\r\n";
+    }
+    text
+}
+
+fn has_intervals(table: &Table, column: usize) -> bool {
+    table.rows.iter().filter_map(|row| row.get(column)).any(|cell| cell.ends().is_some())
+}
+
+/// A Markdown table with its title and notes.
+pub fn markdown(table: &Table) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let rule = (0..table.columns.len())
+        .map(|column| if table.is_numeric(column) { "---:".to_owned() } else { "---".to_owned() });
+    let mut text = format!("### {}\n\n", markdown_text(&table.heading()));
+    if !table.columns.is_empty() {
+        text += &line(table.columns.iter().map(|c| markdown_text(c)).collect());
+        text += &line(rule.collect());
+        for row in &table.rows {
+            text += &line(row.iter().map(|cell| markdown_text(&shown(cell))).collect());
+        }
+    }
+    for note in &table.notes {
+        text += "\n";
+        text += &markdown_text(note);
+        text += "\n";
+    }
+    text
+}
+
+/// A LaTeX table for the package booktabs.
+pub fn latex(table: &Table) -> String {
+    let columns: String =
+        (0..table.columns.len()).map(|column| if table.is_numeric(column) { 'r' } else { 'l' }).collect();
+    let line = |cells: Vec<String>| format!("    {} \\\\\n", cells.join(" & "));
+    let mut text = format!("\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n", latex_text(&table.heading()));
+    if !table.columns.is_empty() {
+        text += &["  \\begin{tabular}{", &columns, "}\n    \\toprule\n"].concat();
+        text += &line(table.columns.iter().map(|c| latex_text(c)).collect());
+        text += "    \\midrule\n";
+        for row in &table.rows {
+            text += &line(row.iter().map(|cell| latex_text(&shown(cell))).collect());
+        }
+        text += "    \\bottomrule\n  \\end{tabular}\n";
+    }
+    for note in &table.notes {
+        text += &["  \\par\\footnotesize ", &latex_text(note), "\n"].concat();
+    }
+    text + "\\end{table}\n"
+}
+
+fn csv_cells(cell: &Cell, has_ends: bool) -> Vec<String> {
+    let number = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
+    let value = match cell {
+        Cell::Text(text) | Cell::Sample { sample: text, .. } => csv_text(text),
+        Cell::Count(count) => count.to_string(),
+        _ => number(cell.value()),
     };
-    let end = |end: Option<f64>| end.map(|end| end.to_string()).unwrap_or_default();
-    if wide { vec![value, end(ends.map(|e| e.0)), end(ends.map(|e| e.1))] } else { vec![value] }
+    let (low, high) = cell.ends().unzip();
+    if has_ends { vec![value, number(low), number(high)] } else { vec![value] }
 }
 
 /// Quoted where it must be. Spreadsheets take a cell that begins with `=`, `+`, `-`, `@`, a tab or a return for a

@@ -12,9 +12,8 @@ use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
 use crate::plot::{BEATS, Bars, Figure, Spread, boxes, draw, heat, histogram, scatter};
 use crate::run::ReportedRun;
-use crate::table::fixed;
 use crate::tables;
-use crate::text::{counted, thousands, visible_line};
+use crate::text::{counted, fixed, thousands, visible_line};
 
 /// More systems than this make a matrix that nobody can read.
 const MATRIX_LIMIT: usize = 60;

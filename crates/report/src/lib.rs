@@ -22,14 +22,12 @@ mod plot;
 mod report;
 mod rows;
 mod run;
-mod table;
 mod tables;
 pub mod text;
 
 pub use error::ReportError;
-pub use export::markdown_text;
+pub use export::{csv, json, latex, markdown, markdown_text};
 pub use page::policy_hash;
 pub use plot::{Figure, theme_style};
 pub use report::{Options, RunReport};
 pub use run::ReportedRun;
-pub use table::{ReportTable, TableCell};

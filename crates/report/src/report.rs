@@ -1,5 +1,6 @@
 //! A report: what is computed of its runs, before any of it is written.
 
+use probity_analysis::Table;
 use probity_stats::Resampling;
 use serde_json::Value;
 
@@ -8,7 +9,6 @@ use crate::facts::RunFacts;
 use crate::figures::plots;
 use crate::measures::{Attribute, attributes};
 use crate::run::ReportedRun;
-use crate::table::ReportTable;
 use crate::{Figure, ReportError, tables};
 
 /// What a report is made with.
@@ -34,7 +34,7 @@ pub(crate) struct ReportPart {
     pub(crate) run: ReportedRun,
     pub(crate) facts: RunFacts,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) tables: Vec<ReportTable>,
+    pub(crate) tables: Vec<Table>,
     pub(crate) figures: Vec<Figure>,
     /// Why plots are missing, and what the run did not keep.
     pub(crate) notes: Vec<String>,
@@ -45,9 +45,9 @@ pub(crate) struct ReportPart {
 pub struct RunReport {
     pub(crate) parts: Vec<ReportPart>,
     /// What the one run says.
-    verdict: Option<ReportTable>,
+    verdict: Option<Table>,
     /// About several runs.
-    pub(crate) across: Vec<ReportTable>,
+    pub(crate) across: Vec<Table>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
 }
@@ -83,7 +83,7 @@ impl RunReport {
     }
 
     /// All tables: what the runs say, those about several runs, then each run's.
-    pub fn tables(&self) -> impl Iterator<Item = &ReportTable> {
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.verdict.iter().chain(&self.across).chain(self.parts.iter().flat_map(|part| &part.tables))
     }
 
@@ -105,7 +105,7 @@ impl ReportPart {
         let plots = plots(prefix, &run, &facts, &attributes, resampling);
         let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];
         tables.extend(tables::figures(prefix, &attributes, resampling));
-        tables.extend(tables::sections(prefix, &run));
+        tables.extend(tables::of_method(prefix, &run));
         for table in &mut tables {
             table.run = Some(run.name.clone());
         }

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use probity_analysis::figures::{self, number};
+use probity_analysis::{Cell, Table, cells};
 use probity_metrics::Direction;
 use probity_stats::{FigureEstimate, NoInterval, Resampling};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::facts::RunFacts;
 use crate::measures::{Attribute, Of};
 use crate::run::ReportedRun;
-use crate::table::{ReportTable, TableCell, fixed};
-use crate::text::{counted, thousands, tokens_text, visible_line};
+use crate::text::{counted, fixed, thousands, tokens_text, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
-pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
-    let mut table = ReportTable::new(&format!("{prefix}-about"), "The run", ["", "value"]);
+pub(crate) fn about(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table {
+    let mut table = Table::new("The run", ["", "value"]).with_id(format!("{prefix}-about"));
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            table.rows.push(vec![TableCell::text(name), TableCell::Text(value)]);
+            table.push(cells![name, value]);
         }
     };
     let text = |pointer: &str| run.text(pointer).map(str::to_owned);
@@ -84,8 +86,8 @@ fn cost(run: &ReportedRun) -> Option<String> {
 }
 
 /// How answers ended, and how probable the labels were.
-pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> ReportTable {
-    let mut table = ReportTable::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "results", "share"]);
+pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Table {
+    let mut table = Table::new("Outcomes", ["outcome", "results", "share"]).with_id(format!("{prefix}-outcomes"));
     let summed = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
     let counts: Vec<(String, u64)> = match summed {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
@@ -95,11 +97,7 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
     // A summary may be changed.
     let all: u64 = counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
     for (name, count) in counts {
-        table.rows.push(vec![
-            TableCell::Text(name),
-            TableCell::Count(count),
-            TableCell::Number(count as f64 / all.max(1) as f64, 3),
-        ]);
+        table.push(cells![name, count, number(Some(count as f64 / all.max(1) as f64))]);
     }
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
@@ -114,25 +112,17 @@ pub(crate) fn outcomes(prefix: &str, run: &ReportedRun, facts: &RunFacts) -> Rep
 }
 
 /// Figures by attribute, with their intervals.
-pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<ReportTable> {
+pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
     let columns = [judged(attributes), "measure", "value", "n", "of"];
-    let mut table = ReportTable::new(&format!("{prefix}-figures"), "Figures", columns);
+    let mut table = Table::new("Figures", columns).with_id(format!("{prefix}-figures"));
     for attribute in attributes {
         let mut add = |title: &str, estimate: FigureEstimate<Option<f64>>, n: usize, unit: &str| {
             let FigureEstimate { figure: value, interval, no_interval, .. } = estimate;
             if let (Some(_), Some(why)) = (value, no_interval) {
                 without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
             }
-            let value =
-                value.map_or(TableCell::Missing, |value| TableCell::Interval(value, interval.map(|i| (i.low, i.high))));
-            table.rows.push(vec![
-                TableCell::text(attribute.name.as_str()),
-                TableCell::text(title),
-                value,
-                TableCell::Count(n as u64),
-                TableCell::text(unit),
-            ]);
+            table.push(cells![&attribute.name, title, figures::estimate(value, interval), n, unit]);
         };
         for (of, measure) in &attribute.measures {
             let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
@@ -214,28 +204,29 @@ pub(crate) fn interval_note(resampling: &Resampling) -> String {
     )
 }
 
-/// Tables that the method made for people, as they are in the summary.
-pub(crate) fn sections(prefix: &str, run: &ReportedRun) -> Vec<ReportTable> {
+/// Tables of the method, as they are in the summary.
+pub(crate) fn of_method(prefix: &str, run: &ReportedRun) -> Vec<Table> {
     let texts =
         |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
-    let sections = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let table = |(number, section): (usize, &Value)| {
-        let mut table = ReportTable::new(
-            &format!("{prefix}-section-{number}"),
-            shown(&section["title"]),
-            texts(&section["columns"]),
-        );
-        let width = table.columns.len();
-        for row in section["rows"].as_array().into_iter().flatten() {
-            let mut cells: Vec<TableCell> = texts(row).into_iter().map(TableCell::from).collect();
+    let found = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let table = |(number, found): (usize, &Value)| {
+        let mut table =
+            Table::new(shown(&found["title"]), texts(&found["columns"])).with_id(format!("{prefix}-section-{number}"));
+        for row in found["rows"].as_array().into_iter().flatten() {
+            let mut cells: Vec<Cell> = row.as_array().into_iter().flatten().map(cell).collect();
             // A summary may be of another version, or changed: a row with too few cells must not move the others.
-            cells.resize(width, TableCell::Missing);
+            cells.resize(table.columns.len(), Cell::Missing);
             table.rows.push(cells);
         }
-        table.notes = texts(&section["notes"]);
+        table.notes = texts(&found["notes"]);
         table
     };
-    sections.iter().enumerate().map(table).collect()
+    found.iter().enumerate().map(table).collect()
+}
+
+/// A cell of a summary. Those of version 0.1.0 are texts as people read them.
+fn cell(value: &Value) -> Cell {
+    Cell::deserialize(value).unwrap_or_else(|_| Cell::from(shown(value)))
 }
 
 fn shown(value: &Value) -> String {

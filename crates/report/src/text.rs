@@ -1,5 +1,6 @@
 //! Text for people.
 
+use probity_analysis::Cell;
 pub use probity_lm::text::{counted, is_hostile, thousands, visible, visible_line};
 
 /// At most so many characters, the last an ellipsis where something was left out.
@@ -8,6 +9,16 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A cell as people read it, numbers with a true minus sign.
+pub(crate) fn shown(cell: &Cell) -> String {
+    if cell.is_numeric() { cell.shown().replace('-', "−") } else { cell.shown() }
+}
+
+/// With so many decimals and a true minus sign.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    probity_lm::text::fixed(value, decimals).replace('-', "−")
 }
 
 /// What was computed of what was asked; where guesses came to nothing it is more.

@@ -11,7 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use miette::Diagnostic as _;
 use probity_analysis::plot::{BiasEstimate, Drawing, LineAxis, Plot, Point, Series};
-use probity_report::{Options, ReportError, ReportTable, ReportedRun, RunReport, TableCell};
+use probity_analysis::{Cell, Table};
+use probity_report::{Options, ReportError, ReportedRun, RunReport, csv, latex, markdown};
 use probity_stats::Resampling;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -52,13 +53,17 @@ fn block(page: &str, id: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-fn table<'a>(report: &'a RunReport, id: &str) -> &'a ReportTable {
+fn table<'a>(report: &'a RunReport, id: &str) -> &'a Table {
     report.tables().find(|table| table.id == id).unwrap_or_else(|| panic!("{id}"))
 }
 
-fn value(table: &ReportTable, measure: &str) -> TableCell {
-    table.rows.iter().find(|row| row[1] == TableCell::Text(measure.into())).unwrap_or_else(|| panic!("{measure}"))[2]
-        .clone()
+/// With three decimals.
+fn number(value: f64) -> Cell {
+    Cell::Number { value, decimals: 3 }
+}
+
+fn value(table: &Table, measure: &str) -> Cell {
+    table.rows.iter().find(|row| row[1] == Cell::Text(measure.into())).unwrap_or_else(|| panic!("{measure}"))[2].clone()
 }
 
 #[test]
@@ -213,14 +218,14 @@ fn figures_are_those_of_the_definitions() {
     let report = report(&[&path]);
     let figures = table(&report, "run1-figures");
     // Gold orders a, c, b; scores a, b, c: two of three pairs, and a rank correlation of one half.
-    assert_eq!(value(figures, "Spearman per context"), TableCell::Interval(0.5, None));
-    let TableCell::Interval(pairwise, _) = value(figures, "pairwise accuracy") else { panic!("a number") };
+    assert_eq!(value(figures, "Spearman per context"), number(0.5));
+    let Cell::Estimate { value: pairwise, .. } = value(figures, "pairwise accuracy") else { panic!("a number") };
     assert!((pairwise - 2.0 / 3.0).abs() < 1e-12);
     let why = "Without an interval, since one unit says nothing of how units differ: Spearman per context (q); \
                pairwise accuracy (q); Spearman, pooled (q).";
     assert!(figures.notes.iter().any(|note| note == why), "{:?}", figures.notes);
     // One verdict, wrong: Clopper and Pearson's upper end is .975.
-    let TableCell::Interval(0.0, Some((0.0, high))) = value(figures, "preference accuracy") else {
+    let Cell::Estimate { value: 0.0, low: 0.0, high } = value(figures, "preference accuracy") else {
         panic!("a verdict")
     };
     assert!((high - 0.975).abs() < 1e-12);
@@ -258,7 +263,7 @@ fn a_preference_counts_only_where_all_candidates_have_scores() {
     write("scores.jsonl", &rows.map(|(item, id, value)| score(item, id, value)).concat());
     let path = folder.path().to_owned();
     let report = report(&[&path]);
-    let TableCell::Interval(accuracy, _) = value(table(&report, "run1-figures"), "preference accuracy") else {
+    let Cell::Estimate { value: accuracy, .. } = value(table(&report, "run1-figures"), "preference accuracy") else {
         panic!("a verdict")
     };
     assert!(accuracy.abs() < 1e-12, "{accuracy}");
@@ -299,7 +304,7 @@ fn metrics_are_reported_one_by_one_before_their_parts_and_lower_may_be_better() 
     let figures = table(&report, "run1-figures");
     assert_eq!(figures.columns[0], "metric");
     let shown: Vec<String> =
-        figures.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(TableCell::shown).join(" ")).collect();
+        figures.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(Cell::shown).join(" ")).collect();
     let each = |metric: &str, mean: &str| {
         [format!("{metric} preference accuracy 1.000 [0.158, 1.000]"), format!("{metric} mean score {mean}")]
     };
@@ -338,8 +343,8 @@ fn metrics_are_held_against_each_attribute_that_people_judged() {
     let figures = table(&report, "run1-figures");
     assert_eq!(figures.columns[0], "attribute, metric");
     let of = |name: &str| -> Vec<String> {
-        let rows = figures.rows.iter().filter(|row| row[0] == TableCell::Text(name.into()));
-        rows.map(|row| [&row[1], &row[2]].map(TableCell::shown).join(" ")).collect()
+        let rows = figures.rows.iter().filter(|row| row[0] == Cell::Text(name.into()));
+        rows.map(|row| [&row[1], &row[2]].map(Cell::shown).join(" ")).collect()
     };
     // Of two contexts both are right, by the metric of which lower is better too.
     let agreement = ["Spearman per context 1.000 [−0.684, 1.000]", "pairwise accuracy 1.000 [0.158, 1.000]"];
@@ -394,13 +399,10 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let differences = table(&same, "differences");
     assert_eq!(differences.rows.len(), 3, "Spearman, pairs, preferences");
     for row in &differences.rows {
-        assert_eq!(
-            (&row[6], &row[7], &row[8]),
-            (&TableCell::Interval(0.0, None), &TableCell::Missing, &TableCell::Number(1.0, 3))
-        );
+        assert_eq!((&row[6], &row[7], &row[8]), (&number(0.0), &Cell::Missing, &Cell::PValue { p: 1.0 }));
         assert_eq!(
             (&row[2], &row[3], &row[9]),
-            (&TableCell::Text("run".into()), &TableCell::Text("run (2)".into()), &TableCell::Count(7))
+            (&Cell::Text("run".into()), &Cell::Text("run (2)".into()), &Cell::Count(7))
         );
     }
     let texts = fs::read_to_string(two.join("samples.jsonl")).expect("there");
@@ -412,7 +414,7 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
         "{:?}",
         differences.notes
     );
-    assert_eq!(differences.rows[0][9], TableCell::Count(6));
+    assert_eq!(differences.rows[0][9], Cell::Count(6));
     fs::write(two.join("samples.jsonl"), texts.replace("item", "other")).expect("written");
     for name in ["comparisons.jsonl", "scores.jsonl"] {
         let rows = fs::read_to_string(two.join(name)).expect("there").replace("\"item\":\"item", "\"item\":\"other");
@@ -506,12 +508,9 @@ fn a_method_that_nobody_knows_has_its_tables_scores_and_samples() {
     let section = table(&report, "run1-section-0");
     assert_eq!(
         section.rows,
-        [
-            [TableCell::Text("true".into()), TableCell::Number(2.0, 0)],
-            [TableCell::Text("short".into()), TableCell::Missing]
-        ]
+        [[Cell::Text("true".into()), Cell::Text("2".into())], [Cell::Text("short".into()), Cell::Missing]]
     );
-    assert_eq!(value(table(&report, "run1-figures"), "mean score"), TableCell::Interval(2.5, None));
+    assert_eq!(value(table(&report, "run1-figures"), "mean score"), number(2.5));
     let page = page(&report);
     let details = block(&page, "d0");
     assert_eq!(details[0]["tables"][1]["rows"][0][0], serde_json::json!(["one", "two"]));
@@ -541,7 +540,7 @@ fn a_run_without_samples_has_questions_and_documents_to_look_at() {
     write("scores.jsonl", &[score("d", 1.0), score("e", 0.8), score("f", 0.6)].concat());
     let report = report(&[&folder.path().to_owned()]);
     // Whichever way the jackknife goes, no share is above 1.
-    let TableCell::Interval(_, Some((_, high))) = value(table(&report, "run1-figures"), "mean score") else {
+    let Cell::Estimate { high, .. } = value(table(&report, "run1-figures"), "mean score") else {
         panic!("an interval")
     };
     assert!((high - 1.0).abs() < 1e-12, "{high}");
@@ -566,12 +565,12 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
     let (_folder, path) = made(Shape { hostile: true, ..SMALL });
     let report = report(&[&path]);
     let cell = |text: &str| {
-        let table = ReportTable {
+        let table = Table {
             columns: vec!["x".into(), "n".into()],
-            rows: vec![vec![TableCell::Text(text.into()), TableCell::Number(-0.25, 1)]],
-            ..ReportTable::default()
+            rows: vec![vec![Cell::Text(text.into()), Cell::Number { value: -0.25, decimals: 1 }]],
+            ..Table::default()
         };
-        table.csv().split_once("\r\n").expect("a head").1.trim_end().to_owned()
+        csv(&table).split_once("\r\n").expect("a head").1.trim_end().to_owned()
     };
     assert_eq!(cell("=1+1"), "\"'=1+1\",-0.25");
     assert_eq!(cell("-2+3"), "\"'-2+3\",-0.25");
@@ -579,25 +578,25 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
     assert_eq!(cell("a,\"b\"\nc"), "\"a,\"\"b\"\"\nc\",-0.25");
     assert_eq!(cell("\u{1b}[31m\u{202e}"), "\\u{1b}[31m\\u{202e},-0.25");
     for table in report.tables() {
-        let csv = table.csv();
+        let csv = csv(table);
         assert!(!csv.chars().any(|c| c.is_control() && !matches!(c, '\r' | '\n' | '\t')), "{csv}");
     }
-    let figures = table(&report, "run1-figures").csv();
+    let figures = csv(table(&report, "run1-figures"));
     assert!(figures.starts_with("attribute,measure,value,value low,value high,n,of\r\n"), "{figures}");
 }
 
 #[test]
 fn markdown_and_latex_take_every_cell_as_text() {
-    let text = |text: &str| ReportTable {
+    let text = |text: &str| Table {
         title: "T".into(),
         columns: vec!["x".into()],
-        rows: vec![vec![TableCell::Text(text.into())]],
-        ..ReportTable::default()
+        rows: vec![vec![Cell::Text(text.into())]],
+        ..Table::default()
     };
-    let markdown = |cell: &str| text(cell).markdown().lines().last().expect("a row").to_owned();
+    let markdown = |cell: &str| markdown(&text(cell)).lines().last().expect("a row").to_owned();
     assert_eq!(markdown("a | `b` <b>&"), "| a \\| \\`b\\` &lt;b&gt;&amp; |");
     assert_eq!(markdown("[x](javascript:y)\n# z"), "| \\[x\\]\\(javascript:y\\)\\\\n\\# z |");
-    let latex = |cell: &str| text(cell).latex().lines().nth(7).expect("a row").trim().to_owned();
+    let latex = |cell: &str| latex(&text(cell)).lines().nth(7).expect("a row").trim().to_owned();
     assert_eq!(
         latex("50% & $x_1$ #~^{}\\"),
         "50\\% \\& \\$x\\_1\\$ \\#\\textasciitilde{}\\textasciicircum{}\\{\\}\\textbackslash{} \\\\"
@@ -609,7 +608,7 @@ fn markdown_and_latex_take_every_cell_as_text() {
 fn json_has_numbers_unrounded_and_intervals_by_name() {
     let (_folder, path) = made(SMALL);
     let report = report(&[&path]);
-    let json = table(&report, "run1-figures").json();
+    let json = probity_report::json(table(&report, "run1-figures"));
     let value = &json["rows"][0][2];
     assert!(value["value"].is_f64() && value["low"].as_f64() <= value["high"].as_f64(), "{json}");
     assert_eq!((&json["run"], &json["columns"][2]), (&"run".into(), &"value".into()));
@@ -629,7 +628,10 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
         .expect("written");
     let differing = report(&[&one, &two]);
     let listed = table(&differing, "different");
-    assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [TableCell::Sample(0, third.clone())]);
+    assert_eq!(
+        listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(),
+        [Cell::Sample { run: 0, sample: third.clone() }]
+    );
     assert!(page(&differing).contains(&format!("href=\"#sample/0/{third}\"")), "a link to {third}");
     let same = report(&[&one, &one]);
     assert!(same.tables().all(|table| table.id != "different"), "runs that do not differ");
@@ -673,9 +675,9 @@ fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
     assert_eq!(listed.rows.len(), 1, "{listed:?}");
     assert_eq!(
         listed.rows[0][..3],
-        [TableCell::Sample(0, "s1".into()), TableCell::Text("q".into()), TableCell::Text("score of new".into())]
+        [Cell::Sample { run: 0, sample: "s1".into() }, Cell::Text("q".into()), Cell::Text("score of new".into())]
     );
-    assert_eq!(listed.rows[0][5], TableCell::Number(0.5, 3));
+    assert_eq!(listed.rows[0][5], number(0.5));
 }
 
 #[test]
@@ -699,7 +701,7 @@ fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     assert!(lines.iter().all(Option::is_some) && lines.is_sorted(), "who won, on how many labels, and why: {lines:?}");
     let (_other, two) = made(SMALL);
     let both = report(&[&path, &two]);
-    assert_eq!(table(&both, "verdicts").rows[0][4], TableCell::Text("unreliable".into()));
+    assert_eq!(table(&both, "verdicts").rows[0][4], Cell::Text("unreliable".into()));
 }
 
 #[test]

@@ -25,9 +25,9 @@ mod testing;
 
 use probity_analysis::{conclusion, figures, gold, thresholds};
 use probity_methods::{
-    Artefact, Builtin, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile, Method,
-    MethodError, MethodReport, MethodStage, ModelKind, Needs, Outcomes, RatingScale, RoleModel, RowError, Run,
-    RunOutput, RunScores, Section, Signature, StageSpec, Staging, Trust, answer, answer_text, attributes, builtin,
+    Artefact, Builtin, Cell, Conclusion, Configured, Defence, DynMethod, Headline, Input, KeepPart, LabelledFile,
+    Method, MethodError, MethodReport, MethodStage, ModelKind, Needs, Outcomes, RatingScale, RoleModel, RowError, Run,
+    RunOutput, RunScores, Signature, StageSpec, Staging, Table, Trust, answer, answer_text, attributes, builtin, cells,
     comparative, defence, defended, gpt_score, judge, metrics, pairs, para_pluie, prompt_set, query, question, quote,
     stage, template, written,
 };

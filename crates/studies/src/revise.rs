@@ -14,7 +14,7 @@ use serde_json::json;
 pub(crate) use options::RevisionFocus;
 pub(crate) use options::{ReviseParams, ReviserOptions, RevisionKind};
 pub(crate) use reviser::{Reviser, Revision, RevisionJob, RevisionSettings};
-pub(crate) use rows::{RevisionTally, revisions_section};
+pub(crate) use rows::{RevisionTally, revisions_table};
 
 use crate::Builtin;
 use crate::attributes::words;
@@ -152,15 +152,15 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     let not_a_pair = reviser.samples.iter().filter(|sample| pairs && sample.candidates.len() != 2).count();
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
     let tallies: Vec<RevisionTally> = RevisionTally::all(reviser, made);
-    let mut section = revisions_section(&tallies);
-    outcomes.notes(signature.model.as_ref(), &mut section);
+    let mut table = revisions_table(&tallies);
+    outcomes.notes(signature.model.as_ref(), &mut table);
     if left_out > 0 {
         let left_out = counted(left_out, "sample");
-        section.note(format!("without a usable reference, and not in revised.jsonl: {left_out}"));
+        table.note(format!("without a usable reference, and not in revised.jsonl: {left_out}"));
     }
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
     let verdict = vec![rows::conclusion(&tallies, use_truncated)];
-    MethodReport { values, sections: vec![section], outcomes, headline, verdict, ..MethodReport::new(signature) }
+    MethodReport { values, tables: vec![table], outcomes, headline, verdict, ..MethodReport::new(signature) }
 }

@@ -21,9 +21,9 @@ pub(crate) use options::{Reference, RevisEvalParams};
 use crate::gold;
 use crate::judge::{JudgeVerdict, JudgedUnit, Mode, ModelJudge};
 use crate::question::LayoutOptions;
-use crate::revise::{REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionTally, revisions_section};
+use crate::revise::{REVISIONS, Reviser, Revision, RevisionFocus, RevisionSettings, RevisionTally, revisions_table};
 use crate::{
-    Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Section, Signature, StageSpec,
+    Conclusion, Headline, Method, MethodError, MethodReport, Outcomes, RoleModel, Run, Signature, StageSpec, Table,
 };
 use evaluators::{Evaluator, EvaluatorVerdicts, PairFigures};
 use judged::{ReferenceQuestions, TEMPERATURES, VERDICTS};
@@ -32,7 +32,7 @@ use ratings::{RATINGS, RatedTexts};
 use references::{ReferencePool, units};
 use scored::{ReadyMetric, ReferenceScores};
 use sets::TrainingSets;
-use tables::{EvaluatorTables, pairs_section};
+use tables::{EvaluatorTables, pairs_table};
 
 /// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
 pub(crate) struct RevisEval;
@@ -148,15 +148,15 @@ metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` w
         told.verdict = tables.conclusions(&gold, params, &asking, &verdicts);
         told.analyses(&work, &asking, &verdicts, &evaluators, &similarity);
         if let Some((ratings, attribute)) = rated {
-            told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));
+            told.add("ratings", json!(ratings), ratings::table(&ratings, attribute));
         }
         if let (Some((_, judge)), true) = (judges.cycles.first(), params.reviser.export_sets) {
             let sets = TrainingSets { samples, asking: &asking, verdicts: &verdicts, seed: params.judging.seed };
             let written = sets.write(judge, &reviser, &pool, run)?;
-            told.add("sets", json!(written), sets::section(&written));
+            told.add("sets", json!(written), sets::table(&written));
         }
         let tallies = RevisionTally::all(&reviser, &made.parts);
-        told.add("references", json!(tallies), revisions_section(&tallies));
+        told.add("references", json!(tallies), revisions_table(&tallies));
         told.values["metrics"] = json!(metrics);
         Ok(told.report(&work, &made.parts, &verdicts, signature))
     }
@@ -282,21 +282,21 @@ impl ReferenceWork<'_> {
 /// What the summary says.
 struct SummaryParts {
     values: Value,
-    sections: Vec<Section>,
+    tables: Vec<Table>,
     headline: Vec<Headline>,
     verdict: Vec<Conclusion>,
 }
 
 impl Default for SummaryParts {
     fn default() -> Self {
-        Self { values: json!({}), sections: Vec::new(), headline: Vec::new(), verdict: Vec::new() }
+        Self { values: json!({}), tables: Vec::new(), headline: Vec::new(), verdict: Vec::new() }
     }
 }
 
 impl SummaryParts {
-    fn add(&mut self, name: &str, value: Value, section: Section) {
+    fn add(&mut self, name: &str, value: Value, table: Table) {
         self.values[name] = value;
-        self.sections.push(section);
+        self.tables.push(table);
     }
 
     fn pairs(&mut self, tables: &EvaluatorTables<'_>, params: &RevisEvalParams) {
@@ -309,17 +309,17 @@ impl SummaryParts {
             Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy)
         };
         self.headline = leading.map(headline).collect();
-        self.add("pairs", json!(figures), pairs_section(&figures));
-        let (values, section) = tables.by_subset();
-        self.add("subsets", json!(values), section);
+        self.add("pairs", json!(figures), pairs_table(&figures));
+        let (values, table) = tables.by_subset();
+        self.add("subsets", json!(values), table);
     }
 
     fn gold(&mut self, tables: &EvaluatorTables<'_>, gold: &[gold::GoldUse<'_>]) {
-        let (values, sections, headline) = tables.against_gold(gold);
-        let (averages, section) = EvaluatorTables::averages(&values);
+        let (values, tables, headline) = tables.against_gold(gold);
+        let (averages, table) = EvaluatorTables::averages(&values);
         self.values["gold"] = json!(values);
-        self.add("gold_average", json!(averages), section);
-        self.sections.extend(sections);
+        self.add("gold_average", json!(averages), table);
+        self.tables.extend(tables);
         self.headline.extend(headline);
     }
 
@@ -333,17 +333,17 @@ impl SummaryParts {
     ) {
         let (params, samples, units) = (work.params, work.samples, work.units);
         let tokens = analyses::tokens(asking, verdicts, &params.reference, work.pool);
-        self.add("tokens", json!(tokens), analyses::tokens_section(&tokens, work.pairs()));
+        self.add("tokens", json!(tokens), analyses::tokens_table(&tokens, work.pairs()));
         if params.cost_match {
             let spent = analyses::spent(samples, asking, verdicts, evaluators, &tokens);
-            self.add("cost_match", json!(spent), analyses::spent_section(&spent));
+            self.add("cost_match", json!(spent), analyses::spent_table(&spent));
         }
         let effects = analyses::effects(samples, units, &params.judging.attribute, evaluators, similarity);
-        let section = analyses::effects_section(&effects, params.similarity(), work.pairs());
-        self.add("effectiveness", json!(effects), section);
+        let table = analyses::effects_table(&effects, params.similarity(), work.pairs());
+        self.add("effectiveness", json!(effects), table);
         if work.pairs() {
             let disagreements = analyses::disagreements(evaluators);
-            self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));
+            self.add("disagreement", json!(disagreements), analyses::disagreements_table(&disagreements));
         }
     }
 
@@ -369,14 +369,14 @@ impl SummaryParts {
         };
         let no_reference: usize = work.with_references().map(held).sum();
         (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));
-        self.sections.retain(|section| !section.rows.is_empty());
-        if let Some(first) = self.sections.first_mut() {
+        self.tables.retain(|table| !table.rows.is_empty());
+        if let Some(first) = self.tables.first_mut() {
             outcomes.notes(signature.model.as_ref(), first);
         }
         self.values["items"] = json!(work.samples.len());
         MethodReport {
             values: self.values,
-            sections: self.sections,
+            tables: self.tables,
             outcomes,
             headline: self.headline,
             verdict: self.verdict,

@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use crate::conclusion::Conclusion;
 use crate::error::AnalysisError;
 use crate::headline::Headline;
-use crate::section::Section;
+use crate::table::Table;
 use crate::trust::ToLabel;
 use align::AlignedScores;
 use evaluate::Evaluation;
 use people::GoldScores;
 use scores::{AllScores, MetricPair};
-use tables::sections;
+use tables::tables;
 
 pub use options::MetaParams;
 pub(crate) use scores::{SCORES, file_of, unknown};
@@ -43,7 +43,7 @@ pub struct MetaFindings {
     /// All figures.
     pub values: Value,
     /// The same as tables.
-    pub sections: Vec<Section>,
+    pub tables: Vec<Table>,
     /// A figure for each metric and attribute.
     pub headline: Vec<Headline>,
     /// Which metrics agree best with people, and how far to trust that.
@@ -117,7 +117,7 @@ impl MetaInputs {
         let to_label = evaluation.trust(&aligned, &self.gold, params.promise());
         Ok(MetaFindings {
             values: json!(evaluation),
-            sections: sections(&evaluation, &resampling, params.details, keeps_rows),
+            tables: tables(&evaluation, &resampling, params.details, keeps_rows),
             headline: evaluation.headline(),
             verdict: evaluation.conclusions(),
             outcomes: evaluation.outcomes(),

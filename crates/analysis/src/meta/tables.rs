@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_lm::text::{counted, fixed, thousands};
+use probity_lm::text::{counted, thousands};
 use probity_stats::{Correlation, CorrelationFigures, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use super::evaluate::{EvaluatedMetric, Evaluation, LevelFigures, is_part};
-use crate::figures::lower_is_better;
-use crate::section::Section;
-use crate::trust::{Trusted, trust_sections};
+use crate::cells;
+use crate::figures::{estimate, lower_is_better, number, p_value};
+use crate::table::{Cell, Table};
+use crate::trust::{Trusted, trust_tables};
 
 /// So many metrics of an attribute, the best, stand in the first table.
 const SHOWN_METRICS: usize = 5;
@@ -17,13 +18,8 @@ const SHOWN_METRICS: usize = 5;
 const SHOWN_DIFFERENCES: usize = 10;
 
 /// All tables, those that have rows; without `details` the terminal has the first, and what was asked for.
-pub(crate) fn sections(
-    evaluation: &Evaluation,
-    resampling: &Resampling,
-    details: bool,
-    keeps_rows: bool,
-) -> Vec<Section> {
-    let mut sections = vec![
+pub(crate) fn tables(evaluation: &Evaluation, resampling: &Resampling, details: bool, keeps_rows: bool) -> Vec<Table> {
+    let mut tables = vec![
         best(evaluation),
         level("Correlation per context", evaluation, per_context),
         level("Correlation between systems", evaluation, system),
@@ -32,49 +28,49 @@ pub(crate) fn sections(
         averages(evaluation),
         preferences(evaluation),
     ];
-    sections.extend(comparisons(evaluation, resampling, details));
-    sections.push(counts(evaluation));
-    sections[1].note(
+    tables.extend(comparisons(evaluation, resampling, details));
+    tables.push(counts(evaluation));
+    tables[1].note(
         "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, by what \
          gives the interval.",
     );
-    sections[2].note(
+    tables[2].note(
         "Between the means of candidate ids with scores in half of the contexts, two at least; what was compared has \
          how many are left out. n: systems. p is of Pearson by what gives the interval; of ranks, which have none, it is \
          over systems, and does not know over how few contexts their means are: over few systems Spearman's, by \
          Student's t, says too much (0.000 of four in one order), and Kendall's is exact.",
     );
-    sections[3].note("n: scores. p: by what gives the interval, over whole contexts.");
-    sections[4].note(
+    tables[3].note("n: scores. p: by what gives the interval, over whole contexts.");
+    tables[4].note(
         "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
          over contexts; scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All \
          pairs: across contexts.",
     );
-    sections.retain(|section| !section.rows.is_empty());
+    tables.retain(|table| !table.rows.is_empty());
     // Before what was compared; of these one may have no more to say than why there is no promise.
-    let last = sections.len().saturating_sub(1);
-    for section in &mut sections {
-        section.is_detail = !details && !SHOWN.contains(&section.title.as_str());
+    let last = tables.len().saturating_sub(1);
+    for table in &mut tables {
+        table.is_detail = !details && !SHOWN.contains(&table.title.as_str());
     }
-    let mut trust = trust_sections(&evaluation.trust, keeps_rows);
+    let mut trust = trust_tables(&evaluation.trust, keeps_rows);
     // Where people have seen everything, nothing is left to a metric.
     let shown = usize::from(evaluation.trust.iter().any(Trusted::is_open));
-    trust.iter_mut().skip(shown).for_each(|section| section.is_detail = !details);
-    sections.splice(last..last, trust);
+    trust.iter_mut().skip(shown).for_each(|table| table.is_detail = !details);
+    tables.splice(last..last, trust);
     // Behind whatever stands first: where no sample has several candidates there is no table per context.
-    if let Some(first) = sections.first_mut()
+    if let Some(first) = tables.first_mut()
         && !evaluation.lower_is_better.is_empty()
     {
         first.note(lower_is_better(&evaluation.lower_is_better));
     }
     // What was left aside is no detail.
-    if let Some(first) = sections.first_mut() {
+    if let Some(first) = tables.first_mut() {
         first.notes.extend(evaluation.notes.iter().cloned());
     }
-    if let Some(last) = sections.last_mut() {
+    if let Some(last) = tables.last_mut() {
         last.notes.extend(interval_note(evaluation, resampling));
     }
-    sections
+    tables
 }
 
 /// What `--average` asks for.
@@ -83,9 +79,9 @@ const AVERAGES: &str = "Average over attributes";
 const SHOWN: [&str; 4] = ["Agreement with people", "Preferences", AVERAGES, "Differences between metrics"];
 
 /// Which metrics agree best with each attribute. Parts of metrics stand back behind these.
-fn best(evaluation: &Evaluation) -> Section {
-    let mut section =
-        Section::new(SHOWN[0], ["attribute", "metric", "n", "Spearman", "p", "right on pairs", "between systems"]);
+fn best(evaluation: &Evaluation) -> Table {
+    let mut table =
+        Table::new(SHOWN[0], ["attribute", "metric", "n", "Spearman", "p", "right on pairs", "between systems"]);
     let names: BTreeSet<&str> = evaluation.metrics.iter().map(|one| one.metric.as_str()).collect();
     let attributes: BTreeSet<&str> = evaluation.metrics.iter().map(|one| one.attribute.as_str()).collect();
     let mut hidden = 0;
@@ -108,16 +104,16 @@ fn best(evaluation: &Evaluation) -> Section {
             let system = one.figures.spearman.system.and_then(|system| system.figure.coefficient);
             let numbers =
                 [estimate(value, interval), p_value(p), number(one.figures.pairwise.accuracy), number(system)];
-            section.push([attribute.to_owned(), one.metric.clone(), n.to_string()].into_iter().chain(numbers));
+            table.push(cells![attribute, &one.metric, n].into_iter().chain(numbers));
         }
     }
-    section.note("Spearman: mean over contexts (n), or over all scores (n) where no item has several candidates.");
+    table.note("Spearman: mean over contexts (n), or over all scores (n) where no item has several candidates.");
     if hidden > 0 {
-        section.note(format!(
+        table.note(format!(
             "The best {SHOWN_METRICS} of each attribute; {hidden} further lines are in the other tables."
         ));
     }
-    section
+    table
 }
 
 /// What stands in brackets, by the kinds of intervals that the tables have; nothing where they have none.
@@ -157,34 +153,9 @@ type ShownFigure = (Option<f64>, Option<Interval>, Option<f64>);
 /// What a level has of a correlation, and over how many; nothing where the level is not there.
 type AtLevel = fn(&EvaluatedMetric, Correlation) -> Option<(ShownFigure, usize)>;
 
-/// `0.412 [0.310, 0.520]`, a dash for what is not defined.
-fn estimate(value: Option<f64>, interval: Option<Interval>) -> String {
-    match (value, interval) {
-        (None, _) => "–".to_owned(),
-        (Some(value), None) => fixed(value, 3),
-        (Some(value), Some(Interval { low, high })) => {
-            format!("{} [{}, {}]", fixed(value, 3), fixed(low, 3), fixed(high, 3))
-        }
-    }
-}
-
-fn number(value: Option<f64>) -> String {
-    estimate(value, None)
-}
-
-/// Three decimals, and what is smaller by its power of ten.
-fn p_value(p: Option<f64>) -> String {
-    match p {
-        None => "–".to_owned(),
-        // `0.0e0` says no more.
-        Some(p) if p >= 0.001 || p == 0.0 => fixed(p, 3),
-        Some(p) => format!("{p:.1e}"),
-    }
-}
-
-fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
-    let mut section =
-        Section::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
+fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Table {
+    let mut table =
+        Table::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
     for one in &evaluation.metrics {
         let shown = Correlation::ALL.map(|correlation| of(one, correlation));
         let Some(n) = shown.iter().flatten().map(|(_, n)| *n).next() else { continue };
@@ -192,9 +163,9 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
             let (value, interval, p) = shown.map(|(shown, _)| shown).unwrap_or_default();
             [estimate(value, interval), p_value(p)]
         });
-        section.push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells));
+        table.push(cells![&one.metric, &one.attribute, n].into_iter().chain(cells));
     }
-    section
+    table
 }
 
 /// Levels at which coefficients have no interval, with the reason; by metric only where it is not that of all.
@@ -253,30 +224,29 @@ fn pooled(one: &EvaluatedMetric, of: Correlation) -> Option<(ShownFigure, usize)
     (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, p), found.figure.n))
 }
 
-fn pairs(evaluation: &Evaluation) -> Section {
+fn pairs(evaluation: &Evaluation) -> Table {
     let columns =
         ["metric", "attribute", "accuracy", "pairs", "with ties", "at best ε", "ε", "all pairs", "at best ε", "ε"];
-    let mut section = Section::new("Accuracy of pairs", columns);
+    let mut table = Table::new("Accuracy of pairs", columns);
     for one in &evaluation.metrics {
         let pairwise = one.figures.pairwise;
         let ties = |ties: Option<TieCalibration>| {
-            let epsilon = ties.map_or_else(|| "–".to_owned(), |t| fixed(t.epsilon, 3));
-            [number(ties.map(|t| t.uncalibrated)), number(ties.map(|t| t.accuracy)), epsilon]
+            [ties.map(|t| t.uncalibrated), ties.map(|t| t.accuracy), ties.map(|t| t.epsilon)].map(number)
         };
-        let count = thousands(pairwise.correct + pairwise.wrong + pairwise.tied);
-        let heads = [one.metric.clone(), one.attribute.clone(), number(pairwise.accuracy), count];
+        let count = pairwise.correct + pairwise.wrong + pairwise.tied;
+        let heads = cells![&one.metric, &one.attribute, number(pairwise.accuracy), count];
         let ties = [one.figures.pairwise_with_ties, one.figures.pairwise_with_ties_pooled].map(ties);
-        section.push(heads.into_iter().chain(ties.into_iter().flatten()));
+        table.push(heads.into_iter().chain(ties.into_iter().flatten()));
     }
-    section
+    table
 }
 
-fn averages(evaluation: &Evaluation) -> Section {
+fn averages(evaluation: &Evaluation) -> Table {
     let columns = [
         "metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs",
         "with ties, at best ε",
     ];
-    let mut section = Section::new(AVERAGES, columns);
+    let mut table = Table::new(AVERAGES, columns);
     for one in &evaluation.averages {
         for name in ["per context", "systems", "all scores"] {
             let at = |levels: LevelFigures| match name {
@@ -286,45 +256,45 @@ fn averages(evaluation: &Evaluation) -> Section {
             };
             let accuracy = if name == "per context" { [one.pairwise, one.pairwise_with_ties] } else { [None, None] };
             let numbers = [one.pearson, one.spearman, one.kendall].map(at).into_iter().chain(accuracy).map(number);
-            let heads = [one.metric.clone(), one.attributes.len().to_string(), name.to_owned()];
-            section.push(heads.into_iter().chain(numbers));
+            let heads = cells![&one.metric, one.attributes.len(), name];
+            table.push(heads.into_iter().chain(numbers));
         }
     }
-    section
+    table
 }
 
-fn preferences(evaluation: &Evaluation) -> Section {
+fn preferences(evaluation: &Evaluation) -> Table {
     let columns = [
         "metric", "attribute", "accuracy", "guessing", "Cohen's κ", "Cramér's V", "items", "ties in gold",
         "ties of scores", "without scores",
     ];
-    let mut section = Section::new("Preferences", columns);
+    let mut table = Table::new("Preferences", columns);
     for one in &evaluation.preferences {
-        section.push([
-            one.metric.clone(),
-            one.attribute.clone().unwrap_or_else(|| "–".to_owned()),
+        table.push(cells![
+            &one.metric,
+            one.attribute.as_ref(),
             estimate(one.accuracy, one.interval),
             number(one.chance),
             number(one.kappa),
             number(one.association.map(|a| a.cramers_v)),
-            one.items.to_string(),
-            one.gold_ties.to_string(),
-            one.score_ties.to_string(),
-            one.without_scores.to_string(),
+            one.items,
+            one.gold_ties,
+            one.score_ties,
+            one.without_scores,
         ]);
     }
-    section.note(
+    table.note(
         "Accuracy: the preferred candidate has the best score; a best score that k candidates share counts 1/k. Guessing \
          has 1/k among k candidates. κ and V count ties as choices.",
     );
     if evaluation.preferences.iter().any(|one| evaluation.labelled_since(one).is_some()) {
-        section.note("Labels count in the first line, and not here: this table is of the preferences that gold has.");
+        table.note("Labels count in the first line, and not here: this table is of the preferences that gold has.");
     }
-    section
+    table
 }
 
 /// The differences; without `details` the most telling of many, and all of them as a table for the summary.
-fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Section> {
+fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) -> Vec<Table> {
     let (mut all, p) = differences(evaluation, resampling);
     if details || all.rows.len() <= SHOWN_DIFFERENCES {
         return vec![all];
@@ -346,21 +316,21 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling, details: bool) 
 }
 
 /// All differences, and the p of each row: of the first test that it has, 1 without any.
-fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Section, Vec<f64>) {
+fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Table, Vec<f64>) {
     let mut by_row = Vec::new();
     let columns = [
         "metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p",
     ];
-    let mut section = Section::new("Differences between metrics", columns);
+    let mut table = Table::new("Differences between metrics", columns);
     for one in &evaluation.comparisons {
         for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
             let paired = found.paired;
             let p = paired.and_then(|d| d.p).or(found.randomisation_p).or(found.williams.map(|w| w.p));
             by_row.push(p.unwrap_or(1.0));
             let difference = found.first.zip(found.second).map(|(first, second)| first - second);
-            section.push([
+            table.push(cells![
                 one.metrics.names().join(", "),
-                one.attribute.clone(),
+                &one.attribute,
                 measured(found.measure),
                 number(found.first),
                 number(found.second),
@@ -372,7 +342,7 @@ fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Section, Ve
             ]);
         }
     }
-    section.note(format!(
+    table.note(format!(
         "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, \
          none where leaving out any context changes nothing, and of systems' correlations none under ten contexts. \
          Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). \
@@ -380,7 +350,7 @@ fn differences(evaluation: &Evaluation, resampling: &Resampling) -> (Section, Ve
         thousands(resampling.rounds),
         resampling.seed
     ));
-    (section, by_row)
+    (table, by_row)
 }
 
 fn measured(measure: Measured) -> String {
@@ -393,12 +363,12 @@ fn measured(measure: Measured) -> String {
     }
 }
 
-fn counts(evaluation: &Evaluation) -> Section {
+fn counts(evaluation: &Evaluation) -> Table {
     let columns = [
         "metric", "attribute", "compared", "undefined scores", "gold without a score", "scores without gold",
         "skipped contexts", "systems left out",
     ];
-    let mut section = Section::new("What was compared", columns);
+    let mut table = Table::new("What was compared", columns);
     for one in &evaluation.metrics {
         let counts = one.counts;
         let numbers = [
@@ -409,18 +379,18 @@ fn counts(evaluation: &Evaluation) -> Section {
             one.figures.spearman.per_context.figure.skipped(),
         ];
         let excluded = one.figures.spearman.system.map(|system| system.figure.excluded);
-        let excluded = excluded.map_or_else(|| "–".to_owned(), thousands);
-        let cells = numbers.map(thousands).into_iter().chain([excluded]);
-        section.push([one.metric.clone(), one.attribute.clone()].into_iter().chain(cells));
+        table.push(
+            cells![&one.metric, &one.attribute].into_iter().chain(numbers.map(Cell::from)).chain([excluded.into()]),
+        );
         let spearman = one.figures.spearman;
         let reasons = [spearman.pooled.figure.undefined, spearman.system.and_then(|system| system.figure.undefined)];
         for (level, why) in ["over all scores", "between systems"].into_iter().zip(reasons) {
-            section.notes.extend(why.map(|why| format!("{}, {}: undefined {level}: {why}", one.metric, one.attribute)));
+            table.notes.extend(why.map(|why| format!("{}, {}: undefined {level}: {why}", one.metric, one.attribute)));
         }
         let constant = spearman.per_context.figure.constant_predictions;
         if constant > 0 {
             let contexts = spearman.per_context.figure.contexts;
-            section.note(format!(
+            table.note(format!(
                 "{}, {}: all scores are equal in {constant} of {}, which count as 0",
                 one.metric,
                 one.attribute,
@@ -428,6 +398,6 @@ fn counts(evaluation: &Evaluation) -> Section {
             ));
         }
     }
-    section.notes.extend(without_interval(&evaluation.metrics));
-    section
+    table.notes.extend(without_interval(&evaluation.metrics));
+    table
 }

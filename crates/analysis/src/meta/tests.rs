@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{MetaFindings, MetaInputs, MetaParams};
 use crate::error::AnalysisError;
+use crate::table::Cell;
 
 /// The findings with these options besides the files.
 fn found(folder: &Path, more: &Value) -> Result<MetaFindings, AnalysisError> {
@@ -60,15 +61,15 @@ fn compared(scores: &str, gold: &str) -> MetaFindings {
 fn a_metric_in_capitals_is_turned_and_told_also_without_a_table_per_context() {
     let summary = compared("item,TER\n1,90\n2,50\n3,10\n", "item,human\n1,1\n2,2\n3,3\n");
     assert!(summary.headline[0].value.is_some_and(|rho| rho > 0.99), "fewer edits, better text");
-    assert_eq!(summary.sections[1].title, "Correlation over all scores");
+    assert_eq!(summary.tables[1].title, "Correlation over all scores");
     let is_lower_better = |note: &String| note.starts_with("Lower is better: TER.");
-    assert!(summary.sections[0].notes.iter().any(is_lower_better), "{:?}", summary.sections[0].notes);
+    assert!(summary.tables[0].notes.iter().any(is_lower_better), "{:?}", summary.tables[0].notes);
 }
 
 #[test]
 fn the_footnote_names_the_kinds_of_intervals_that_are_there() {
     let note = |summary: &MetaFindings| {
-        let notes = &summary.sections.last().expect("tables").notes;
+        let notes = &summary.tables.last().expect("tables").notes;
         notes.iter().find(|note| note.starts_with("In brackets")).cloned()
     };
     let three = "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n";
@@ -87,9 +88,9 @@ fn the_footnote_names_the_kinds_of_intervals_that_are_there() {
 #[test]
 fn systems_that_are_left_out_are_counted_for_readers() {
     let summary = judged(&json!({}));
-    let counts = summary.sections.iter().find(|section| section.title == "What was compared").expect("there");
+    let counts = summary.tables.iter().find(|table| table.title == "What was compared").expect("there");
     assert_eq!(counts.columns.last().map(String::as_str), Some("systems left out"));
-    assert!(counts.rows.iter().all(|row| row.last().map(String::as_str) == Some("1")), "{:?}", counts.rows);
+    assert!(counts.rows.iter().all(|row| row.last() == Some(&Cell::Count(1))), "{:?}", counts.rows);
 }
 
 #[test]

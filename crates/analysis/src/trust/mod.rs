@@ -3,7 +3,7 @@
 
 mod items;
 mod promises;
-mod sections;
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::conclusion::{AgreementCase, Conclusion, agreement_with_preferences};
 use items::apart;
 pub(crate) use items::{JudgedItems, JudgedText};
 pub use promises::{Promises, has_gold};
-pub(crate) use sections::trust_sections;
+pub(crate) use tables::trust_tables;
 
 /// Pairs that are handed back at most: more than anybody looks at.
 const MOST_HANDED_BACK: usize = 10_000;

@@ -7,9 +7,9 @@ use probity_data::{Preference, Sample};
 use probity_stats::{Resampling, SelectionRule};
 use serde_json::{Value, json};
 
-use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_sections};
+use super::{JudgedItems, JudgedText, Promise, ToLabel, Trusted, trust_tables};
 use crate::scores::{AttributeScores, RunScores};
-use crate::section::Section;
+use crate::table::Table;
 
 /// What is promised of a run unless `probity meta` is asked for something else.
 fn promise() -> Promise {
@@ -72,12 +72,12 @@ impl Promises {
     }
 
     /// The tables. `keeps_rows`: whether the rows of [`Self::to_label`] are written to files, which the tables then name.
-    pub fn sections(&self, keeps_rows: bool) -> Vec<Section> {
-        let mut sections = trust_sections(&self.trusted, keeps_rows);
-        if let Some(first) = sections.first_mut().filter(|first| !first.rows.is_empty()) {
+    pub fn tables(&self, keeps_rows: bool) -> Vec<Table> {
+        let mut tables = trust_tables(&self.trusted, keeps_rows);
+        if let Some(first) = tables.first_mut().filter(|first| !first.rows.is_empty()) {
             first.note("α is 0.2 and δ 0.1; others, and labels that come later, are probity meta's");
         }
-        sections
+        tables
     }
 }
 

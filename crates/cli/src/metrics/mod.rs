@@ -11,12 +11,12 @@ use probity_options::{OptionKind, OptionSpec};
 use probity_session::{Events, Notice, Plan, Stage, stage_options};
 
 use crate::error::OutputError;
-use crate::events::{Terminal, section_text, verdict_text};
+use crate::events::{Terminal, verdict_text};
 use crate::exit::Completed;
 use crate::global::Global;
 use crate::method::{of_plan, run_plan, typed};
 use crate::options::{OptionSet, TypedGiven};
-use crate::terminal::{print, wrapped};
+use crate::terminal::{print, table_text, wrapped};
 use lines::LinesArgs;
 
 /// Options of `metrics`.
@@ -113,7 +113,7 @@ impl MetricsArgs {
 /// What they say, and the tables; their notes say what each score depends on.
 fn show(summary: &RunSummary) -> Result<(), OutputError> {
     let verdict = std::iter::once(verdict_text(&summary.verdict));
-    let parts: Vec<String> = verdict.chain(summary.sections.iter().map(section_text)).collect();
+    let parts: Vec<String> = verdict.chain(summary.tables.iter().map(table_text)).collect();
     print(parts.join("\n").trim_end())
 }
 

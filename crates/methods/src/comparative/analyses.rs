@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::figures::{ComparisonCell, symmetric_probabilities};
 use super::options::ComparativeParams;
-use crate::Section;
 use crate::figures::{mean, number};
 use crate::gold::GoldUse;
 use crate::pairs::{PairSelection, rng_for};
+use crate::{Table, cells};
 
 /// The numbers of candidates of the paper's Table 8.
 const CANDIDATES: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
@@ -220,12 +220,11 @@ fn steps(most: usize) -> Vec<usize> {
 }
 
 impl Analyses {
-    pub(super) fn sections(&self) -> Vec<Section> {
+    pub(super) fn tables(&self) -> Vec<Table> {
         let columns = ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"];
-        let mut subsets = Section::new("Spearman by number of comparisons", columns);
+        let mut subsets = Table::new("Spearman by number of comparisons", columns);
         for one in &self.subsets {
-            let heads =
-                [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
+            let heads = cells![&one.attribute, &one.template, one.scheme, one.comparisons];
             subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_drawn].map(number)));
         }
         subsets.note(format!(
@@ -239,9 +238,9 @@ impl Analyses {
         );
         subsets.plots = self.plots();
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
-        let mut consistency = Section::new("Order among fewer candidates", columns);
+        let mut consistency = Table::new("Order among fewer candidates", columns);
         for one in &self.consistency {
-            let heads = [one.attribute.clone(), one.template.clone(), one.candidates.to_string()];
+            let heads = cells![&one.attribute, &one.template, one.candidates];
             consistency.push(heads.into_iter().chain([one.against_all, one.against_gold].map(number)));
         }
         vec![subsets, consistency]

@@ -18,7 +18,7 @@ use super::judge::{ComparisonJudge, ComparisonQuestion, ComparisonVerdict, Judge
 use super::options::ComparativeParams;
 use crate::figures::{mean, number};
 use crate::pairs::{rng_for, seed_for};
-use crate::{MethodError, Run, Section};
+use crate::{MethodError, Run, Table, cells};
 
 /// The table of what was asked of each context.
 const BUDGET: &str = "budget";
@@ -373,15 +373,15 @@ impl BudgetFigures {
     }
 
     /// The same for people.
-    pub(super) fn section(&self) -> Section {
+    pub(super) fn table(&self) -> Table {
         let columns = ["pairs asked", "of all", "share", "contexts settled", "best is best", "ranks hold"];
-        let mut table = Section::new("Comparisons asked", columns);
+        let mut table = Table::new("Comparisons asked", columns);
         let certainty = |of: fn(&AskedContext) -> Option<f64>| number(mean(self.contexts.iter().filter_map(of)));
-        table.push([
-            self.pairs.to_string(),
-            self.all_pairs.to_string(),
+        table.push(cells![
+            self.pairs,
+            self.all_pairs,
             number((self.all_pairs > 0).then(|| self.pairs as f64 / self.all_pairs as f64)),
-            self.settled.to_string(),
+            self.settled,
             certainty(|one| one.best_is_best),
             certainty(|one| one.ranks_hold),
         ]);

@@ -10,7 +10,7 @@ use probity_stats::{
 };
 use serde::Serialize;
 
-pub(super) use position::section as position_section;
+pub(super) use position::table as position_table;
 
 use super::SCORES;
 use super::judge::JudgedComparisons;

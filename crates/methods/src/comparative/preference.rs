@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::figures::{ComparisonCell, agreements};
 use super::options::ComparativeParams;
 use crate::figures::{mean, number};
-use crate::{Headline, Section};
+use crate::{Headline, Table, cells};
 
 /// Accuracy on items with two candidates and a preference between them, for one attribute and template.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -118,16 +118,16 @@ impl ComparativePreferenceFigures {
 }
 
 /// The table for people.
-pub(super) fn section(figures: &[ComparativePreferenceFigures], rank: RankMethod) -> Section {
+pub(super) fn table(figures: &[ComparativePreferenceFigures], rank: RankMethod) -> Table {
     let columns =
         ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
-    let mut table = Section::new("Accuracy against preferences", columns);
+    let mut table = Table::new("Accuracy against preferences", columns);
     for one in figures {
         let decided = if one.debiased { "debiased" } else { "as judged" };
-        let heads = [one.attribute.clone(), one.template.clone(), decided.to_owned()];
+        let heads = cells![&one.attribute, &one.template, decided];
         let accuracy = [&one.first_order, &one.second_order, &one.both_orders].map(|order| order.accuracy);
         let shares = accuracy.into_iter().chain([one.agreement]).map(number);
-        table.push(heads.into_iter().chain(shares).chain([one.judged.to_string()]));
+        table.push(heads.into_iter().chain(shares).chain(cells![one.judged]));
     }
     for one in figures.iter().filter(|one| !one.debiased && one.not_judged > 0) {
         table.note(format!("{}, template {}: pairs not judged: {}", one.attribute, one.template, one.not_judged));

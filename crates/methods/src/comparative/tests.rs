@@ -8,7 +8,7 @@ use probity_lm::{
 use serde_json::Value;
 
 use crate::testing::{pair_judge, qualities, rehearse, run, run_into, sample, told};
-use crate::{MethodError, RunOutput, RunSummary};
+use crate::{Cell, MethodError, RunOutput, RunSummary};
 
 const COMPARE: &str = "compare --attribute coherence";
 
@@ -21,7 +21,7 @@ fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> RunSummary 
 }
 
 fn notes(summary: &RunSummary) -> String {
-    summary.sections.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n")
+    summary.tables.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n")
 }
 
 fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
@@ -147,8 +147,8 @@ fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
     assert_eq!(at(&both.values, "/prompts/1/gold/debiased/spearman/mean"), -1.0);
     // The stronger template decides once both are debiased.
     assert_eq!(of("scores_of_mean_probabilities"), 1.0);
-    let titles: Vec<&str> = both.sections.iter().flat_map(|s| &s.rows).flatten().map(String::as_str).collect();
-    assert!(titles.contains(&"mean of templates' probabilities"), "{titles:?}");
+    let cells: Vec<&Cell> = both.tables.iter().flat_map(|table| &table.rows).flatten().collect();
+    assert!(cells.contains(&&Cell::from("mean of templates' probabilities")), "{cells:?}");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_constant_judge_correlates_zero_and_is_undefined_at_system_level() {
     assert_eq!(figure(&summary, "/gold/0/scores/spearman/constant_predictions"), 3.0);
     assert!(at(&summary.values, "/gold/0/scores/spearman/system/coefficient").is_null());
     assert_eq!(figure(&summary, "/gold/0/scores/pairwise/accuracy"), 0.5);
-    assert!(summary.sections.iter().flat_map(|s| &s.notes).any(|note| note.contains("places more than texts")));
+    assert!(summary.tables.iter().flat_map(|s| &s.notes).any(|note| note.contains("places more than texts")));
 }
 
 #[test]
@@ -560,10 +560,10 @@ fn preferences_are_counted_in_each_order_and_over_both() {
     assert_eq!((figure(&summary, &path("judged")), figure(&summary, &path("not_judged"))), (4.0, 1.0));
     assert_eq!(figure(&summary, "/preference/1/agreement"), 1.0, "debiased");
     let table =
-        summary.sections.iter().find(|section| section.title == "Accuracy against preferences").expect("there is one");
-    assert_eq!(table.rows[0].last().map(String::as_str), Some("4"), "what was judged");
+        summary.tables.iter().find(|table| table.title == "Accuracy against preferences").expect("there is one");
+    assert_eq!(table.rows[0].last(), Some(&Cell::Count(4)), "what was judged");
     assert!(notes(&summary).contains("pairs not judged: 1"), "{}", notes(&summary));
-    assert!(summary.sections.iter().any(|section| section.title == "Accuracy against preferences"));
+    assert!(summary.tables.iter().any(|table| table.title == "Accuracy against preferences"));
 }
 
 #[test]

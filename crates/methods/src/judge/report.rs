@@ -14,7 +14,7 @@ use super::verdict::{Decision, JudgeVerdict, PairChoice};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, Mass, ShareFigure, bounds, mean, number, share_estimate};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
-use crate::{Headline, MethodReport, Outcomes, RunScores, Section, Signature};
+use crate::{Headline, MethodReport, Outcomes, RunScores, Signature, Table, cells};
 
 /// What the panel is called beside its judges.
 const PANEL: &str = "panel";
@@ -238,7 +238,7 @@ impl<'s> JudgeResults<'s> {
         let figures: Vec<JudgeFigures<'_>> =
             attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
         let outcomes = self.outcomes();
-        let mut table = self.verdict_section(&figures);
+        let mut table = self.verdict_table(&figures);
         outcomes.notes(signature.model.as_ref(), &mut table);
         crate::attributes::note_absent_gold(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
@@ -256,7 +256,7 @@ impl<'s> JudgeResults<'s> {
         }
         let (agreement, agreement_table) = self.agreement();
         let is_rating = self.params.judging.mode == Mode::Pointwise;
-        let mut systems = gold::systems_section(if is_rating { "rating" } else { "share of pairs won" });
+        let mut systems = gold::systems_table(if is_rating { "rating" } else { "share of pairs won" });
         let mut scores = RunScores::new(is_rating.then(|| self.params.judging.scale.ends()));
         for attribute in 0..self.params.judging.attribute.len() {
             let (name, of_panel) = (self.attribute(attribute), self.panel_scores(attribute));
@@ -299,9 +299,9 @@ impl<'s> JudgeResults<'s> {
                 case.conclusion()
             })
             .collect();
-        let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
-        sections.retain(|section| !section.rows.is_empty());
-        MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
+        let mut tables = vec![table, preference_table(&figures), agreement_table, systems, gold_table];
+        tables.retain(|table| !table.rows.is_empty());
+        MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) }
     }
 
     /// Of all questions to all judges.
@@ -313,16 +313,15 @@ impl<'s> JudgeResults<'s> {
         outcomes
     }
 
-    fn verdict_section(&self, figures: &[JudgeFigures<'_>]) -> Section {
+    fn verdict_table(&self, figures: &[JudgeFigures<'_>]) -> Table {
         let labels = self.params.judging.verdict.has_labels();
         if self.params.judging.mode == Mode::Pointwise {
-            let mut table = Section::new("Ratings", ["attribute", "judge", "rated", "mean", "mass", "low mass"]);
+            let mut table = Table::new("Ratings", ["attribute", "judge", "rated", "mean", "mass", "low mass"]);
             for one in figures {
                 let cells =
                     [one.mean_rating, one.mass.and_then(|m| m.mean), one.mass.and_then(|m| m.low_share)].map(number);
-                let heads =
-                    [one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
-                table.push(heads.into_iter().chain(cells));
+                let decided = format!("{} of {}", one.decided, one.units);
+                table.push(cells![one.attribute, one.judge, decided].into_iter().chain(cells));
             }
             return table;
         }
@@ -330,20 +329,22 @@ impl<'s> JudgeResults<'s> {
             "attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95 % interval",
             "order gap", "max", "mass",
         ];
-        let mut table = Section::new("Verdicts on pairs", columns);
+        let mut table = Table::new("Verdicts on pairs", columns);
         for one in figures {
             let order = one.order.as_ref();
-            let mut cells =
-                vec![one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
-            cells.push(one.ties.map_or_else(|| "–".to_owned(), |ties| ties.to_string()));
-            cells.push(number(order.and_then(|o| o.first)));
-            cells.push(order.map_or_else(|| "–".to_owned(), |o| o.both.to_string()));
-            cells.push(number(order.and_then(|o| o.changed.figure.share)));
-            cells.push(bounds(order.and_then(|o| o.changed.interval)));
-            let numbers =
-                [order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)];
-            cells.extend(numbers.map(number));
-            table.push(cells);
+            table.push(cells![
+                one.attribute,
+                one.judge,
+                format!("{} of {}", one.decided, one.units),
+                one.ties,
+                number(order.and_then(|o| o.first)),
+                order.map(|o| o.both),
+                number(order.and_then(|o| o.changed.figure.share)),
+                bounds(order.and_then(|o| o.changed.interval)),
+                number(order.and_then(|o| o.gap_mean)),
+                number(order.and_then(|o| o.gap_max)),
+                number(one.mass.and_then(|m| m.mean)),
+            ]);
         }
         table.note(
             "P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes with \
@@ -371,8 +372,8 @@ impl<'s> JudgeResults<'s> {
     fn against_gold(
         &self,
         gold: &[GoldUse<'_>],
-    ) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::AgreementFigures>>) {
-        let mut table = gold::section();
+    ) -> (Vec<Value>, Table, Vec<Headline>, Vec<Option<probity_stats::AgreementFigures>>) {
+        let mut table = gold::table();
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         let mut of_all = vec![None; gold.len()];
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
@@ -394,15 +395,15 @@ impl<'s> JudgeResults<'s> {
 
     /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings
     /// by interval.
-    fn agreement(&self) -> (Vec<Value>, Section) {
+    fn agreement(&self) -> (Vec<Value>, Table) {
         let mut table =
-            Section::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
+            Table::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
         let mut values = Vec::new();
         for attribute in (0..self.params.judging.attribute.len()).filter(|_| self.names.len() > 1) {
             let name = self.attribute(attribute);
             let voices = self.voices(attribute);
             let mut add = |judges: String, measure: &str, value: Option<f64>, n: usize| {
-                table.push([name.to_owned(), judges.clone(), measure.to_owned(), number(value), n.to_string()]);
+                table.push(cells![name, &judges, measure, number(value), n]);
                 values.push(json!({ "attribute": name, "judges": judges, "measure": measure, "value": value, "n": n }));
             };
             let pairs = self.params.judging.mode == Mode::Pairwise;
@@ -432,20 +433,28 @@ impl<'s> JudgeResults<'s> {
     }
 }
 
-fn preference_section(figures: &[JudgeFigures<'_>]) -> Section {
+fn preference_table(figures: &[JudgeFigures<'_>]) -> Table {
     let columns = [
         "attribute", "judge", "accuracy", "95 % interval", "right of all", "correct", "tied", "wrong", "not judged",
         "given order", "turned",
     ];
-    let mut table = Section::new("Accuracy against preferences", columns);
+    let mut table = Table::new("Accuracy against preferences", columns);
     for one in figures {
         let Some(preference) = &one.preference else { continue };
         let PreferenceAgreement { accuracy, interval, correct, tied, wrong } = preference.agreement;
-        let counts = [correct, tied, wrong, preference.not_judged].map(|count| count.to_string());
-        let heads = [one.attribute, one.judge].map(str::to_owned);
-        let shares = [number(accuracy), bounds(interval), number(preference.right_of_all)];
-        let orders = [preference.given_order, preference.turned_order].map(number);
-        table.push(heads.into_iter().chain(shares).chain(counts).chain(orders));
+        table.push(cells![
+            one.attribute,
+            one.judge,
+            number(accuracy),
+            bounds(interval),
+            number(preference.right_of_all),
+            correct,
+            tied,
+            wrong,
+            preference.not_judged,
+            number(preference.given_order),
+            number(preference.turned_order),
+        ]);
     }
     table.note(
         "Tied: the preferred candidate shares the best score; among k that do it counts as 1/k. Guessing has 1/k among k \

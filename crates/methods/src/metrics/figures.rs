@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use probity_lm::text::{counted, fixed, thousands};
+use probity_lm::text::counted;
 use probity_metrics::{ChosenMetric, MetricScores, Score};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Conclusion, Headline, MethodReport, Outcomes, Section, Signature};
+use crate::figures::decimals;
+use crate::{Cell, Conclusion, Headline, MethodReport, Outcomes, Signature, Table, cells};
 
 /// One number of a metric.
 #[derive(Debug, Serialize)]
@@ -114,7 +115,7 @@ pub(super) fn report(
     let whole = metrics.iter().filter(|entry| !entry.is_part);
     MethodReport {
         values: json!({"samples": samples, "candidates": candidates, "metrics": metrics}),
-        sections: sections(samples, candidates, metrics),
+        tables: tables(samples, candidates, metrics),
         outcomes,
         headline: whole.map(|entry| Headline::new(entry.metric.clone(), None, entry.corpus)).collect(),
         verdict,
@@ -122,12 +123,11 @@ pub(super) fn report(
     }
 }
 
-fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Section> {
+fn tables(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<Table> {
     let title = format!("{} of {}", counted(candidates, "candidate"), counted(samples, "sample"));
-    let mut all = Section::new(&title, ["metric", "all", "mean", "undefined"]);
+    let mut all = Table::new(&title, ["metric", "all", "mean", "undefined"]);
     for entry in metrics {
-        let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined)];
-        all.rows.push(std::iter::once(entry.metric.clone()).chain(numbers).collect());
+        all.push(cells![&entry.metric, number(entry.corpus), number(entry.mean), entry.undefined]);
     }
     for entry in metrics.iter().filter(|entry| !entry.is_part) {
         all.notes.push(format!("{}|{}", entry.metric, entry.signature));
@@ -145,16 +145,16 @@ fn sections(samples: usize, candidates: usize, metrics: &[MetricEntry]) -> Vec<S
         return vec![all];
     }
     let columns = std::iter::once("candidate").chain(metrics.iter().map(|entry| entry.metric.as_str()));
-    let mut systems = Section::new("by candidate id", columns);
+    let mut systems = Table::new("by candidate id", columns);
     for name in names {
         let numbers = metrics.iter().map(|entry| number(entry.systems[name].as_f64()));
-        systems.rows.push(std::iter::once(name.clone()).chain(numbers).collect());
+        systems.push(cells![name].into_iter().chain(numbers));
     }
     vec![all, systems]
 }
 
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| fixed(value, 4))
+fn number(value: Option<f64>) -> Cell {
+    decimals(value, 4)
 }
 
 #[cfg(test)]
@@ -170,6 +170,6 @@ mod tests {
         let entries = [entry(0, label), entry(1, &format!("{label}.recall"))];
         let report = report(1, 1, &entries, Vec::new(), Signature::without_model("metrics"));
         assert_eq!(report.headline.len(), 1);
-        assert_eq!(report.sections[0].notes, [format!("{label}|v:1")]);
+        assert_eq!(report.tables[0].notes, [format!("{label}|v:1")]);
     }
 }

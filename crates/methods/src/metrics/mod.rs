@@ -380,7 +380,7 @@ mod tests {
         assert!(rows[0]["score"].as_f64().is_some_and(|score| (score - 100.0).abs() < 1e-9), "{rows:?}");
         assert_eq!(rows[0]["outcome"], json!("scored"));
         assert!(rows[0]["why"].as_str().is_some_and(|why| why.contains("counts only the shorter ones")), "{rows:?}");
-        let notes = summary.sections[0].notes.join("\n");
+        let notes = summary.tables[0].notes.join("\n");
         assert!(notes.contains("bleu, all: no candidate has as many words as the longest n-grams"), "{notes}");
         assert!(notes.contains("bleu, 1 candidate: the candidate has fewer words"), "{notes}");
         assert!(notes.contains("bleu, 2 candidates: all references are blank"), "{notes}");

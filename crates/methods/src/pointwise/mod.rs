@@ -113,10 +113,10 @@ impl<'a> Pointwise<'a> {
         let rows: Vec<PointwiseRow<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
         self.write_questions(&places, &rows, run)?;
         let mut report = self.report(&places, &rows, &gold, signature);
-        if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
+        if let (Some(other), Some(table), 1..) = (self.other, report.tables.first_mut(), without) {
             let what = if other == OtherText::Context { "context" } else { "reference" };
             let all = counted(self.samples.len(), "sample");
-            section.note(format!("without a {what}, and so without scores: {without} of {all}"));
+            table.note(format!("without a {what}, and so without scores: {without} of {all}"));
         }
         Ok(report)
     }

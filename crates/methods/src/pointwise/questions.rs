@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::rows::PointwiseRow;
 use super::{CandidatePlace, Pointwise};
 use crate::figures::{mean, number};
-use crate::{MethodError, Run, Section};
+use crate::{MethodError, Run, Table, cells};
 
 /// The table of all answers.
 const CHECKLIST: &str = "checklist";
@@ -70,9 +70,9 @@ impl Pointwise<'_> {
     }
 
     /// What each question says: how it was answered, how far its answers differ, and how they go with gold.
-    pub(super) fn questions_section(&self, places: &[CandidatePlace], rows: &[PointwiseRow<'_>]) -> Section {
+    pub(super) fn questions_table(&self, places: &[CandidatePlace], rows: &[PointwiseRow<'_>]) -> Table {
         let mut table =
-            Section::new("Questions", ["attribute", "question", "mean", "min", "max", "Spearman per context"]);
+            Table::new("Questions", ["attribute", "question", "mean", "min", "max", "Spearman per context"]);
         let mut silent = Vec::new();
         for group in 0..self.templates.len() {
             let attribute = self.attributes.get(group).map_or("–", String::as_str);
@@ -97,9 +97,9 @@ impl Pointwise<'_> {
                     .collect();
                 let lists = contexts.iter().map(|(answers, gold)| (answers.as_slice(), gold.as_slice()));
                 let agreement = per_context(Correlation::Spearman, lists).mean;
-                table.push([
-                    attribute.to_owned(),
-                    question.to_owned(),
+                table.push(cells![
+                    attribute,
+                    question,
                     number(mean(answers.iter().copied())),
                     number(least),
                     number(most),

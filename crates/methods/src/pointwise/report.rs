@@ -11,7 +11,7 @@ use super::{CandidatePlace, Pointwise};
 use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{Mass, mean, number};
 use crate::gold::{self, GoldUse};
-use crate::{Conclusion, Headline, MethodReport, Outcomes, RunScores, Section, Signature};
+use crate::{Conclusion, Headline, MethodReport, Outcomes, RunScores, Signature, Table, cells};
 
 /// What stands for an attribute where the prompt names none.
 const NO_ATTRIBUTE: &str = "–";
@@ -20,9 +20,9 @@ const ABOVE_ZERO: &str = "> 0";
 
 /// Tables and figures, filled question by question.
 struct PointwiseTables {
-    scores: Section,
-    gold: Section,
-    systems: Section,
+    scores: Table,
+    gold: Table,
+    systems: Table,
     /// Figures of each question's scores, and against each attribute's gold.
     groups: Vec<Value>,
     against: Vec<Value>,
@@ -37,9 +37,9 @@ impl PointwiseTables {
         let unit = of.unit;
         let columns = ["attribute", "scored", "mean", "min", "max"].into_iter().chain(of.signed.then_some(ABOVE_ZERO));
         Self {
-            scores: Section::new(&format!("Scores ({unit})"), columns.chain(["mass", "low mass"])),
-            gold: gold::section(),
-            systems: gold::systems_section(unit),
+            scores: Table::new(format!("Scores ({unit})"), columns.chain(["mass", "low mass"])),
+            gold: gold::table(),
+            systems: gold::systems_table(unit),
             groups: Vec::new(),
             against: Vec::new(),
             agreement: Vec::new(),
@@ -130,7 +130,7 @@ impl Pointwise<'_> {
         for row in rows {
             outcomes.add(&row.outcome);
         }
-        let mut tables = PointwiseTables::new(self);
+        let mut filled = PointwiseTables::new(self);
         let mut of_run = RunScores::new(self.within);
         for (group, templates) in self.templates.iter().enumerate() {
             let of_group: Vec<(&CandidatePlace, &PointwiseRow<'_>)> =
@@ -142,34 +142,34 @@ impl Pointwise<'_> {
             }
             let figures = PointwiseFigures::of(of_group.iter().map(|(_, row)| *row));
             let name = if self.names_attribute { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
-            tables.add(self, name, &figures, &scores, gold);
+            filled.add(self, name, &figures, &scores, gold);
             of_run.push((name != NO_ATTRIBUTE).then_some(name), scores);
             signature = signature.with_templates(templates);
         }
-        tell_repeated(&mut tables.verdict, &of_run.attributes);
-        tables.note(self, rows);
-        outcomes.notes(signature.model.as_ref(), &mut tables.scores);
-        crate::attributes::note_absent_gold(gold, &mut tables.scores);
+        tell_repeated(&mut filled.verdict, &of_run.attributes);
+        filled.note(self, rows);
+        outcomes.notes(signature.model.as_ref(), &mut filled.scores);
+        crate::attributes::note_absent_gold(gold, &mut filled.scores);
         if gold.is_empty() && !self.no_gold {
-            gold::note_unused(self.samples, &mut tables.scores);
+            gold::note_unused(self.samples, &mut filled.scores);
         }
-        let mut values = json!({ "scores": tables.groups, "gold": tables.against });
+        let mut values = json!({ "scores": filled.groups, "gold": filled.against });
         if let PointwiseAsk::Texts { .. } = self.asking {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
             values["unparsed_samples"] = json!(unparsed);
             if unparsed > 0 {
-                tables.scores.note(format!(
+                filled.scores.note(format!(
                     "without a score: {}; a mean is over the others",
                     counted(unparsed, "generated text")
                 ));
             }
         }
-        let questions = self.questions_section(places, rows);
-        let sections = [tables.scores, questions, tables.systems, tables.gold];
-        let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
-        let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
-        let verdict = tables.verdict;
-        MethodReport { values, sections, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) }
+        let questions = self.questions_table(places, rows);
+        let tables = [filled.scores, questions, filled.systems, filled.gold];
+        let tables = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
+        let headline = if filled.agreement.is_empty() { filled.means } else { filled.agreement };
+        let verdict = filled.verdict;
+        MethodReport { values, tables, outcomes, headline, verdict, scores: of_run, ..MethodReport::new(signature) }
     }
 }
 
@@ -202,10 +202,10 @@ impl PointwiseFigures {
         }
     }
 
-    fn push(&self, name: &str, signed: bool, table: &mut Section) {
+    fn push(&self, name: &str, signed: bool, table: &mut Table) {
         let scored = format!("{} of {}", self.scored, self.candidates);
         let figures = [self.mean, self.min, self.max].into_iter().chain(signed.then_some(self.share_above_zero));
         let cells = figures.chain([self.mass.mean, self.mass.low_share]).map(number);
-        table.push([name.to_owned(), scored].into_iter().chain(cells));
+        table.push(cells![name, scored].into_iter().chain(cells));
     }
 }

@@ -5,12 +5,12 @@ use std::io::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use probity_analysis::{Cell, Table};
 use sha2::{Digest, Sha256};
 
 use crate::plot::{Figure, palette};
 use crate::report::{ReportPart, RunReport};
-use crate::table::{ReportTable, TableCell};
-use crate::text::{counted, thousands, visible, visible_line};
+use crate::text::{counted, shown, thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
 const STYLE: &str = include_str!("style.css");
@@ -116,7 +116,7 @@ fn run(number: usize, part: &ReportPart) -> Markup {
     let heading = format!("run{number}-h");
     let signature = part.run.summary["signature_line"].as_str();
     let place = |end: &str| part.tables.iter().find(|table| table.id.ends_with(end));
-    let others: Vec<&ReportTable> =
+    let others: Vec<&Table> =
         part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();
     html! {
         section.run id=(format!("run{number}")) aria-labelledby=(heading) {
@@ -192,12 +192,12 @@ fn figures(figures: &[Figure]) -> Markup {
     }
 }
 
-fn show_cell(cell: &TableCell) -> Markup {
-    let shown = visible_line(&cell.shown());
+fn show_cell(cell: &Cell) -> Markup {
+    let text = visible_line(&shown(cell));
     html! {
         @match cell {
-            TableCell::Sample(run, id) => a href=(format!("#sample/{run}/{}", encoded(id))) { bdi { (shown) } },
-            _ => bdi { (shown) },
+            Cell::Sample { run, sample } => a href=(format!("#sample/{run}/{}", encoded(sample))) { bdi { (text) } },
+            _ => bdi { (text) },
         }
     }
 }
@@ -208,7 +208,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-fn show_table(table: &ReportTable, level: u8) -> Markup {
+fn show_table(table: &Table, level: u8) -> Markup {
     let id = format!("{}-h", table.id);
     let narrow = table.columns.first().is_some_and(String::is_empty);
     html! {

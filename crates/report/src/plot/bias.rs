@@ -4,7 +4,7 @@ use maud::html;
 use probity_analysis::plot::BiasEstimate;
 
 use super::{Axis, Figure, WIDTH, label, unit, x_axis};
-use crate::table::fixed;
+use crate::text::fixed;
 
 /// One row for each estimate.
 pub(crate) fn bias(id: String, title: String, caption: String, rows: &[BiasEstimate]) -> Figure {

@@ -4,7 +4,7 @@ use maud::html;
 use probity_analysis::plot::ForestEstimate;
 
 use super::{Axis, Figure, WIDTH, label, unit, x_axis};
-use crate::table::fixed;
+use crate::text::fixed;
 
 /// One row an estimate; a broken line at `reference` where the axis reaches it.
 pub(crate) fn forest(

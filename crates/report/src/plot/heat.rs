@@ -3,7 +3,7 @@
 use maud::html;
 
 use super::{Figure, label, palette, unit};
-use crate::table::fixed;
+use crate::text::fixed;
 
 /// What the numbers of a matrix are.
 pub(crate) struct Scale {

@@ -4,7 +4,7 @@ use maud::html;
 
 use super::{Axis, Figure, WIDTH, unit, x_axis, y_axis};
 use crate::histogram::Histogram;
-use crate::table::fixed;
+use crate::text::fixed;
 use crate::text::thousands;
 
 /// What a histogram's words are.

@@ -127,7 +127,7 @@ impl Axis {
         let decimals = (-(step.log10() + 1e-9).floor()).clamp(0.0, 8.0) as usize;
         let first = (self.low / step - 1e-9).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
-        (first..=last).map(|k| k as f64 * step).map(|value| (value, crate::table::fixed(value, decimals))).collect()
+        (first..=last).map(|k| k as f64 * step).map(|value| (value, crate::text::fixed(value, decimals))).collect()
     }
 }
 

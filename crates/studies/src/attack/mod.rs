@@ -206,7 +206,7 @@ fn report(
     let headline = found.iter().filter(|one| one.defence == "none");
     MethodReport {
         values: json!({ "items": items.len(), "attacks": attacks.len(), "prompts": found }),
-        sections: vec![of_prompts, report::attacks(found)],
+        tables: vec![of_prompts, report::attacks(found)],
         outcomes,
         headline: headline
             .map(|one| Headline::new("verdicts turned", Some(&one.method), one.turned.figure.share))

@@ -7,33 +7,33 @@ use serde_json::json;
 
 use super::figures::PromptFigures;
 use crate::figures::{ShareFigure, bounds, mean, number};
-use crate::{Conclusion, Section, Trust};
+use crate::{Conclusion, Table, Trust, cells};
 
 /// An interval over fewer items is too wide to say much.
 const FEW_ITEMS: usize = 30;
 
 /// What is said of each method under each defence.
-pub(super) fn prompts(found: &[PromptFigures]) -> Section {
+pub(super) fn prompts(found: &[PromptFigures]) -> Table {
     let columns = [
         "method", "defence", "turned", "interval", "change", "its interval", "shift", "worst attack", "turns", "of",
         "accuracy", "lost",
     ];
-    let mut table = Section::new("Verdicts that attacks turn", columns);
+    let mut table = Table::new("Verdicts that attacks turn", columns);
     for one in found {
         let worst = one.worst();
-        table.push([
-            one.method.clone(),
-            one.defence.clone(),
+        table.push(cells![
+            &one.method,
+            &one.defence,
             number(one.turned.figure.share),
             bounds(one.turned.interval),
             number(one.change.as_ref().and_then(|change| change.figure.turned)),
             bounds(one.change.as_ref().and_then(|change| change.interval)),
             number(one.shift.figure.shift),
-            worst.map_or_else(|| "–".to_owned(), |worst| worst.attack.clone()),
+            worst.map(|worst| &worst.attack),
             number(worst.and_then(|worst| worst.turned.figure.share)),
-            worst.map_or(0, |worst| worst.open).to_string(),
+            worst.map_or(0, |worst| worst.open),
             number(one.accuracy.figure.share),
-            one.lost.to_string(),
+            one.lost,
         ]);
     }
     table.note(
@@ -70,7 +70,7 @@ fn turned_plot(id: &str, title: &str, of: &str, rows: Vec<ForestEstimate>) -> Pl
 }
 
 /// What is said of each attack: under each defence over all methods, and where it turns most.
-pub(super) fn attacks(found: &[PromptFigures]) -> Section {
+pub(super) fn attacks(found: &[PromptFigures]) -> Table {
     let mut defences: Vec<&str> = Vec::new();
     for one in found {
         if !defences.contains(&one.defence.as_str()) {
@@ -84,7 +84,7 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Section {
         .chain(of_defences)
         .chain(["shift", "most under", "turned there", "interval"].map(str::to_owned))
         .collect();
-    let mut table = Section::new("Attacks", columns);
+    let mut table = Table::new("Attacks", columns);
     let number_of = found.first().map_or(0, |one| one.attacks.len());
     for place in 0..number_of {
         let (name, family) = (&found[0].attacks[place].attack, &found[0].attacks[place].family);
@@ -96,10 +96,10 @@ pub(super) fn attacks(found: &[PromptFigures]) -> Section {
         let share = |one: &PromptFigures| one.attacks[place].turned.figure.share.unwrap_or(-1.0);
         let most = undefended().reduce(|a, b| if share(b) > share(a) { b } else { a });
         let shift = mean(undefended().filter_map(|one| one.attacks[place].shift.figure.shift));
-        let head = [name.clone(), family.clone()].into_iter().chain(defences.iter().map(|defence| of(defence)));
-        let tail = [
+        let head = cells![name, family].into_iter().chain(defences.iter().map(|defence| of(defence)));
+        let tail = cells![
             number(shift),
-            most.map_or_else(String::new, |most| most.method.clone()),
+            most.map(|most| &most.method),
             number(most.and_then(|most| most.attacks[place].turned.figure.share)),
             bounds(most.and_then(|most| most.attacks[place].turned.interval)),
         ];

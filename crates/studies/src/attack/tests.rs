@@ -155,7 +155,7 @@ fn samples_without_gold_have_a_drawn_candidate_attacked_and_say_so() {
     let (result, output) = run("attack --target compare --attack verified --items 4", &all, &swayed());
     let summary = result.expect("runs");
     assert_eq!((figure(&summary, "/items"), figure(&summary, "/prompts/0/accuracy/share")), (4.into(), Value::Null));
-    let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
+    let notes: Vec<&String> = summary.tables.iter().flat_map(|table| &table.notes).collect();
     assert!(notes.iter().any(|note| note.contains("4 of 4 items have no gold")), "{notes:?}");
     let again = run("attack --target compare --attack verified --items 4", &all, &swayed()).1;
     assert_eq!(output.rows("attacked"), again.rows("attacked"));

@@ -8,9 +8,9 @@ use super::head_file::HeadRow;
 use super::study::{Study, WayFigures};
 use super::subject::{Agreement, RowPlace, Subject};
 use super::table::{FeaturedCandidates, GivenScores};
-use crate::figures::{bounds, number};
+use crate::figures::{bounds, decimals, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodReport, RunScores, Section, Signature, Trust};
+use crate::{Conclusion, Headline, MethodReport, RunScores, Signature, Table, Trust, cells};
 
 /// Below so many labels what comes out is chance for a good part.
 const FEW_LABELS: usize = 50;
@@ -153,27 +153,27 @@ pub(super) fn report(
 ) -> MethodReport {
     let columns =
         ["attribute", "way", "figure", "value", "95 % interval", "the head gains", "95 % interval of the gain"];
-    let mut ways = Section::new("Agreement with labels that were not seen", columns);
-    let mut unseen = Section::new("On systems that were not seen", columns);
+    let mut ways = Table::new("Agreement with labels that were not seen", columns);
+    let mut unseen = Table::new("On systems that were not seen", columns);
     let columns = ["attribute", "labels", "contexts", "figure", "mean", "deviation", "least", "most"];
-    let mut curve = Section::new("Learning curve", columns);
-    let mut kept = Section::new(
+    let mut curve = Table::new("Learning curve", columns);
+    let mut kept = Table::new(
         "What was learnt",
         ["attribute", "labels", "contexts", "scores by", "features", "penalty", "twice the labels may bring"],
     );
     let mut values = Map::new();
     for one in learnt {
         let LearntSubject { subject, study, head } = one;
-        let push = |table: &mut Section, all: &[WayFigures]| {
+        let push = |table: &mut Table, all: &[WayFigures]| {
             for of in all {
-                table.push([
+                table.push(cells![
                     subject.name().to_owned(),
-                    of.way.clone(),
+                    &of.way,
                     subject.measure.title().to_owned(),
                     number(of.agreement.value),
                     bounds(of.agreement.interval),
-                    of.learnt_gains.map_or_else(String::new, |gains| number(gains.value)),
-                    of.learnt_gains.map_or_else(String::new, |gains| bounds(gains.interval)),
+                    number(of.learnt_gains.and_then(|gains| gains.value)),
+                    bounds(of.learnt_gains.and_then(|gains| gains.interval)),
                 ]);
             }
         };
@@ -182,10 +182,10 @@ pub(super) fn report(
             push(&mut unseen, &of_unseen.ways);
         }
         for point in &study.curve {
-            curve.push([
+            curve.push(cells![
                 subject.name().to_owned(),
-                point.labels.to_string(),
-                fixed(point.contexts, 1),
+                point.labels,
+                decimals(Some(point.contexts), 1),
                 subject.measure.title().to_owned(),
                 number(Some(point.mean)),
                 number(Some(point.deviation)),
@@ -194,12 +194,12 @@ pub(super) fn report(
             ]);
         }
         let columns: usize = head.blocks.iter().map(|block| block.columns.len()).sum();
-        kept.push([
+        kept.push(cells![
             subject.name().to_owned(),
-            subject.labels().to_string(),
-            subject.contexts.to_string(),
+            subject.labels(),
+            subject.contexts,
             probity_options::name(&head.uses),
-            columns.to_string(),
+            columns,
             // What needs no label has none.
             number((head.fitted.alpha > 0.0).then_some(head.fitted.alpha)),
             number(study.doubling(subject)),
@@ -236,7 +236,7 @@ pub(super) fn report(
     kept.note("What twice the labels may bring goes on along the last points of the learning curve.");
     scores.notes.iter().for_each(|note| kept.note(note.clone()));
     featured.outcomes.notes(signature.model.as_ref(), &mut kept);
-    let sections = [ways, unseen, curve, kept].into_iter().filter(|section| !section.rows.is_empty()).collect();
+    let tables = [ways, unseen, curve, kept].into_iter().filter(|table| !table.rows.is_empty()).collect();
     let verdict = learnt.iter().map(|one| one.conclusion((learnt.len() > 1).then(|| one.subject.name().to_owned())));
     let headline = learnt.iter().map(|one| {
         let used = one.study.figures[one.study.used].agreement.value;
@@ -244,7 +244,7 @@ pub(super) fn report(
     });
     MethodReport {
         values: json!({ "featured": featured.count() }),
-        sections,
+        tables,
         outcomes: featured.outcomes.clone(),
         headline: headline.collect(),
         verdict: verdict.collect(),

@@ -16,7 +16,7 @@ use crate::conclusion::ConclusionCase;
 use crate::figures::{mean, number};
 use crate::gold::{self, GoldUse};
 use crate::question::short_hash;
-use crate::{Headline, MethodError, MethodReport, Run, Section, Signature, Trust};
+use crate::{Headline, MethodError, MethodReport, Run, Signature, Table, Trust, cells};
 
 const SCORES: &str = "scores";
 /// Texts that lie outside what was learnt from in more than this share are told.
@@ -124,8 +124,8 @@ pub(super) fn score(
         .collect();
     run.table(SCORES, heads.len() * samples.iter().map(|sample| sample.candidates.len()).sum::<usize>())?;
     let columns = ["attribute", "scored", "mean", "min", "max", "by", "learnt from", "cross-validated"];
-    let mut table = Section::new("Scores", columns);
-    let (mut against, mut systems) = (gold::section(), gold::systems_section("score"));
+    let mut table = Table::new("Scores", columns);
+    let (mut against, mut systems) = (gold::table(), gold::systems_table("score"));
     let (mut values, mut figures, mut verdict, mut headline) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut index = 0;
     for head in heads {
@@ -154,7 +154,7 @@ pub(super) fn score(
         let flat: Vec<f64> = scores.iter().flatten().flatten().copied().collect();
         let (least, most) = (flat.iter().copied().reduce(f64::min), flat.iter().copied().reduce(f64::max));
         let all: usize = scores.iter().map(Vec::len).sum();
-        table.push([
+        table.push(cells![
             head.name().to_owned(),
             format!("{} of {all}", flat.len()),
             number(mean(flat.iter().copied())),
@@ -209,10 +209,10 @@ pub(super) fn score(
     }
     given.notes.iter().for_each(|note| table.note(note.clone()));
     featured.outcomes.notes(signature.model.as_ref(), &mut table);
-    let sections = [table, systems, against].into_iter().filter(|section| !section.rows.is_empty()).collect();
+    let tables = [table, systems, against].into_iter().filter(|table| !table.rows.is_empty()).collect();
     let values = json!({ "scores": values, "gold": figures });
     let outcomes = featured.outcomes.clone();
-    Ok(MethodReport { values, sections, outcomes, headline, verdict, ..MethodReport::new(signature) })
+    Ok(MethodReport { values, tables, outcomes, headline, verdict, ..MethodReport::new(signature) })
 }
 
 /// What a reader must know of a head's scores of these texts.

@@ -267,7 +267,7 @@ fn given_scores_are_features_and_what_they_say_of_others_is_told() {
     let (summary, output) = learnt(&args, &all);
     let found = &summary.first_figures["cross_validation"]["coherence"];
     assert!(found["spearman_per_context"].as_f64().expect("a figure") > 0.95, "{found:#}");
-    let notes: Vec<&String> = summary.sections.iter().flat_map(|section| &section.notes).collect();
+    let notes: Vec<&String> = summary.tables.iter().flat_map(|table| &table.notes).collect();
     assert!(notes.iter().any(|note| note.contains("`nobody`")), "{notes:?}");
     assert_eq!(output.rows("head")[0]["blocks"][2]["columns"], json!(["turned"]));
     // What it depends on is in the signature, and a column that is not there is named.

@@ -4,8 +4,8 @@ use probity_stats::{FigureEstimate, KappaWeights, Range, Resampling, cohen_kappa
 use serde::Serialize;
 
 use super::leaderboard::HUMAN;
-use crate::Section;
 use crate::figures::{ShareFigure, bounds, number};
+use crate::{Table, cells};
 
 /// A claim with what people said of it and what the judge did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,18 +101,18 @@ impl AccuracyFigures {
     }
 
     /// The table for people.
-    pub(super) fn section(all: &[Self]) -> Section {
+    pub(super) fn table(all: &[Self]) -> Table {
         let columns = [
             "task", "critiques", "claims", "read", "accuracy", "95 % interval", "majority", "above it", "κ", "κ 95 %",
             "true by people", "true by the judge",
         ];
-        let mut table = Section::new("Labels of claims against people's", columns);
+        let mut table = Table::new("Labels of claims against people's", columns);
         for one in all {
-            table.push([
-                one.task.to_owned(),
-                one.critiques.to_owned(),
-                one.claims.to_string(),
-                one.read.to_string(),
+            table.push(cells![
+                one.task,
+                one.critiques,
+                one.claims,
+                one.read,
                 number(one.accuracy.figure.share),
                 bounds(one.accuracy.interval),
                 number(Some(one.majority)),

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::options::Unread;
 use super::tally::{CritiqueScores, CritiqueTally, SCORES, Tally, harmonic};
-use crate::Section;
 use crate::figures::{ShareFigure, bounds, mean, number};
 use crate::thresholds::FEW_UNITS;
+use crate::{Cell, Table, cells};
 
 /// What the importer calls critiques that people wrote.
 pub(super) const HUMAN: &str = "human";
@@ -166,12 +166,12 @@ impl Leaderboard {
     }
 
     /// The tables for people.
-    pub(super) fn sections(&self) -> Vec<Section> {
+    pub(super) fn tables(&self) -> Vec<Table> {
         let columns = [
             "critiques by", "rank (95 %)", "first", "critiques", "precision", "recall", "F1", "F1 95 %", "micro P",
             "micro R", "micro F1", "unread",
         ];
-        let mut table = Section::new("Critiques by system (means over critiques)", columns);
+        let mut table = Table::new("Critiques by system (means over critiques)", columns);
         for system in self.systems.iter().take(SHOWN).chain(&self.together) {
             table.push(system.cells());
         }
@@ -195,20 +195,20 @@ impl Leaderboard {
                 "Systems that share fewer than {FEW_SHARED} samples are compared in summary.json alone: {few} pairs."
             ));
         }
-        if few == self.pairs.len() { vec![table] } else { vec![table, self.pair_section()] }
+        if few == self.pairs.len() { vec![table] } else { vec![table, self.pair_table()] }
     }
 
-    fn pair_section(&self) -> Section {
+    fn pair_table(&self) -> Table {
         let columns = ["critiques by", "and by", "samples", "difference in F1", "95 % interval", "p", "first wins"];
-        let mut table = Section::new("Systems over the samples that both criticised", columns);
+        let mut table = Table::new("Systems over the samples that both criticised", columns);
         let enough: Vec<&SystemPair> = self.pairs.iter().filter(|pair| pair.samples >= FEW_SHARED).collect();
         for pair in enough.iter().take(SHOWN) {
             let PairedDifference { difference, interval, p, .. } = pair.difference;
-            table.push([
-                pair.first.clone(),
-                pair.second.clone(),
-                pair.samples.to_string(),
-                fixed(difference, 3),
+            table.push(cells![
+                &pair.first,
+                &pair.second,
+                pair.samples,
+                number(Some(difference)),
                 bounds(interval),
                 number(p),
                 number(Some(pair.first_wins)),
@@ -269,24 +269,23 @@ impl SystemFigures {
         [(precision, &self.precision), (recall, &self.recall), (f1, &self.f1)]
     }
 
-    fn cells(&self) -> Vec<String> {
-        let rank = self.rank.map_or_else(String::new, |rank| {
+    fn cells(&self) -> impl Iterator<Item = Cell> {
+        let rank = self.rank.map(|rank| {
             // Those that are level share their places: 2.5 is second or third. Quantiles may lie between such.
             let place = |place: f64| fixed(place, 1).trim_end_matches(".0").to_owned();
             let ends = rank.low.zip(rank.high).map(|(low, high)| format!(" ({} … {})", place(low), place(high)));
             format!("{}{}", rank.rank, ends.unwrap_or_default())
         });
-        let first = self.rank.map_or_else(String::new, |rank| number(rank.first));
+        let first = number(self.rank.and_then(|rank| rank.first));
         let macros = [self.precision, self.recall, self.f1].map(|one| number(one.of_critiques.figure.share));
         let micros = [self.precision, self.recall, self.f1].map(|one| number(one.micro.figure.share));
         let unread = self.claims.precision.unread + self.claims.recall.unread;
-        [self.system.clone(), rank, first, self.critiques.to_string()]
+        cells![&self.system, rank, first, self.critiques]
             .into_iter()
             .chain(macros)
             .chain([bounds(self.f1.of_critiques.interval)])
             .chain(micros)
-            .chain([unread.to_string()])
-            .collect()
+            .chain(cells![unread])
     }
 }
 

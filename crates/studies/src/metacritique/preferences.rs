@@ -7,8 +7,8 @@ use probity_stats::{FigureEstimate, Range, Resampling, order, ratio_interval};
 use serde::Serialize;
 
 use super::leaderboard::HUMAN;
-use crate::Section;
 use crate::figures::{ShareFigure, bounds, number};
+use crate::{Table, cells};
 
 /// Two candidates of a sample, the first of which people prefer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,14 +84,14 @@ impl PreferenceFigures {
     }
 
     /// The table for people.
-    pub(super) fn section(title: &str, first: &str, share: &str, all: &[Self]) -> Section {
-        let mut table = Section::new(title, [first, "pairs", "level", "without", share, "95 % interval"]);
+    pub(super) fn table(title: &str, first: &str, share: &str, all: &[Self]) -> Table {
+        let mut table = Table::new(title, [first, "pairs", "level", "without", share, "95 % interval"]);
         for one in all {
-            table.push([
-                one.by.to_owned(),
-                one.pairs.to_string(),
-                one.level.to_string(),
-                one.without.to_string(),
+            table.push(cells![
+                one.by,
+                one.pairs,
+                one.level,
+                one.without,
                 number(one.accuracy.figure.share),
                 bounds(one.accuracy.interval),
             ]);

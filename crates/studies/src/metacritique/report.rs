@@ -19,7 +19,7 @@ use crate::conclusion::percent;
 use crate::figures::{Mass, mean, number};
 use crate::thresholds::FEW_UNITS;
 use crate::{
-    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust, gold,
+    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, cells, gold,
 };
 
 /// The table of scores.
@@ -149,33 +149,33 @@ impl<'a> CritiqueFindings<'a> {
         if mass.answers > 0 {
             values["mass"] = json!(mass);
         }
-        let mut sections = board.sections();
+        let mut tables = board.tables();
         let all = &board.together[0];
         if all.f1.critiques < all.critiques {
             let (scored, every) = (all.f1.critiques, counted(all.critiques, "critique"));
-            sections[0].note(format!("{scored} of {every} have an F1; the others lack claims or labels on one side"));
+            tables[0].note(format!("{scored} of {every} have an F1; the others lack claims or labels on one side"));
         }
         if self.repeated > 0 {
-            sections[0].note(format!("claims that a list had again, and that count once: {}", self.repeated));
+            tables[0].note(format!("claims that a list had again, and that count once: {}", self.repeated));
         }
         if self.written_references > 0 {
             let count = counted(self.written_references, "reference");
-            sections[0].note(format!("{count} written by the model, since the data have none: scores depend on them"));
+            tables[0].note(format!("{count} written by the model, since the data have none: scores depend on them"));
         }
         let is_judged = signature.model.is_some();
         if is_judged {
-            self.outcomes.notes(signature.model.as_ref(), &mut sections[0]);
+            self.outcomes.notes(signature.model.as_ref(), &mut tables[0]);
         }
         if !self.accuracy.is_empty() {
             values["accuracy"] = json!(self.accuracy);
-            sections.push(AccuracyFigures::section(&self.accuracy));
+            tables.push(AccuracyFigures::table(&self.accuracy));
         }
         if is_judged && !self.params.no_gold {
-            self.against_gold(&mut values, &mut sections);
+            self.against_gold(&mut values, &mut tables);
         }
-        self.baselines(&mut values, &mut sections);
-        self.refinements(&mut values, &mut sections);
-        sections.retain(|section| !section.rows.is_empty());
+        self.baselines(&mut values, &mut tables);
+        self.refinements(&mut values, &mut tables);
+        tables.retain(|table| !table.rows.is_empty());
         let verdict = self.conclusions(&board, is_judged);
         let headline = board.together[0]
             .scores()
@@ -184,7 +184,7 @@ impl<'a> CritiqueFindings<'a> {
         let headline = headline.collect();
         let scores = RunScores::new(Some([0.0, 1.0]));
         let outcomes = self.outcomes;
-        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
+        Ok(MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     fn write_scores(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
@@ -228,12 +228,12 @@ impl<'a> CritiqueFindings<'a> {
     }
 
     /// Scores and judges against the gold scores and preferences in the data.
-    fn against_gold(&self, values: &mut Value, sections: &mut Vec<Section>) {
+    fn against_gold(&self, values: &mut Value, tables: &mut Vec<Table>) {
         let has = |attribute: &str| {
             self.samples.iter().flat_map(|sample| &sample.candidates).any(|one| one.scores.contains_key(attribute))
         };
         let scores = self.scores();
-        let mut table = gold::section();
+        let mut table = gold::table();
         let mut figures = Vec::new();
         let mut add = |name: &str, attribute: &'static str, scores: &[Vec<Option<f64>>]| {
             let found = gold::against(self.samples, attribute, scores);
@@ -249,7 +249,7 @@ impl<'a> CritiqueFindings<'a> {
         }
         if !figures.is_empty() {
             values["gold"] = json!(figures);
-            sections.push(table);
+            tables.push(table);
         }
         let pairs = preferred(self.samples);
         if pairs.is_empty() {
@@ -257,12 +257,12 @@ impl<'a> CritiqueFindings<'a> {
         }
         let found = self.preferences(&pairs);
         values["preferences"] = json!(found);
-        let mut table = PreferenceFigures::section("Preferences against people's", "by", "right", &found);
+        let mut table = PreferenceFigures::table("Preferences against people's", "by", "right", &found);
         table.note(
             "Of two critiques of one answer by models, how often the one with the higher gold F1 (or the preferred one) has \
              the higher score; level ones count as half.",
         );
-        sections.push(table);
+        tables.push(table);
     }
 
     fn preferences(&self, pairs: &[PreferredPair]) -> Vec<PreferenceFigures> {
@@ -294,7 +294,7 @@ impl<'a> CritiqueFindings<'a> {
     }
 
     /// What judges of whole critiques say of each system.
-    fn baselines(&self, values: &mut Value, sections: &mut Vec<Section>) {
+    fn baselines(&self, values: &mut Value, tables: &mut Vec<Table>) {
         if self.single.is_none() && self.pairwise.is_none() {
             return;
         }
@@ -312,19 +312,12 @@ impl<'a> CritiqueFindings<'a> {
             }
         }
         let mut table =
-            Section::new("Whole critiques", ["critiques by", "mean rating", "rated", "wins", "pairs", "level"]);
+            Table::new("Whole critiques", ["critiques by", "mean rating", "rated", "wins", "pairs", "level"]);
         let mut found = Vec::new();
         for own in systems.values() {
             let level = own.won.iter().filter(|won| **won == 0.5).count();
             let (rating, wins) = (mean(own.ratings.iter().copied()), mean(own.won.iter().copied()));
-            table.push([
-                own.system.to_owned(),
-                number(rating),
-                own.ratings.len().to_string(),
-                number(wins),
-                own.won.len().to_string(),
-                level.to_string(),
-            ]);
+            table.push(cells![own.system, number(rating), own.ratings.len(), number(wins), own.won.len(), level,]);
             found.push(json!({
                 "system": own.system, "mean_rating": rating, "rated": own.ratings.len(), "wins": wins,
                 "pairs": own.won.len(), "level": level,
@@ -335,11 +328,11 @@ impl<'a> CritiqueFindings<'a> {
              order is level, as a tie is, and counts as half.",
         );
         values["whole_critiques"] = json!(found);
-        sections.push(table);
+        tables.push(table);
     }
 
     /// How often a refined answer wins: over the answer as it was, and the better critique's over the other's.
-    fn refinements(&self, values: &mut Value, sections: &mut Vec<Section>) {
+    fn refinements(&self, values: &mut Value, tables: &mut Vec<Table>) {
         let Some(units) = &self.refined else { return };
         let scores = self.by_sample(&self.scores());
         let over_answer: Vec<_> = units
@@ -368,12 +361,12 @@ impl<'a> CritiqueFindings<'a> {
             found.push(PreferenceFigures::of(name, &pairs));
         }
         values["refinement"] = json!(found);
-        let mut table = PreferenceFigures::section("Refined answers", "which", "wins", &found);
+        let mut table = PreferenceFigures::table("Refined answers", "which", "wins", &found);
         table.note(
             "Judged by the model in both orders; a verdict that turns with the order is even, and counts as half. Pairs of \
              critiques with equal scores are left out.",
         );
-        sections.push(table);
+        tables.push(table);
     }
 
     fn conclusions(&self, board: &Leaderboard, is_judged: bool) -> Vec<Conclusion> {

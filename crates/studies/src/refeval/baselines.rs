@@ -15,7 +15,7 @@ use crate::answer::{Answer, ChoiceFields};
 use crate::figures::{mean, number};
 use crate::query::{ChoiceReadout, Query, QueryStage};
 use crate::question::labels_in_any_case;
-use crate::{MethodError, Run, Section};
+use crate::{MethodError, Run, Table, cells};
 
 /// The stage that judges answers without units, and its table.
 pub(super) const NO_REFERENCE: &str = "no_reference";
@@ -85,12 +85,12 @@ impl ParterFigures {
     }
 
     /// The table for people.
-    pub(super) fn section(all: &[Self]) -> Section {
+    pub(super) fn table(all: &[Self]) -> Table {
         let columns = ["by", "units", "mean where correct", "mean where incorrect", "AUC"];
-        let mut table = Section::new("Metrics of answers against units", columns);
+        let mut table = Table::new("Metrics of answers against units", columns);
         for one in all {
             let numbers = [one.mean_correct, one.mean_incorrect, one.auc].map(number);
-            table.push([one.by.to_owned(), one.units.to_string()].into_iter().chain(numbers));
+            table.push(cells![one.by, one.units].into_iter().chain(numbers));
         }
         table.note(
             "Of the answer that covered a unit, against the unit. AUC: of a correct and an incorrect unit, how often the \

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, Series};
-use probity_lm::text::fixed;
 use probity_stats::{FigureEstimate, Interval, KappaWeights, Range, Resampling, cohen_kappa, jackknife};
 use serde::Serialize;
 
@@ -11,8 +10,8 @@ use super::judgements::{Verdict, verdict};
 use super::units::{Passage, Unit};
 use super::words::INTERROGATIVES;
 use super::work::{AskedUnits, ExaminationResults, RoundTally, UnitState};
-use crate::Section;
-use crate::figures::{ShareFigure, TokenTally, bounds, number};
+use crate::figures::{ShareFigure, TokenTally, bounds, decimals, number};
+use crate::{Cell, Table, cells};
 
 /// Units and what was said of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -136,10 +135,10 @@ impl ExaminationFigures {
     }
 
     /// The table for people.
-    pub(super) fn section(&self) -> Section {
-        let mut table = Section::new("Knowledge", ["figure", "value", "95 % interval", "of"]);
-        let mut row = |name: &str, value: Option<f64>, interval: String, of: String| {
-            table.push([name.to_owned(), number(value), interval, of]);
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new("Knowledge", ["figure", "value", "95 % interval", "of"]);
+        let mut row = |name: &str, value: Option<f64>, interval: Cell, of: String| {
+            table.push(cells![name, number(value), interval, of]);
         };
         let UnitTally { units, correct, incorrect } = self.tally;
         let covered = correct + incorrect;
@@ -150,14 +149,14 @@ impl ExaminationFigures {
         let (value, interval) = share(&self.coverage);
         row("coverage", value, interval, of(covered, units, "units"));
         let asked = of(covered, self.asked_for, "units that were asked for");
-        row("coverage of what was asked for", self.coverage_of_asked, "–".into(), asked);
+        row("coverage of what was asked for", self.coverage_of_asked, Cell::Missing, asked);
         let (value, interval) = share(&self.recall);
         row("recall (all)", value, interval, of(correct, units, "units"));
         if self.weighed > 0 {
             let vital = self.vital;
-            row("recall (vital)", self.vital_recall, "–".into(), of(vital.correct, vital.units, "vital units"));
+            row("recall (vital)", self.vital_recall, Cell::Missing, of(vital.correct, vital.units, "vital units"));
             let okay = format!("{} okay units count half", self.okay.units);
-            row("recall (weighted)", self.weighted_recall, "–".into(), okay);
+            row("recall (weighted)", self.weighted_recall, Cell::Missing, okay);
         }
         table.note(
             "Accuracy: correct units of those that answers speak of. Coverage: units that they speak of; what no question \
@@ -168,13 +167,13 @@ impl ExaminationFigures {
 }
 
 /// Units left by round.
-pub(super) fn rounds_section(rounds: &[RoundTally], ended: &str) -> Section {
+pub(super) fn rounds_table(rounds: &[RoundTally], ended: &str) -> Table {
     let columns = ["round", "open", "clusters", "questions", "follow-ups", "covered", "correct", "left"];
-    let mut table = Section::new("Rounds", columns);
+    let mut table = Table::new("Rounds", columns);
     for one in rounds {
         let cells =
             [one.round, one.open, one.clusters, one.questions, one.follow_ups, one.covered, one.correct, one.left];
-        table.push(cells.map(|count| count.to_string()));
+        table.push(cells);
     }
     table.note(format!("It ended there: {ended}."));
     let point = |round: usize, open: usize| Point { x: round as f64, y: open as f64, band: None };
@@ -239,20 +238,13 @@ pub(super) fn interrogatives(asked: &[AskedUnits]) -> Vec<InterrogativeFigures> 
 }
 
 /// The table for people.
-pub(super) fn interrogatives_section(all: &[InterrogativeFigures]) -> Section {
+pub(super) fn interrogatives_table(all: &[InterrogativeFigures]) -> Table {
     let columns = ["question word", "questions", "units asked for", "covered", "correct", "accuracy"];
-    let mut table = Section::new("Questions by their word", columns);
+    let mut table = Table::new("Questions by their word", columns);
     for one in all {
         let covered = one.correct + one.incorrect;
         let accuracy = (covered > 0).then(|| one.correct as f64 / covered as f64);
-        table.push([
-            one.word.to_owned(),
-            one.questions.to_string(),
-            one.units.to_string(),
-            covered.to_string(),
-            one.correct.to_string(),
-            number(accuracy),
-        ]);
+        table.push(cells![one.word, one.questions, one.units, covered, one.correct, number(accuracy)]);
     }
     table
 }
@@ -267,19 +259,19 @@ pub(super) fn ignored(states: &[UnitState]) -> BTreeMap<Option<usize>, usize> {
 }
 
 /// The table for people.
-pub(super) fn ignored_section(counts: &BTreeMap<Option<usize>, usize>) -> Section {
-    let mut table = Section::new("Ignored units", ["left open by so many answers", "units"]);
+pub(super) fn ignored_table(counts: &BTreeMap<Option<usize>, usize>) -> Table {
+    let mut table = Table::new("Ignored units", ["left open by so many answers", "units"]);
     for (times, units) in counts {
-        table.push([times.map_or_else(|| "never asked for".to_owned(), |times| times.to_string()), units.to_string()]);
+        table.push(cells![times.map_or_else(|| Cell::from("never asked for"), Cell::from), *units]);
     }
     table
 }
 
 /// What a unit costs.
-pub(super) fn cost_section(tokens: &BTreeMap<&'static str, TokenTally>, units: usize) -> Section {
+pub(super) fn cost_table(tokens: &BTreeMap<&'static str, TokenTally>, units: usize) -> Table {
     let columns = ["stage", "requests", "tokens in", "tokens out", "requests a unit", "in a unit", "out a unit"];
-    let mut table = Section::new("Cost by unit", columns);
-    let each = |count: usize| if units == 0 { "–".to_owned() } else { fixed(count as f64 / units as f64, 2) };
+    let mut table = Table::new("Cost by unit", columns);
+    let each = |count: usize| decimals((units > 0).then(|| count as f64 / units as f64), 2);
     for (stage, one) in tokens {
         push_cost(&mut table, stage, *one, &each);
     }
@@ -289,11 +281,10 @@ pub(super) fn cost_section(tokens: &BTreeMap<&'static str, TokenTally>, units: u
     table
 }
 
-fn push_cost(table: &mut Section, stage: &str, one: TokenTally, each: &dyn Fn(usize) -> String) {
+fn push_cost(table: &mut Table, stage: &str, one: TokenTally, each: &dyn Fn(usize) -> Cell) {
     let TokenTally { requests, tokens_in, tokens_out } = one;
     let counts = [requests, tokens_in, tokens_out];
-    let cells = counts.map(|count| count.to_string()).into_iter().chain(counts.map(each));
-    table.push(std::iter::once(stage.to_owned()).chain(cells));
+    table.push(cells![stage].into_iter().chain(counts.map(Cell::from)).chain(counts.map(each)));
 }
 
 /// Agreement of verdicts on units with others', where both say that a unit is right or wrong.
@@ -353,11 +344,11 @@ impl VerdictAgreement {
     }
 
     /// The table for people.
-    pub(super) fn section(title: &str, all: &[Self]) -> Section {
-        let mut table = Section::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95 % of κ"]);
+    pub(super) fn table(title: &str, all: &[Self]) -> Table {
+        let mut table = Table::new(title, ["by", "accuracy", "units in both", "agree", "majority", "κ", "95 % of κ"]);
         for one in all {
             let numbers = [one.agree, one.majority, one.kappa].map(number);
-            let cells = [one.by.to_owned(), number(one.accuracy), one.units.to_string()];
+            let cells = cells![one.by, number(one.accuracy), one.units];
             table.push(cells.into_iter().chain(numbers).chain([bounds(one.kappa_interval)]));
         }
         table

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::baselines::{ParterFigures, by_unit};
 use super::figures::{
-    ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_section, ignored, ignored_section, interrogatives,
-    interrogatives_section, rounds_section, said, said_of_asked,
+    ExaminationFigures, SHARES, VerdictAgreement, by_document, cost_table, ignored, ignored_table, interrogatives,
+    interrogatives_table, rounds_table, said, said_of_asked,
 };
 use super::judgements::{Verdict, covers};
 use super::plane::plane;
@@ -21,7 +21,7 @@ use super::work::{ExaminationResults, RefEvalWork};
 use crate::answer::Answer;
 use crate::figures::{Mass, bounds, number};
 use crate::thresholds::{FEW_UNITS, MANY_UNSCORED};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
+use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust};
 
 /// The table of what came of each unit.
 const KNOWLEDGE: &str = "knowledge";
@@ -132,14 +132,14 @@ pub(super) fn report(
         "interrogatives": words,
         "tokens": results.tokens,
     });
-    let mut sections = vec![figures.section()];
-    found.notes(&mut sections[0]);
-    sections[0].plots.push(map(&places, results));
-    outcomes.notes(signature.model.as_ref(), &mut sections[0]);
-    sections.push(rounds_section(&results.rounds, results.ended));
-    sections.push(interrogatives_section(&words));
-    sections.push(ignored_section(&counts));
-    sections.push(cost_section(&results.tokens, work.units.len()));
+    let mut tables = vec![figures.table()];
+    found.notes(&mut tables[0]);
+    tables[0].plots.push(map(&places, results));
+    outcomes.notes(signature.model.as_ref(), &mut tables[0]);
+    tables.push(rounds_table(&results.rounds, results.ended));
+    tables.push(interrogatives_table(&words));
+    tables.push(ignored_table(&counts));
+    tables.push(cost_table(&results.tokens, work.units.len()));
     let mass = found.mass();
     if mass.answers > 0 {
         values["mass"] = json!(mass);
@@ -152,34 +152,34 @@ pub(super) fn report(
             VerdictAgreement::of("one by one", &said(single), &own, &documents),
         ];
         values["one_by_one"] = json!({ "knowledge": of_single, "tokens": single.tokens, "agreement": agreement[1] });
-        let mut table = VerdictAgreement::section("One by one", &agreement);
+        let mut table = VerdictAgreement::table("One by one", &agreement);
         table.note("Agreement is with the verdicts of the rounds, over units that both cover.");
-        sections.push(table);
-        let mut cost = cost_section(&single.tokens, work.units.len());
+        tables.push(table);
+        let mut cost = cost_table(&single.tokens, work.units.len());
         "Cost by unit, one by one".clone_into(&mut cost.title);
-        sections.push(cost);
+        tables.push(cost);
     }
     if let Some(blind) = &found.blind {
         let agreement = VerdictAgreement::of("without reference", &by_unit(results, blind), &own, &documents);
         values["no_reference"] = json!(agreement);
-        let mut table = VerdictAgreement::section("The judge without reference", &[agreement]);
+        let mut table = VerdictAgreement::table("The judge without reference", &[agreement]);
         table.note(
             "A unit has the verdict on the whole answer that covered it; agreement is with the verdicts on units.",
         );
-        sections.push(table);
+        tables.push(table);
     }
     if !found.parters.is_empty() {
         values["metrics"] = json!(found.parters);
-        sections.push(ParterFigures::section(&found.parters));
+        tables.push(ParterFigures::table(&found.parters));
     }
     let agreement = found.against_people();
     if !agreement.is_empty() {
         values["gold"] = json!(agreement);
-        let mut table = VerdictAgreement::section("Against people's judgements", &agreement);
+        let mut table = VerdictAgreement::table("Against people's judgements", &agreement);
         table.note("Accuracy is over all units that each covers; agreement over those that people judged too.");
-        sections.push(table);
+        tables.push(table);
     }
-    sections.retain(|section| !section.rows.is_empty());
+    tables.retain(|table| !table.rows.is_empty());
     let verdict = vec![conclusion(&figures, found, mass, agreement.first())];
     let headline = vec![
         Headline::new("accuracy", None, figures.accuracy.figure.share),
@@ -187,7 +187,7 @@ pub(super) fn report(
     ];
     Ok(MethodReport {
         values,
-        sections,
+        tables,
         outcomes,
         headline,
         verdict,
@@ -286,7 +286,7 @@ impl Found<'_> {
         self.work.params.evaluated.as_deref().unwrap_or("answers")
     }
 
-    fn notes(&self, table: &mut Section) {
+    fn notes(&self, table: &mut Table) {
         let sum = |of: fn(&PassageUnits) -> usize| self.passages.iter().map(of).sum::<usize>();
         let (wordy, ungrounded) = (sum(|one| one.wordy), sum(|one| one.ungrounded));
         let repeated = sum(|one| one.repeated) + self.again;

@@ -348,9 +348,9 @@ fn tables_and_options_that_do_not_fit_are_refused() {
     );
     // Recall over vital units is told where none is vital, too: as what it is, nothing.
     let summary = given("units", std::slice::from_ref(&weighed)).expect("runs");
-    let knowledge = summary.sections.iter().find(|section| section.title == "Knowledge").expect("there");
-    let vital = knowledge.rows.iter().find(|row| row[0] == "recall (vital)").expect("there");
-    assert_eq!((vital[1].as_str(), vital[3].as_str()), ("–", "0 of 0 vital units"));
+    let knowledge = summary.tables.iter().find(|table| table.title == "Knowledge").expect("there");
+    let vital = knowledge.rows.iter().find(|row| row[0] == crate::Cell::from("recall (vital)")).expect("there");
+    assert_eq!((&vital[1], &vital[3]), (&crate::Cell::Missing, &crate::Cell::from("0 of 0 vital units")));
     weighed["weight"] = json!("heavy");
     for (rows, part) in [
         (vec![row(&"word ".repeat(21))], "t:1: `unit` has 21 words, and --unit-words allows 20"),

@@ -8,9 +8,9 @@ use serde_json::json;
 use super::options::RevisionKind;
 use super::reviser::{REVISED, Reviser, Revision, RevisionJob};
 use super::similarity::Similarity;
-use crate::figures::{mean, number};
+use crate::figures::{decimals, mean, number};
 use crate::written::WrittenOutcome;
-use crate::{Conclusion, Section, Trust};
+use crate::{Cell, Conclusion, Table, Trust, cells};
 
 /// Which reference a row of the table of revisions is.
 #[derive(Debug, Serialize)]
@@ -196,24 +196,23 @@ pub(super) fn conclusion(tallies: &[RevisionTally], use_truncated: bool) -> Conc
 }
 
 /// The table for people.
-pub(crate) fn revisions_section(tallies: &[RevisionTally]) -> Section {
+pub(crate) fn revisions_table(tallies: &[RevisionTally]) -> Table {
     let columns = [
         "kind", "for", "made", "usable", "truncated", "empty", "unchanged", "tokens", "to primary: words",
         "characters", "ROUGE-L", "to guidance: words",
     ];
-    let mut section = Section::new("References", columns);
+    let mut table = Table::new("References", columns);
     for tally in tallies {
         let near = if tally.to_primary.word.is_some() { tally.to_primary } else { tally.to_candidates };
-        let counts = [tally.references, tally.usable, tally.truncated, tally.empty].map(|count| count.to_string());
-        let unchanged = tally.unchanged.map_or_else(|| "–".to_owned(), |count| count.to_string());
-        let tokens = tally.mean_tokens.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}"));
+        let counts = [tally.references, tally.usable, tally.truncated, tally.empty].map(Cell::from);
         let numbers = [near.word, near.char, near.rouge_l, tally.to_guidance.word].map(number);
-        let names = [tally.kind.to_string(), tally.aspect.clone().unwrap_or_else(|| "–".to_owned())];
-        section.push(names.into_iter().chain(counts).chain([unchanged, tokens]).chain(numbers));
+        let names = cells![tally.kind.to_string(), tally.aspect.as_ref()];
+        let others = cells![tally.unchanged, decimals(tally.mean_tokens, 0)];
+        table.push(names.into_iter().chain(counts).chain(others).chain(numbers));
     }
-    section.note(
+    table.note(
         "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; \
          tokens: mean length. Means are over the usable references.",
     );
-    section
+    table
 }

@@ -234,7 +234,7 @@ fn a_given_row_that_is_none_or_contradicts_itself_is_refused_with_its_line() {
     assert!(given.signature_line.contains("from:revisions@"), "{}", given.signature_line);
     let edited = with(&json!({"text": "An edit.", "unchanged": null})).expect("an edit");
     assert_ne!(given.signature_line, edited.signature_line, "figures depend on what the table says");
-    assert!(given.sections[0].notes.iter().any(|note| note.contains("`revisions` was taken from t")));
+    assert!(given.tables[0].notes.iter().any(|note| note.contains("`revisions` was taken from t")));
     with(&json!({"text": "An edited text.", "finish": null})).expect("what is measured of a text is measured anew");
     with(&json!({"text": primary.text, "unchanged": true})).expect("a text may be given back");
     run_from("revise", &samples, &model, "revisions", &[json!({"text": "a"}), json!({"text": "b"})]).expect("texts");

@@ -11,11 +11,11 @@ use super::judged::ReferenceQuestions;
 use super::options::Reference;
 use super::references::ReferencePool;
 use super::scored::ReferenceScores;
-use crate::Section;
-use crate::figures::{bounds, mean, number};
+use crate::figures::{bounds, decimals, mean, number};
 use crate::gold::PreferenceAgreement;
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, UnitVerdict};
 use crate::revise::Revision;
+use crate::{Cell, Table, cells};
 
 /// P with references over P without, beside how alike references and candidates are (the paper's Table 7 and Figure 1).
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -122,19 +122,19 @@ fn known(
     Some(UnitWithGold { similarity, with: with?, without: without?, gold, attribute: unit.attribute })
 }
 
-pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool) -> Section {
+pub(super) fn effects_table(effects: &[Effect], similarity: &str, pairs: bool) -> Table {
     let columns = ["reference", "units", "count", "similarity", "P with reference", "P without", "effectiveness"];
-    let mut section = Section::new("Effectiveness of references and their similarity to candidates", columns);
+    let mut table = Table::new("Effectiveness of references and their similarity to candidates", columns);
     for one in effects {
         let cells = [one.similarity, one.with_reference, one.without, one.effectiveness].map(number);
-        section.push([one.reference.to_string(), one.group.to_owned(), one.units.to_string()].into_iter().chain(cells));
+        table.push(cells![one.reference.to_string(), one.group, one.units].into_iter().chain(cells));
     }
     let what = if pairs { "accuracy" } else { "Spearman over all candidates, averaged over attributes," };
-    section.note(format!(
+    table.note(format!(
         "P: {what} of the judge, over units decided both ways; effectiveness: P with / P without; similarity by \
          {similarity}."
     ));
-    section
+    table
 }
 
 /// The share of units on which two evaluators differ (the paper's Table 13).
@@ -161,13 +161,13 @@ pub(super) fn disagreements(evaluators: &[EvaluatorVerdicts]) -> Vec<Disagreemen
     pairs.map(of).collect()
 }
 
-pub(super) fn disagreements_section(disagreements: &[Disagreement]) -> Section {
-    let mut section = Section::new("Different verdicts", ["first", "second", "share", "pairs"]);
+pub(super) fn disagreements_table(disagreements: &[Disagreement]) -> Table {
+    let mut table = Table::new("Different verdicts", ["first", "second", "share", "pairs"]);
     for one in disagreements {
-        section.push([one.first.clone(), one.second.clone(), number(one.share), one.both.to_string()]);
+        table.push(cells![&one.first, &one.second, number(one.share), one.both]);
     }
-    section.note("The share of pairs decided by both on which they differ; a tie differs from a preference.");
-    section
+    table.note("The share of pairs decided by both on which they differ; a tie differs from a preference.");
+    table
 }
 
 /// Tokens that a kind of reference takes, per unit that is judged under it, as if each prompt were computed from
@@ -212,22 +212,22 @@ fn revising(units: &[JudgedUnit], pool: &ReferencePool<'_>, reference: Reference
     revisions.iter().map(|revision| Some(revision.made.prompt_tokens.unwrap_or(0) + revision.made.tokens?)).sum()
 }
 
-pub(super) fn tokens_section(tokens: &[ReferenceTokens], pairs: bool) -> Section {
-    let mut section = Section::new("Tokens", ["reference", "to make it", "to judge", "together"]);
+pub(super) fn tokens_table(tokens: &[ReferenceTokens], pairs: bool) -> Table {
+    let mut table = Table::new("Tokens", ["reference", "to make it", "to judge", "together"]);
     for one in tokens {
         let cells = [one.revising, one.judging, one.together()].map(whole);
-        section.push(std::iter::once(one.reference.to_string()).chain(cells));
+        table.push(cells![one.reference.to_string()].into_iter().chain(cells));
     }
     let what = if pairs { "pair, judged in both orders" } else { "candidate and attribute" };
-    section.note(format!(
+    table.note(format!(
         "Tokens of prompts and answers, as if nothing were shared, per {what} with such a reference; to make it: also \
          those of references that came to nothing."
     ));
-    section
+    table
 }
 
-fn whole(tokens: Option<f64>) -> String {
-    tokens.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}"))
+fn whole(tokens: Option<f64>) -> Cell {
+    decimals(tokens, 0)
 }
 
 /// A way to spend tokens on a pair, and what comes of it (the paper's Table 6).
@@ -271,14 +271,14 @@ pub(super) fn spent(
     ]
 }
 
-pub(super) fn spent_section(spent: &[CostMatch]) -> Section {
-    let mut section = Section::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
+pub(super) fn spent_table(spent: &[CostMatch]) -> Table {
+    let mut table = Table::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
     for one in spent {
         let cells = [number(one.agreement.accuracy), bounds(one.agreement.interval), whole(one.tokens)];
-        section.push(std::iter::once(one.way.to_owned()).chain(cells));
+        table.push(cells![one.way].into_iter().chain(cells));
     }
-    section.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");
-    section
+    table.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");
+    table
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::options::Reference;
 use super::references::ReferencePool;
-use crate::Section;
 use crate::figures::{mean, number};
 use crate::judge::{JudgeQuestion, JudgeStage, JudgeVerdict, JudgedUnit, JudgingOptions, Mode, ModelJudge, ShownText};
+use crate::{Table, cells};
 
 /// The table of ratings.
 pub(super) const RATINGS: &str = "ratings";
@@ -126,11 +126,11 @@ struct RatingIdentity<'a> {
     tag: &'a str,
 }
 
-pub(super) fn section(ratings: &[MeanRating], attribute: &str) -> Section {
-    let mut section = Section::new(&format!("Mean ratings by {attribute}"), ["text", "mean", "rated"]);
+pub(super) fn table(ratings: &[MeanRating], attribute: &str) -> Table {
+    let mut table = Table::new(format!("Mean ratings by {attribute}"), ["text", "mean", "rated"]);
     for one in ratings {
-        section.push([one.of.clone(), number(one.mean), format!("{} of {}", one.rated, one.texts)]);
+        table.push(cells![&one.of, number(one.mean), format!("{} of {}", one.rated, one.texts)]);
     }
-    section.note("Each text rated by itself and without reference.");
-    section
+    table.note("Each text rated by itself and without reference.");
+    table
 }

@@ -10,7 +10,7 @@ use super::references::ReferencePool;
 use crate::judge::{JudgeVerdict, ModelJudge};
 use crate::pairs::rng_for;
 use crate::revise::Reviser;
-use crate::{MethodError, Run, Section, chats};
+use crate::{MethodError, Run, Table, cells, chats};
 
 /// What the sets are made from.
 pub(super) struct TrainingSets<'s, 'a> {
@@ -79,11 +79,11 @@ impl TrainingSets<'_, '_> {
     }
 }
 
-pub(super) fn section(written: &[(&'static str, usize)]) -> Section {
-    let mut section = Section::new("Sets to train on", ["file", "chats"]);
+pub(super) fn table(written: &[(&'static str, usize)]) -> Table {
+    let mut table = Table::new("Sets to train on", ["file", "chats"]);
     for (file, chats) in written {
-        section.push([(*file).to_owned(), chats.to_string()]);
+        table.push(cells![*file, *chats]);
     }
-    section.note("Of units on which the judge agrees with people, without reference and with a revision.");
-    section
+    table.note("Of units on which the judge agrees with people, without reference and with a revision.");
+    table
 }

@@ -14,7 +14,7 @@ use crate::conclusion::{AnswerDoubts, ConclusionCase};
 use crate::figures::{BY_ORDER, bounds, lower_is_better, mean, number};
 use crate::gold::{self, GoldUse, PreferenceAgreement};
 use crate::judge::{Decision, JudgeVerdict, JudgedUnit, PairChoice, UnitVerdict};
-use crate::{Conclusion, Headline, MethodError, Run, Section};
+use crate::{Cell, Conclusion, Headline, MethodError, Run, Table, cells};
 
 /// The table of all preferences.
 const PREFERENCES: &str = "preferences";
@@ -138,17 +138,17 @@ impl<'a> EvaluatorTables<'a> {
     }
 
     /// Accuracy of every evaluator by subset; empty where ids tell of none.
-    pub(super) fn by_subset(&self) -> (Vec<Value>, Section) {
+    pub(super) fn by_subset(&self) -> (Vec<Value>, Table) {
         let subsets = subsets(self.samples);
         let columns = ["reference", "by", "attribute"].into_iter().chain(subsets.iter().copied());
-        let mut section = Section::new("Accuracy by subset", columns);
+        let mut table = Table::new("Accuracy by subset", columns);
         let mut values = Vec::new();
         if subsets.is_empty() {
-            return (values, section);
+            return (values, table);
         }
         for (attribute, name) in self.attributes.iter().enumerate() {
             for evaluator in self.evaluators {
-                let mut cells = vec![evaluator.reference.to_string(), evaluator.by.to_string(), name.clone()];
+                let mut cells = cells![evaluator.reference.to_string(), evaluator.by.to_string(), name].to_vec();
                 for subset in &subsets {
                     let point = |unit: usize| {
                         let sample = &self.samples[self.units[unit].item];
@@ -164,18 +164,18 @@ impl<'a> EvaluatorTables<'a> {
                         "reference": evaluator.reference, "by": evaluator.by, "attribute": name, "subset": subset, "agreement": agreement,
                     }));
                 }
-                section.push(cells);
+                table.push(cells);
             }
         }
-        section.note("A subset is what stands before the first / of an item's id.");
-        (values, section)
+        table.note("A subset is what stands before the first / of an item's id.");
+        (values, table)
     }
 
     /// Correlation of every evaluator's scores with gold, by attribute.
-    pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Section>, Vec<Headline>) {
-        let mut per_context = gold::section();
+    pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Table>, Vec<Headline>) {
+        let mut per_context = gold::table();
         let columns = ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"];
-        let mut pooled = Section::new("Against gold, over all candidates", columns);
+        let mut pooled = Table::new("Against gold, over all candidates", columns);
         let (mut values, mut headline, mut plots) = (Vec::new(), Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
             let mut found = Vec::new();
@@ -184,8 +184,8 @@ impl<'a> EvaluatorTables<'a> {
                 let figures = gold::against(self.samples, one.attribute, &scores);
                 gold::push(&figures, one.attribute, &evaluator.name(), &mut per_context);
                 let all = [figures.kendall, figures.spearman, figures.pearson].map(|of| of.pooled.figure);
-                let cells = all.map(|figure| number(figure.coefficient)).into_iter().chain([all[0].n.to_string()]);
-                pooled.push([one.attribute.to_owned(), evaluator.name()].into_iter().chain(cells));
+                let cells = all.map(|figure| number(figure.coefficient)).into_iter().chain(cells![all[0].n]);
+                pooled.push(cells![one.attribute, evaluator.name()].into_iter().chain(cells));
                 if evaluator.by == Evaluator::Judge {
                     let value = figures.spearman.pooled.figure.coefficient;
                     let name = format!("Spearman ({})", evaluator.reference);
@@ -269,9 +269,9 @@ impl<'a> EvaluatorTables<'a> {
 
     /// Each evaluator's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
     /// and 17); nothing of a single attribute.
-    pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Section) {
+    pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Table) {
         let columns = ["score", "Kendall", "Spearman", "Pearson", "attributes"];
-        let mut section = Section::new("Against gold, averaged over attributes", columns);
+        let mut table = Table::new("Against gold, averaged over attributes", columns);
         let mut averages = Vec::new();
         let mut evaluators: Vec<(&Value, &Value)> = Vec::new();
         for one in values {
@@ -293,50 +293,50 @@ impl<'a> EvaluatorTables<'a> {
             let [kendall, spearman, pearson] = ["kendall", "spearman", "pearson"].map(average);
             let name = format!("{}/{}", reference.as_str().unwrap_or_default(), by.as_str().unwrap_or_default());
             let count = of_evaluator.len();
-            section.push([name, number(kendall), number(spearman), number(pearson), count.to_string()]);
+            table.push(cells![name, number(kendall), number(spearman), number(pearson), count]);
             averages.push(json!({
                 "reference": reference, "by": by, "attributes": count, "kendall": kendall, "spearman": spearman, "pearson": pearson,
             }));
         }
-        section.note(
+        table.note(
             "The mean of the attributes' correlations over all candidates; none where one of them is not defined.",
         );
-        (averages, section)
+        (averages, table)
     }
 }
 
 /// One table of all evaluators on pairs.
-pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
+pub(super) fn pairs_table(figures: &[PairFigures]) -> Table {
     let columns = [
         "reference", "by", "attribute", "accuracy", "95 % interval", "of all pairs", "right of all", "given order",
         "turned", "changed", "95 % of changed", "ties", "undecided", "no reference", "pairs",
     ];
-    let mut section = Section::new("References and who judges with them", columns);
+    let mut table = Table::new("References and who judges with them", columns);
     for one in figures {
-        let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
+        let heads = cells![one.reference.to_string(), one.by.to_string(), &one.attribute];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), bounds(one.changed.and_then(|c| c.interval))];
         let agreement = [number(one.agreement.accuracy), bounds(one.agreement.interval)];
         let shares = [one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number);
         let accuracy = agreement.into_iter().chain(shares);
-        let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
-        section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
+        let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(Cell::from);
+        table.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
-    section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count.");
-    section.note(
+    table.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count.");
+    table.note(
         "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, \
          their mean decides.",
     );
-    section.note(BY_ORDER);
-    section.note(
+    table.note(BY_ORDER);
+    table.note(
         "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out \
          different pairs can be compared.",
     );
-    section.note(
+    table.note(
         "Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not \
          right.",
     );
-    section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
-    section.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
+    table.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
+    table.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
     let mut attributes: Vec<&str> = Vec::new();
     for one in figures {
         if !attributes.contains(&one.attribute.as_str()) {
@@ -348,8 +348,8 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         let found: Vec<_> = of_attribute.map(|one| (one.reference, &one.by, one.agreement.accuracy)).collect();
         references_plot(number, attribute, &found, ["accuracy", " against preferences; guessing has 0.5"])
     };
-    section.plots = attributes.iter().enumerate().filter_map(plot).collect();
-    section
+    table.plots = attributes.iter().enumerate().filter_map(plot).collect();
+    table
 }
 
 /// The judge and each metric under every kind of reference (the paper's Figure 3); `None` where there is one evaluator

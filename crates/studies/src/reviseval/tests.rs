@@ -504,7 +504,7 @@ fn a_distance_says_that_the_lower_score_is_the_better_text() {
     assert_eq!(found, &json!(1.0), "who is nearer to the reference is better: {found}");
     let agreement = summary.verdict[0].agreement.as_deref().unwrap_or(&summary.verdict[0].says);
     assert!(agreement.contains("Spearman 1.000"), "{:?}", summary.verdict);
-    let notes = summary.sections.iter().flat_map(|section| &section.notes);
+    let notes = summary.tables.iter().flat_map(|table| &table.notes);
     assert_eq!(notes.filter(|note| note.starts_with("Lower is better: direct/levenshtein.")).count(), 1);
 }
 

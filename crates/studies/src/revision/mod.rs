@@ -8,8 +8,8 @@ mod options;
 mod pairs;
 mod paraphrase;
 mod report;
-mod sections;
 mod stages;
+mod tables;
 #[cfg(test)]
 mod tests;
 

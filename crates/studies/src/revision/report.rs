@@ -15,13 +15,13 @@ use super::forms::CATEGORIES;
 use super::options::RevisionParams;
 use super::pairs::{Difficulty, RevisionPair, Revisions, categories};
 use super::paraphrase::Paraphrases;
-use super::sections::{
-    alignment_section, answers_section, cost_section, hybrid_section, part_section, systems_section,
-};
+use super::tables::{alignment_table, answers_table, cost_table, hybrid_table, part_table, systems_table};
 use crate::answer::Answer;
 use crate::figures::{Mass, TokenTally, bounds, lower_is_better, mean, number};
 use crate::thresholds::{FEW_UNITS, SIGNIFICANT};
-use crate::{Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Section, Signature, Trust};
+use crate::{
+    Conclusion, Headline, MethodError, MethodReport, Outcomes, Run, RunScores, Signature, Table, Trust, cells,
+};
 
 const SCORES: &str = "scores";
 const DECISIONS: &str = "decisions";
@@ -132,34 +132,34 @@ impl Found<'_> {
             "alignment": figures,
             "metrics": self.metrics.iter().map(|one| json!({ "metric": one.label, "signature": one.signature })).collect::<Vec<_>>(),
         });
-        let mut sections = Vec::new();
+        let mut tables = Vec::new();
         if figures.iter().any(|one| one.as_is.pairs > 0) {
-            sections.push(alignment_section(&figures, guess));
-            sections.extend(part_section("By category of revision", "category", &figures, |one| &one.by_category));
-            sections.extend(part_section("By difficulty", "difficulty", &figures, |one| &one.by_difficulty));
+            tables.push(alignment_table(&figures, guess));
+            tables.extend(part_table("By category of revision", "category", &figures, |one| &one.by_category));
+            tables.extend(part_table("By difficulty", "difficulty", &figures, |one| &one.by_difficulty));
         }
         if let Some(answers) = self.choice.answers {
             let accuracy = answer_accuracy(answers, self.choice.golds);
             if !accuracy.is_empty() {
                 values["answers"] = json!(accuracy);
-                sections.push(answers_section(&accuracy));
+                tables.push(answers_table(&accuracy));
             }
         }
         let systems = self.systems(&evaluators);
         values["systems"] = json!(systems);
-        let mut systems = systems_section(&systems);
+        let mut systems = systems_table(&systems);
         let correlations = self.correlations(&evaluators);
         if correlations.names.len() > 1 {
             values["correlations"] = json!(correlations);
             systems.plots.push(correlations.plot());
         }
-        sections.push(systems);
-        sections.extend(correlations.section());
+        tables.push(systems);
+        tables.extend(correlations.table());
         if let Some(hybrid) = &hybrid {
             values["hybrid"] = json!(hybrid.steps);
-            sections.push(hybrid_section(hybrid, judged.folds()));
+            tables.push(hybrid_table(hybrid, judged.folds()));
         }
-        sections.push(cost_section(&figures, self.revisions.pairs.len()));
+        tables.push(cost_table(&figures, self.revisions.pairs.len()));
         let turns: Vec<(f64, usize)> = self
             .choice
             .answers
@@ -170,7 +170,7 @@ impl Found<'_> {
             .collect();
         let mass = self.mass();
         values["mass"] = json!(mass);
-        if let Some(first) = sections.first_mut() {
+        if let Some(first) = tables.first_mut() {
             self.note_data(&judged, first);
             for ((share, of), gold) in turns.iter().zip(self.choice.golds) {
                 let with = if *gold { ", with the author's own revision" } else { "" };
@@ -200,11 +200,11 @@ impl Found<'_> {
         let scores = RunScores { tells_agreement: true, ..RunScores::default() };
         let metrics: Vec<&str> = self.metrics.iter().map(|one| one.label.as_str()).collect();
         let signature = signature.with("metric", &metrics.join(","));
-        Ok(MethodReport { values, sections, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
+        Ok(MethodReport { values, tables, outcomes, headline, verdict, scores, ..MethodReport::new(signature) })
     }
 
     /// What a reader must know of the pairs and the measures.
-    fn note_data(&self, judged: &JudgedPairs<'_>, table: &mut Section) {
+    fn note_data(&self, judged: &JudgedPairs<'_>, table: &mut Table) {
         table.note(format!(
             "{} of {}; what has no figure or interval (–) is not defined, or too few paragraphs or all alike.",
             counted(self.revisions.pairs.len(), "pair"),
@@ -432,17 +432,17 @@ struct Correlations {
 
 impl Correlations {
     /// The columns of the edit distances.
-    fn section(&self) -> Option<Section> {
+    fn table(&self) -> Option<Table> {
         let edits: Vec<usize> =
             (0..self.names.len()).filter(|place| self.names[*place].starts_with("levenshtein")).collect();
         if edits.is_empty() || self.names.len() < 2 {
             return None;
         }
         let columns = std::iter::once("score".to_owned()).chain(edits.iter().map(|place| self.names[*place].clone()));
-        let mut table = Section::new("Correlation with edit distances", columns);
+        let mut table = Table::new("Correlation with edit distances", columns);
         for (place, name) in self.names.iter().enumerate().filter(|(place, _)| !edits.contains(place)) {
             let cells = edits.iter().map(|edit| number(self.cells[place][*edit]));
-            table.push(std::iter::once(name.clone()).chain(cells));
+            table.push(cells![name].into_iter().chain(cells));
         }
         table.note("Pearson's r over all revisions; the report has the matrix of all scores.");
         Some(table)

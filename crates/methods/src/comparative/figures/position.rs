@@ -6,19 +6,19 @@ use probity_stats::{EXACT_SEARCH, PositionBias};
 
 use super::super::options::{ComparativeParams, DebiasMode};
 use super::{CellFigures, Search};
-use crate::Section;
 use crate::conclusion::percent;
 use crate::figures::{Mass, number};
+use crate::{Table, cells};
 
 /// Position bias and label mass by attribute and template.
-pub(in super::super) fn section(params: &ComparativeParams, cells: &[CellFigures]) -> Section {
+pub(in super::super) fn table(params: &ComparativeParams, cells: &[CellFigures]) -> Table {
     let columns = [
         "attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict",
         "mass", "min", "low",
     ];
-    let mut table = Section::new("Position and mass", columns);
+    let mut table = Table::new("Position and mass", columns);
     for cell in cells {
-        let heads = [cell.attribute.clone(), cell.template.clone(), cell.judged.to_string()];
+        let heads = cells![&cell.attribute, &cell.template, cell.judged];
         let places = [cell.before.map(|b| b.p_a), cell.before.map(|b| b.p_b), cell.tau, cell.after.map(|a| a.p_a)];
         let orders = [cell.order_gap_mean, cell.order_gap_max, cell.order_agreement];
         let mass = [cell.mass.mean, cell.mass.min, cell.mass.low_share];
@@ -50,7 +50,7 @@ fn plot(cells: &[CellFigures]) -> Option<Plot> {
 }
 
 /// What the figures mean.
-fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
+fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
     table.note(
         "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in \
          both orders.",
@@ -117,7 +117,7 @@ fn notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section)
 }
 
 /// Where τ comes from, why there is none, and what it leaves.
-fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
+fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Table) {
     if params.debias == DebiasMode::None {
         return;
     }

@@ -1,28 +1,30 @@
 //! What labels promise, as tables for people.
 
 use probity_lm::text::{counted, fixed, thousands};
-use probity_stats::{Interval, NoSelection, Selection};
+use probity_stats::{NoSelection, Selection};
 
 use super::{Promised, SystemMean, Trusted, TrustedPairs};
-use crate::section::Section;
+use crate::figures::{decimals, estimate, number};
+use crate::table::{Cell, Table};
+use crate::{cells, figures};
 
 /// The tables that have rows. `kept`: whether the run writes the pairs to label to a file, which notes then name.
-pub(crate) fn trust_sections(found: &[Trusted], kept: bool) -> Vec<Section> {
-    let mut sections = vec![left_to_it(found, kept), reaches(found), with_help(found)];
-    sections.retain(|section| !section.notes.is_empty());
-    sections
+pub(crate) fn trust_tables(found: &[Trusted], kept: bool) -> Vec<Table> {
+    let mut tables = vec![left_to_it(found, kept), reaches(found), with_help(found)];
+    tables.retain(|table| !table.notes.is_empty());
+    tables
 }
 
 fn heads(one: &Trusted) -> [String; 2] {
     [one.metric.clone(), one.attribute.clone().unwrap_or_else(|| "preference".to_owned())]
 }
 
-fn percent(of: usize, all: usize) -> String {
-    if all == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * of as f64 / all as f64) }
+fn cells_of(one: &Trusted) -> impl Iterator<Item = Cell> {
+    heads(one).map(Cell::from).into_iter()
 }
 
-fn estimate(value: f64, Interval { low, high }: Interval) -> String {
-    format!("{} [{}, {}]", fixed(value, 3), fixed(low, 3), fixed(high, 3))
+fn percent(of: usize, all: usize) -> Cell {
+    figures::percent((all > 0).then(|| of as f64 / all as f64))
 }
 
 /// How many labels more may promise something: `4 to 26`. No number is beyond the items that are left to label.
@@ -65,12 +67,12 @@ fn where_to_label(kept: bool) -> &'static str {
     }
 }
 
-fn left_to_it(found: &[Trusted], kept: bool) -> Section {
+fn left_to_it(found: &[Trusted], kept: bool) -> Table {
     let columns = [
         "metric", "attribute", "labels", "right alone", "left to it", "from a difference of", "right on these",
         "wrong at most", "labels still needed",
     ];
-    let mut section = Section::new("Which pairs can be left to it", columns);
+    let mut table = Table::new("Which pairs can be left to it", columns);
     for one in found.iter().filter(|one| one.pairs.labelled > 0) {
         let pairs = &one.pairs;
         let about = heads(one).join(", ");
@@ -79,52 +81,52 @@ fn left_to_it(found: &[Trusted], kept: bool) -> Section {
                 let needed = counted(pairs.labels_still_needed?, "more pair");
                 Some(format!("label at least {needed}, each of another item: {}", where_to_label(kept)))
             });
-            section.note(format!("{about}: {why}{}", next.map(|next| format!("; {next}")).unwrap_or_default()));
+            table.note(format!("{about}: {why}{}", next.map(|next| format!("; {next}")).unwrap_or_default()));
             continue;
         }
         let alone = percent(pairs.labelled - pairs.disagreements, pairs.labelled);
         let selected = match &pairs.selection {
             Promised::Kept(Selection { threshold, labelled, disagreements, bound }) => [
                 percent(pairs.kept, pairs.pairs),
-                fixed(*threshold, 3),
+                number(Some(*threshold)),
                 percent(labelled - disagreements, *labelled),
-                format!("{:.1} %", 100.0 * bound),
+                figures::percent(Some(*bound)),
             ],
-            Promised::Broken(_) => ["none", "–", "–", "–"].map(str::to_owned),
+            Promised::Broken(_) => [Cell::from("none"), Cell::Missing, Cell::Missing, Cell::Missing],
         };
         let needed = still_needed(pairs);
-        section.push(heads(one).into_iter().chain([pairs.labelled.to_string(), alone]).chain(selected).chain([needed]));
+        table.push(cells_of(one).chain(cells![pairs.labelled, alone]).chain(selected).chain(cells![needed]));
         if let Promised::Broken(why) = &pairs.selection {
-            section.note(format!("{about}: {why}"));
-            section.notes.extend(too_few_items(pairs).map(|few| format!("{about}: {few}")));
+            table.note(format!("{about}: {why}"));
+            table.notes.extend(too_few_items(pairs).map(|few| format!("{about}: {few}")));
         }
     }
-    if section.rows.is_empty() {
-        section.columns.clear();
-        return section;
+    if table.rows.is_empty() {
+        table.columns.clear();
+        return table;
     }
-    section.note(
+    table.note(
         "Of pairs of candidates whose scores are so far apart people see no more than α otherwise, but for a probability \
          δ that the labels mislead (Jung et al. 2024); labels: items of which a pair was drawn, and right alone: on these.",
     );
     if found.iter().any(|one| matches!(one.pairs.selection, Promised::Broken(_)) && one.pairs.unlabelled > 0) {
-        section.note(
+        table.note(
             "Labels still needed: of pairs of the surer half, which come first among those to label. The smaller number is \
              enough if all agree, the larger if as many disagree as until now; a label of a less sure pair may change \
              nothing.",
         );
     }
     if found.iter().any(|one| matches!(one.pairs.selection, Promised::Kept(_))) {
-        section.note(
+        table.note(
             "δ is over all labels that might have been drawn. Of a judge that is too weak for α chance alone has anything \
              left to it, and where it has, people disagree with more than α in up to half of the cases (docs/promises.md).",
         );
     }
-    section.note(
+    table.note(
         "δ is of one look at labels whose number was fixed beforehand: who asks for more until something is trusted is \
          misled more often (docs/promises.md).",
     );
-    section.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
+    table.note(if found.iter().any(|one| one.pairs.handed_back > 0) {
         format!("Nobody has seen the pairs that are not left to it: {}.", where_to_label(kept))
     } else if found.iter().any(|one| one.pairs.unlabelled > 0) {
         "All pairs that nobody has seen can be left to it.".to_owned()
@@ -132,69 +134,67 @@ fn left_to_it(found: &[Trusted], kept: bool) -> Section {
         "No pair is left that nobody has seen, so there is nothing to label; judge samples without gold beside these."
             .to_owned()
     });
-    section
+    table
 }
 
-fn reaches(found: &[Trusted]) -> Section {
+fn reaches(found: &[Trusted]) -> Table {
     let columns = ["metric", "attribute", "items", "people's score is about", "within"];
-    let mut section = Section::new("How far people's scores lie from it", columns);
+    let mut table = Table::new("How far people's scores lie from it", columns);
     for one in found {
         match &one.scores {
             Some(Promised::Kept(found)) => {
                 let sign = if found.slope < 0.0 { "−" } else { "+" };
                 let line = format!("{} {sign} {} · score", fixed(found.intercept, 3), fixed(found.slope.abs(), 3));
-                let cells = [found.items.to_string(), line, format!("± {}", fixed(found.reach, 3))];
-                section.push(heads(one).into_iter().chain(cells));
+                table.push(cells_of(one).chain(cells![found.items, line, format!("± {}", fixed(found.reach, 3))]));
             }
-            Some(Promised::Broken(why)) => section.note(format!("{}: {why}", heads(one).join(", "))),
+            Some(Promised::Broken(why)) => table.note(format!("{}: {why}", heads(one).join(", "))),
             None => {}
         }
     }
-    if section.rows.is_empty() {
-        section.columns.clear();
-        return section;
+    if table.rows.is_empty() {
+        table.columns.clear();
+        return table;
     }
-    section.note(
+    table.note(
         "By split conformal prediction: the line is of a fifth of the items with labels, the reach of the others; it is \
          of a text of a new item.",
     );
-    section
+    table
 }
 
 /// Of so many systems, the best ones, the mean is shown; summary.json has all.
 const SHOWN_SYSTEMS: usize = 3;
 
-fn with_help(found: &[Trusted]) -> Section {
+fn with_help(found: &[Trusted]) -> Table {
     let columns = [
         "metric", "attribute", "system", "labels", "without", "labels alone", "with its help", "width", "λ",
         "labels to tell",
     ];
-    let mut section = Section::new("Means of systems, from labels and with its help", columns);
+    let mut table = Table::new("Means of systems, from labels and with its help", columns);
     for one in found {
         for SystemMean { system, mean, labels_to_tell } in one.systems.iter().take(SHOWN_SYSTEMS).chain(&one.lead) {
             let (alone, interval) = mean.labels_alone;
-            let cells = [
-                system.clone(),
-                mean.labels.to_string(),
-                mean.unlabelled.to_string(),
-                estimate(alone, interval),
-                estimate(mean.value, mean.interval),
-                fixed(mean.width, 2),
-                fixed(mean.lambda, 2),
-                labels_to_tell.map_or_else(String::new, thousands),
-            ];
-            section.push(heads(one).into_iter().chain(cells));
+            table.push(cells_of(one).chain(cells![
+                system,
+                mean.labels,
+                mean.unlabelled,
+                estimate(Some(alone), Some(interval)),
+                estimate(Some(mean.value), Some(mean.interval)),
+                decimals(Some(mean.width), 2),
+                decimals(Some(mean.lambda), 2),
+                *labels_to_tell,
+            ]));
         }
     }
-    if section.rows.is_empty() {
-        return Section::default();
+    if table.rows.is_empty() {
+        return Table::default();
     }
-    section.note(
+    table.note(
         "People's mean over all items, from those with labels and the scores of all (PPI++, Angelopoulos et al. 2023). \
          Width: of its interval against that of the labels alone; 1 says that the scores bring nothing. \
          Labels to tell: of a lead that its interval leaves open, how many would tell it from 0; nothing where all items do not.",
     );
-    section
+    table
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
         Trusted { metric: "compare".into(), attribute: None, pairs, scores: None, systems: Vec::new(), lead: None }
     }
 
-    fn disagrees(needed: [Option<usize>; 2], unlabelled: usize) -> Section {
+    fn disagrees(needed: [Option<usize>; 2], unlabelled: usize) -> Table {
         let why = NoSelection::Disagrees { labelled: 11, disagreements: 2, bound: 0.4 };
         left_to_it(&[broken(why, needed, unlabelled)], true)
     }
@@ -243,9 +243,9 @@ mod tests {
             ([Some(4), Some(4)], 18, "4", None),
             ([Some(4), Some(26)], 0, "more than are left", Some("all items are labelled, so more samples are needed")),
         ] {
-            let section = disagrees(needed, unlabelled);
-            assert_eq!(section.rows[0].last().map(String::as_str), Some(cell), "{needed:?} {unlabelled}");
-            let notes = section.notes.join("\n");
+            let table = disagrees(needed, unlabelled);
+            assert_eq!(table.rows[0].last(), Some(&Cell::from(cell)), "{needed:?} {unlabelled}");
+            let notes = table.notes.join("\n");
             assert_eq!(notes.contains("more samples are needed"), more.is_some(), "{notes}");
             assert!(more.is_none_or(|more| notes.contains(more)), "{notes}");
         }

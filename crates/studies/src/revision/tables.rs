@@ -1,25 +1,24 @@
 //! The tables of a study for people.
 
 use probity_analysis::plot::{Drawing, LineAxis, Plot, Point, SERIES, Series};
-use probity_lm::text::fixed;
 
 use super::cascade::CascadeResults;
 use super::evaluators::AnswerAccuracy;
 use super::report::{EvaluatorFigures, PartFigure, SystemFigures};
-use crate::Section;
-use crate::figures::{TokenTally, bounds, number};
+use crate::figures::{TokenTally, bounds, decimals, estimate, number};
+use crate::{Cell, Table, cells};
 
-pub(super) fn alignment_section(figures: &[EvaluatorFigures], guess: Option<f64>) -> Section {
+pub(super) fn alignment_table(figures: &[EvaluatorFigures], guess: Option<f64>) -> Table {
     let columns = [
         "by", "pairs", "accuracy", "V", "κ", "ties", "calibrated", "95 % interval", "κ calibrated",
         "95 % interval of κ",
     ];
-    let mut table = Section::new("Agreement with people", columns);
+    let mut table = Table::new("Agreement with people", columns);
     for one in figures {
         let (as_is, calibrated) = (&one.as_is, &one.calibrated);
-        table.push([
-            one.by.clone(),
-            as_is.pairs.to_string(),
+        table.push(cells![
+            &one.by,
+            as_is.pairs,
             number(as_is.accuracy.figure.value),
             number(as_is.cramers_v.figure.value),
             number(as_is.kappa.figure.value),
@@ -38,12 +37,12 @@ pub(super) fn alignment_section(figures: &[EvaluatorFigures], guess: Option<f64>
     table
 }
 
-pub(super) fn part_section<'f>(
+pub(super) fn part_table<'f>(
     title: &str,
     of: &str,
     figures: &'f [EvaluatorFigures],
     parts: impl Fn(&'f EvaluatorFigures) -> &'f Vec<PartFigure>,
-) -> Option<Section> {
+) -> Option<Table> {
     let first = parts(figures.first()?);
     if first.is_empty() {
         return None;
@@ -52,13 +51,10 @@ pub(super) fn part_section<'f>(
     let most = |place: usize| figures.iter().map(|one| parts(one)[place].pairs).max().unwrap_or(0);
     let names = first.iter().enumerate().map(|(place, part)| format!("{} ({})", part.part, most(place)));
     let columns = std::iter::once("by".to_owned()).chain(names);
-    let mut table = Section::new(title, columns);
+    let mut table = Table::new(title, columns);
     for one in figures {
-        let cell = |part: &PartFigure| {
-            let interval = part.interval.map(|i| format!(" [{}, {}]", fixed(i.low, 2), fixed(i.high, 2)));
-            format!("{}{}", number(part.accuracy), interval.unwrap_or_default())
-        };
-        table.push(std::iter::once(one.by.clone()).chain(parts(one).iter().map(cell)));
+        let cells = parts(one).iter().map(|part| estimate(part.accuracy, part.interval));
+        table.push(cells![&one.by].into_iter().chain(cells));
     }
     let several = if of == "category" {
         "A pair may be of several."
@@ -105,11 +101,10 @@ fn part_plot<'f>(
     })
 }
 
-pub(super) fn answers_section(all: &[AnswerAccuracy]) -> Section {
-    let mut table = Section::new("Answers to single questions", ["by", "question", "answers", "accuracy", "majority"]);
+pub(super) fn answers_table(all: &[AnswerAccuracy]) -> Table {
+    let mut table = Table::new("Answers to single questions", ["by", "question", "answers", "accuracy", "majority"]);
     for one in all {
-        let cells = [one.by.clone(), one.question.to_owned(), one.answers.to_string()];
-        table.push(cells.into_iter().chain([number(one.accuracy), number(one.majority)]));
+        table.push(cells![&one.by, one.question, one.answers, number(one.accuracy), number(one.majority)]);
     }
     table.note(
         "Related, strictly: three answers; related at all: two. Of categories both and none are one answer, a tie.",
@@ -117,39 +112,39 @@ pub(super) fn answers_section(all: &[AnswerAccuracy]) -> Section {
     table
 }
 
-pub(super) fn systems_section(all: &[SystemFigures]) -> Section {
+pub(super) fn systems_table(all: &[SystemFigures]) -> Table {
     let names =
         all.last().map(|one| one.means.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).unwrap_or_default();
     let columns = ["system", "texts", "preferred"].map(str::to_owned).into_iter().chain(names.iter().cloned());
-    let mut table = Section::new("Systems", columns);
+    let mut table = Table::new("Systems", columns);
     for one in all {
         let of = |name: &String| one.means.iter().find(|(known, _)| known == name).and_then(|(_, mean)| *mean);
-        let cells = [one.system.clone(), one.texts.to_string(), number(one.preferred)];
+        let cells = cells![&one.system, one.texts, number(one.preferred)];
         table.push(cells.into_iter().chain(names.iter().map(|name| number(of(name)))));
     }
     table.note("Mean scores, as each measure has them. A measure that is best for the copy rewards changing nothing.");
     table
 }
 
-pub(super) fn hybrid_section(hybrid: &CascadeResults, folds: usize) -> Section {
+pub(super) fn hybrid_table(hybrid: &CascadeResults, folds: usize) -> Table {
     let columns = ["step", "asked", "decides", "threshold", "requests a pair", "tokens in a pair", "tokens out a pair"];
-    let mut table = Section::new("Hybrid", columns);
+    let mut table = Table::new("Hybrid", columns);
     for step in &hybrid.steps {
         let mut found: Vec<f64> = step.thresholds.iter().flatten().copied().collect();
         found.sort_by(f64::total_cmp);
         let threshold = match (found.first(), found.last()) {
             (Some(low), Some(high)) if low == high => number(Some(*low)),
-            (Some(low), Some(high)) => format!("{} … {}", fixed(*low, 3), fixed(*high, 3)),
-            _ => "decides nothing".to_owned(),
+            (Some(low), Some(high)) => Cell::Bounds { low: *low, high: *high },
+            _ => Cell::from("decides nothing"),
         };
-        table.push([
-            step.by.clone(),
+        table.push(cells![
+            &step.by,
             number(Some(step.asked)),
             number(Some(step.decided)),
             threshold,
-            fixed(step.requests, 2),
-            fixed(step.tokens_in, 1),
-            fixed(step.tokens_out, 1),
+            decimals(Some(step.requests), 2),
+            decimals(Some(step.tokens_in), 1),
+            decimals(Some(step.tokens_out), 1),
         ]);
     }
     table.note(format!(
@@ -159,12 +154,12 @@ pub(super) fn hybrid_section(hybrid: &CascadeResults, folds: usize) -> Section {
     table
 }
 
-pub(super) fn cost_section(figures: &[EvaluatorFigures], pairs: usize) -> Section {
-    let mut table = Section::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
-    let each = |count: usize| fixed(count as f64 / pairs.max(1) as f64, 1);
+pub(super) fn cost_table(figures: &[EvaluatorFigures], pairs: usize) -> Table {
+    let mut table = Table::new("Cost by pair", ["by", "requests", "tokens in", "tokens out"]);
+    let each = |count: usize| decimals(Some(count as f64 / pairs.max(1) as f64), 1);
     for one in figures.iter().filter(|one| one.cost.requests > 0) {
         let TokenTally { requests, tokens_in, tokens_out } = one.cost;
-        table.push([one.by.clone(), each(requests), each(tokens_in), each(tokens_out)]);
+        table.push(cells![&one.by, each(requests), each(tokens_in), each(tokens_out)]);
     }
     table.note("As if each request were computed from scratch, of the questions that are looked at; of the hybrid the mean of each step by \
          how often it is asked. Seconds by stage are in the manifest (`stages`).");
